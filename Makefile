@@ -1,0 +1,39 @@
+# Every target does its own set-up: a machine with Python >= 3.10 and make is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test lint bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.demo  ## the one-minute tour: naive, er and tmln on Split-Digits
+	$(BIN)/tmln demo
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.dev  ## style and strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## the speed goals, as ratios
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tmln needs Python >= 3.10, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[digits]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo

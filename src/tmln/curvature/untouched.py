@@ -1,0 +1,44 @@
+"""A pass over a model that leaves no trace: flags, gradients, random state and buffers come back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
+    """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
+
+    ``training`` puts every module into that mode for the duration; ``None`` leaves the modes alone.
+    ``.grad`` is ``None`` inside the block.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [
+        (module, name, buffer, None if buffer is None else buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+    ]
+    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    devices = {p.device for p, _, _ in parameters if p.device.type == "cuda"}
+    with torch.random.fork_rng(devices):
+        try:
+            for p, _, _ in parameters:
+                p.grad = None
+            for module, mode in modes:
+                module.training = mode if training is None else training
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for p, requires_grad, grad in parameters:
+                p.requires_grad_(requires_grad)
+                p.grad = grad
+            with torch.no_grad():
+                for module, name, buffer, value in buffers:
+                    module._buffers[name] = buffer
+                    if buffer is not None and value is not None and not torch.equal(buffer, value):
+                        buffer.copy_(value)

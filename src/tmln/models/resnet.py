@@ -1,0 +1,51 @@
+"""Reduced ResNet18 for 32x32 images (Lopez-Paz and Ranzato 2017, GEM): 3x3 stem, no max-pool, widths nf*(1,2,4,8)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class ReducedResNet18(nn.Module):
+    """Images [B, channels, H, W] -> logits [B, classes].
+
+    With ``width=20`` it has 1,109,240 parameters for 100 classes, with ``width=64`` 11,220,132.
+    """
+
+    def __init__(self, classes: int, width: int = 64, channels: int = 3) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        blocks: list[nn.Module] = []
+        inputs = width
+        for factor, stride in ((1, 1), (2, 2), (4, 2), (8, 2)):
+            outputs = width * factor
+            blocks += [BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.linear = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.blocks(F.relu(self.bn1(self.conv1(x))))
+        return self.linear(torch.flatten(F.adaptive_avg_pool2d(out, 1), 1))
