@@ -1,0 +1,90 @@
+"""What a batch is: the model's inputs and the target, in the shapes that data loaders give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+TARGET_KEYS = ("labels", "label", "target", "targets", "y")
+LogLikelihood = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``model(*args, **kwargs)`` is to be scored against ``target``; every tensor has the samples along dim 0."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    target: Any
+    size: int
+
+    def __getitem__(self, rows: slice) -> Batch:
+        size = len(range(*rows.indices(self.size)))
+
+        def cut(leaf: Any) -> Any:
+            return leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == self.size else leaf
+
+        args, kwargs, target = pytree.tree_map(cut, (self.args, self.kwargs, self.target))
+        return Batch(args, kwargs, target, size)
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        return (self[start : start + size] for start in range(0, self.size, size))
+
+    def to(self, device: torch.device) -> Batch:
+        def move(leaf: Any) -> Any:
+            return leaf.detach().to(device) if isinstance(leaf, Tensor) else leaf
+
+        args, kwargs, target = pytree.tree_map(move, (self.args, self.kwargs, self.target))
+        return Batch(args, kwargs, target, self.size)
+
+
+def read_batch(raw: Any) -> Batch:
+    """``(x, ..., y)``, or a mapping with the target under one of ``labels``, ``label``, ``target``, ``y``."""
+    if isinstance(raw, Mapping):
+        key = next((k for k in TARGET_KEYS if k in raw), None)
+        if key is None:
+            raise ValueError(f"a dict batch needs one of {', '.join(TARGET_KEYS)}; it has {', '.join(map(str, raw))}")
+        args: tuple[Any, ...] = ()
+        kwargs = {k: v for k, v in raw.items() if k != key}
+        target = raw[key]
+    elif isinstance(raw, (tuple, list)) and len(raw) >= 2:
+        args, kwargs, target = tuple(raw[:-1]), {}, raw[-1]
+    else:
+        raise TypeError(
+            f"batches must yield (x, y) tuples or dicts, got {type(raw).__name__}; "
+            "for one batch pass [(x, y)] rather than (x, y)"
+        )
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()]
+    if not tensors:
+        raise TypeError("a batch has no input tensor")
+    targets = [leaf for leaf in pytree.tree_leaves(target) if isinstance(leaf, Tensor) and leaf.dim()]
+    if any(len(leaf) != len(tensors[0]) for leaf in targets):
+        raise ValueError(f"a batch has {len(tensors[0])} inputs but {len(targets[0])} targets")
+    return Batch(args, kwargs, target, len(tensors[0]))
+
+
+def call(model: nn.Module, batch: Batch) -> Any:
+    """The model's output; where it is a mapping or an object with ``logits``, these."""
+    output = model(*batch.args, **batch.kwargs)
+    if isinstance(output, Mapping):
+        return output["logits"] if "logits" in output else output
+    return getattr(output, "logits", output)
+
+
+def class_log_likelihood(output: Tensor, target: Tensor) -> Tensor:
+    """log p(y|x) of each sample under a softmax; over several positions (``[B, C, ...]``) their sum."""
+    losses = F.cross_entropy(output, target, reduction="none")
+    return -losses.flatten(1).sum(1) if losses.dim() > 1 else -losses
+
+
+def sample_targets(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Labels drawn from the model's own softmax, for the Monte-Carlo true Fisher."""
+    logits = output.detach().movedim(1, -1)
+    drawn = torch.multinomial(logits.softmax(-1).flatten(0, -2), 1, generator=generator)
+    return drawn.view(logits.shape[:-1])

@@ -1,0 +1,118 @@
+"""Per-sample gradients without rules: torch.func's vmap over a model or one module, and the plain loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from tmln.curvature.batches import Batch, call
+
+Score = Callable[[Any, Any], Tensor]
+
+
+def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
+    """vmap, with attention as plain matrix products: the fused kernels cannot be vectorised."""
+
+    def run(*args: Any) -> Any:
+        with sdpa_kernel(SDPBackend.MATH):
+            return vmap(function, in_dims=in_dims)(*args)
+
+    return run
+
+
+def _sample_dims(leaves: list[Any], size: int) -> list[int | None]:
+    return [0 if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else None for leaf in leaves]
+
+
+def _alone(leaves: list[Any], dims: list[int | None]) -> list[Any]:
+    """Inside vmap a sample has lost its dim 0; models expect one."""
+    return [leaf.unsqueeze(0) if dim == 0 else leaf for leaf, dim in zip(leaves, dims, strict=True)]
+
+
+class VmapPass:
+    """Sums of squared per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
+
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: Score) -> None:
+        self.model, self.score = model, score
+        self.names = {name: p for name, p in model.named_parameters() if p in trainable}
+        self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
+        self.fixed |= dict(model.named_buffers())
+
+    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+        leaves, form = pytree.tree_flatten((batch.args, batch.kwargs, batch.target))
+        dims = _sample_dims(leaves, batch.size)
+
+        def log_likelihood(weights: dict[str, Tensor], sample: list[Any]) -> Tensor:
+            args, kwargs, target = pytree.tree_unflatten(_alone(sample, dims), form)
+            wrapped = _Functional(self.model, weights | self.fixed)
+            return self.score(call(wrapped, Batch(args, kwargs, target, 1)), target).sum()
+
+        weights = {name: p.detach() for name, p in self.names.items()}
+        gradients = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
+        return {self.names[name]: value.square_().sum(0) for name, value in gradients.items()}
+
+
+class _Functional(nn.Module):
+    """A model that is called with weights from outside."""
+
+    def __init__(self, model: nn.Module, state: dict[str, Tensor]) -> None:
+        super().__init__()
+        self._inner = (model, state)  # in a tuple: the model is not to become a child
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        model, state = self._inner
+        return functional_call(model, state, args, kwargs)
+
+
+class LoopPass:
+    """Sums of squared per-sample gradients, one sample at a time: slow, obvious, works for every model."""
+
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: Score) -> None:
+        self.model, self.score = model, score
+        self.parameters = [p for p in model.parameters() if p in trainable]
+
+    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+        squares: dict[Tensor, Tensor] = {}
+        for sample in batch.chunks(1):
+            total = self.score(call(self.model, sample), sample.target).sum()
+            gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
+            for p, gradient in zip(self.parameters, gradients, strict=True):
+                if gradient is not None:
+                    squares.setdefault(p, torch.zeros_like(p)).addcmul_(gradient, gradient)
+        return squares
+
+
+def module_gradients(
+    module: nn.Module,
+    trainable: set[Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    output_gradients: list[Tensor | None],
+    size: int,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each trainable parameter of one module with its per-sample gradients [size, *shape]."""
+    names = {name: p for name, p in module.named_parameters() if p in trainable}
+    leaves, form = pytree.tree_flatten((args, kwargs))
+    leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    dims = _sample_dims(leaves, size)
+    received = [g for g in output_gradients if g is not None]
+
+    def pull(sample: list[Any], cotangents: list[Tensor]) -> dict[str, Tensor]:
+        inputs, keywords = pytree.tree_unflatten(_alone(sample, dims), form)
+
+        def run(weights: dict[str, Tensor]) -> list[Tensor]:
+            outputs = pytree.tree_leaves(functional_call(module, weights, inputs, keywords))
+            return [out for out, g in zip(outputs, output_gradients, strict=True) if g is not None]
+
+        _, back = vjp(run, {name: p.detach() for name, p in names.items()})
+        pulled: dict[str, Tensor] = back([g.unsqueeze(0) for g in cotangents])[0]
+        return pulled
+
+    gradients: dict[str, Tensor] = _vectorised(pull, (dims, 0))(leaves, received)
+    return ((names[name], value) for name, value in gradients.items())

@@ -1,0 +1,193 @@
+"""The fast pass: one forward, one backward without weight gradients, each layer squared as its gradient arrives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from tmln.curvature.batches import Batch, call
+from tmln.curvature.functional import module_gradients
+from tmln.curvature.rules import Rule, rule_for
+
+# Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache (2 MB measured
+# best on a 2-core Zen 4 for the reduced ResNet18 at widths 20 and 64; 8 MB is 1.3x slower, 0.5 MB 1.1x).
+BLOCK = 2**19
+# Above this many elements, adding squares sample by sample beats squaring a block and summing it.
+LARGE = 2**14
+
+
+class Unsupported(Exception):
+    """This pass cannot do that model exactly."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A module whose parameters are differentiated together: by a rule, or by vmap over the module (rule None)."""
+
+    module: nn.Module
+    rule: Rule | None
+
+
+def units(model: nn.Module, trainable: set[Tensor]) -> Iterator[Unit]:
+    """Cut the model at the modules that own trainable parameters; what has no rule is taken whole."""
+    seen: set[nn.Module] = set()
+
+    def walk(module: nn.Module) -> Iterator[Unit]:
+        if module in seen:
+            return
+        seen.add(module)
+        own = any(p in trainable for p in module._parameters.values() if p is not None)
+        if own:
+            yield Unit(module, rule_for(module))
+        else:
+            for child in module.children():
+                yield from walk(child)
+
+    return walk(model)
+
+
+@dataclass
+class HookPass:
+    """Sums of squared per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
+
+    model: nn.Module
+    trainable: set[Tensor]
+    score: Callable[[Any, Any], Tensor]
+    floats_per_sample: int = field(default=0, init=False)  # of the last chunk: activations and what is held for them
+
+    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+        found = list(units(self.model, self.trainable))
+        if any(unit.rule is None and unit.module is self.model for unit in found):
+            raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
+        trace = _Trace(batch.size, self.trainable)
+        wants = [p for p in self.model.parameters() if p.requires_grad]
+        with ExitStack() as stack:
+            for unit in found:
+                hook = partial(trace.forward, unit)
+                handle = unit.module.register_forward_hook(hook, prepend=True, with_kwargs=True)
+                stack.callback(handle.remove)
+            for p in wants:  # no weight gradients in the backward pass: the rules make them
+                stack.callback(p.requires_grad_, True)
+                p.requires_grad_(False)
+            total = self.score(call(self.model, batch), batch.target).sum()
+            trace.recording = False
+            if not total.requires_grad:
+                raise Unsupported("no layer that it knows leads to the output")
+            self.floats_per_sample = trace.floats // max(1, batch.size)
+            torch.autograd.grad(total, trace.roots, allow_unused=True)
+            return trace.finish()
+
+
+class _Trace:
+    """One chunk's way through the model: which layer saw what, and what has been squared so far."""
+
+    def __init__(self, size: int, trainable: set[Tensor]) -> None:
+        self.size = size
+        self.trainable = trainable
+        self.recording = True
+        self.roots: list[Tensor] = []
+        self.floats = 0
+        self.uses: Counter[Tensor] = Counter()
+        self.squares: dict[Tensor, Tensor] = {}
+        self.pending: dict[Tensor, Tensor] = {}  # per-sample gradients of parameters that are used more than once
+        self.generic: list[tuple[Unit, tuple[Any, ...], dict[str, Any], list[Tensor | None]]] = []
+
+    def forward(self, unit: Unit, module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
+        if not (self.recording and torch.is_grad_enabled()):
+            return None
+        owned = module.parameters() if unit.rule is None else module._parameters.values()
+        self.uses.update(p for p in owned if p is not None and p in self.trainable)
+        if unit.rule is None:
+            return self._watch_generic(unit, args, kwargs, output)
+        if len(args) != 1 or kwargs or not isinstance(output, Tensor):
+            raise Unsupported(f"{type(module).__name__} is called in an unusual way")
+        a: Tensor = args[0]
+        output = self._rooted(output)
+        output.register_hook(partial(self._arrived, unit, a.detach(), a._version))
+        self.floats += a.numel() + 2 * output.numel()
+        return output
+
+    def _rooted(self, output: Tensor) -> Tensor:
+        if output.requires_grad:
+            return output
+        root = output.detach().requires_grad_()
+        self.roots.append(root)
+        return root.clone()  # a leaf could not be changed in place by the layer that follows
+
+    def _arrived(self, unit: Unit, a: Tensor, version: int, g: Tensor) -> None:
+        assert unit.rule is not None
+        module, rule = unit.module, unit.rule
+        if a._version != version:
+            raise Unsupported(f"the input of a {type(module).__name__} is overwritten in place")
+        a, g = self._by_sample(a, rule), self._by_sample(g.detach(), rule)
+        for name, gradient in (("weight", rule.weight), ("bias", rule.bias)):
+            p = module._parameters.get(name)
+            if p is None or p not in self.trainable:
+                continue
+            if self.uses[p] > 1:
+                self._add_pending(p, gradient(module, a, g))
+                continue
+            direct = rule.squares(module, a, g) if rule.squares is not None and name == "weight" else None
+            if direct is not None:
+                self.squares[p] = direct
+                continue
+            floats = rule.workspace(module, a) if name == "weight" else g[0].numel()
+            block = max(1, BLOCK // max(1, floats))
+            for start in range(0, self.size, block):
+                rows = slice(start, start + block)
+                self._add_squares(p, gradient(module, a[rows], g[rows]))
+
+    def _by_sample(self, x: Tensor, rule: Rule) -> Tensor:
+        if x.dim() and len(x) == self.size:
+            return x
+        if rule.folds and x.dim() and len(x) % self.size == 0:
+            return x.unflatten(0, (self.size, -1))
+        raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
+
+    def _add_squares(self, p: Tensor, gradients: Tensor) -> None:
+        if gradients.dtype in (torch.float16, torch.bfloat16):
+            gradients = gradients.float()
+        if gradients[0].numel() < LARGE:
+            summed = gradients.square().sum(0)
+            self.squares[p] = self.squares[p].add_(summed) if p in self.squares else summed
+            return
+        if p not in self.squares:
+            self.squares[p] = torch.zeros_like(gradients[0])  # keeps the layout in which the rule works
+        for gradient in gradients:
+            self.squares[p].addcmul_(gradient, gradient)
+
+    def _add_pending(self, p: Tensor, gradients: Tensor) -> None:
+        self.floats += gradients.numel()
+        self.pending[p] = self.pending[p] + gradients if p in self.pending else gradients
+
+    def _watch_generic(self, unit: Unit, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        leaves, form = pytree.tree_flatten(output)
+        grads: list[Tensor | None] = [None] * len(leaves)
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                leaves[i] = self._rooted(leaf)
+                leaves[i].register_hook(partial(grads.__setitem__, i))
+                grads[i] = torch.zeros_like(leaf)
+                self.floats += 4 * leaf.numel()
+        self.floats += self.size * sum(p.numel() for p in unit.module.parameters() if p in self.trainable)
+        self.generic.append((unit, args, kwargs, grads))
+        return pytree.tree_unflatten(leaves, form)
+
+    def finish(self) -> dict[Tensor, Tensor]:
+        for unit, args, kwargs, grads in self.generic:
+            for p, gradients in module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size):
+                if self.uses[p] > 1:
+                    self._add_pending(p, gradients)
+                else:
+                    self._add_squares(p, gradients)
+        for p, gradients in self.pending.items():
+            self._add_squares(p, gradients)
+        return self.squares

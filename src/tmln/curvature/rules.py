@@ -1,0 +1,210 @@
+"""Per-sample gradients of single layers, from what went in (a) and the gradient of what came out (g)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Gradient = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+def _always(module: Any) -> bool:
+    return True
+
+
+def _weight_size(module: Any, a: Tensor) -> int:
+    return int(module.weight.numel())
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of layer is differentiated, sample by sample.
+
+    ``weight`` and ``bias`` map (module, a, g) to per-sample gradients [n, *shape]; ``squares``, where given and not
+    ``None`` for these shapes, straight to the sum of the weight's squares. ``workspace`` counts the floats that one
+    sample needs on the way. ``folds``: samples may be folded with positions into dim 0.
+    """
+
+    weight: Gradient
+    bias: Gradient
+    fits: Callable[[Any], bool] = _always
+    workspace: Callable[[Any, Tensor], int] = _weight_size
+    squares: Callable[[Any, Tensor, Tensor], Tensor | None] | None = None
+    folds: bool = False
+
+
+# -- Linear: dW_n = sum_t g_nt a_nt^T -------------------------------------------------------------------------------
+
+
+def linear_weight(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
+    return g.flatten(1, -2).transpose(1, 2) @ a.flatten(1, -2) if a.dim() > 2 else g[:, :, None] * a[:, None, :]
+
+
+def linear_bias(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
+    return g.flatten(1, -2).sum(1) if g.dim() > 2 else g
+
+
+def linear_squares(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor | None:
+    return g.square().t() @ a.square() if a.dim() == 2 else None  # (g a)^2 = g^2 a^2: one product for all samples
+
+
+# -- Convolution: the same product over output positions, with the unfolded input -----------------------------------
+
+
+def unfold(module: nn.Conv1d | nn.Conv2d, a: Tensor, height: int, width: int) -> Tensor:
+    """Input patches [n, height, width, kh, kw, C] as a view of the padded channels-last input."""
+    one = a.dim() == 3
+    around: tuple[int, ...] = tuple(module._reversed_padding_repeated_twice)
+    if module.padding_mode != "zeros":
+        a, around = F.pad(a, around, mode=module.padding_mode), (0,) * len(around)
+    a, around = (a.unsqueeze(2), (*around, 0, 0)) if one else (a, around)
+    padded = F.pad(a.permute(0, 2, 3, 1), (0, 0, *around)).contiguous()
+    sh, sw = (1, *module.stride) if one else module.stride
+    dh, dw = (1, *module.dilation) if one else module.dilation
+    kh, kw = (1, *module.kernel_size) if one else module.kernel_size
+    n, rows, columns, channel = padded.stride()
+    return padded.as_strided(
+        (len(a), height, width, kh, kw, a.shape[1]),
+        (n, rows * sh, columns * sw, rows * dh, columns * dw, channel),
+    )
+
+
+def conv_weight(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    g = (g.unsqueeze(2) if g.dim() == 3 else g).permute(0, 2, 3, 1)
+    n, height, width, outputs = g.shape
+    patches = unfold(module, a, height, width)
+    kh, kw, inputs = patches.shape[3:]
+    groups, each = module.groups, inputs // module.groups
+    if each == 1:  # depthwise: too thin for a matrix product
+        grouped = g.reshape(n, height, width, 1, 1, groups, outputs // groups)
+        grad = (patches[..., None] * grouped).sum((1, 2)).reshape(n, kh, kw, 1, outputs)
+    elif groups == 1:
+        # columns^T g rather than g^T columns: up to 3x faster in MKL for the short, wide products of late layers
+        columns = patches.reshape(n, height * width, kh * kw * inputs)
+        grad = (columns.transpose(1, 2) @ g.reshape(n, height * width, outputs)).view(n, kh, kw, inputs, outputs)
+    else:
+        columns = patches.unflatten(-1, (groups, each)).permute(0, 5, 1, 2, 3, 4, 6)
+        columns = columns.reshape(n * groups, height * width, kh * kw * each)
+        rows = g.reshape(n, height * width, groups, -1).transpose(1, 2).reshape(n * groups, height * width, -1)
+        grad = (columns.transpose(1, 2) @ rows).view(n, groups, kh, kw, each, outputs // groups)
+        grad = grad.permute(0, 2, 3, 4, 1, 5).reshape(n, kh, kw, each, outputs)
+    return grad.permute(0, 4, 3, 1, 2).reshape(n, *module.weight.shape) if a.dim() == 3 else grad.permute(0, 4, 3, 1, 2)
+
+
+def conv_bias(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    return g.flatten(2).sum(2)
+
+
+def conv_workspace(module: nn.Conv1d | nn.Conv2d, a: Tensor) -> int:
+    return int(module.weight.numel() + a[0].numel() * module.weight[0, 0].numel() // module.stride[0] ** (a.dim() - 2))
+
+
+# -- Normalisation in eval mode: an affine map of the normalised input ----------------------------------------------
+
+
+def batch_normalised(module: Any, a: Tensor) -> Tensor:
+    return F.batch_norm(a, module.running_mean, module.running_var, eps=module.eps)
+
+
+def group_normalised(module: nn.GroupNorm, a: Tensor) -> Tensor:
+    return F.group_norm(a, module.num_groups, eps=module.eps)
+
+
+def instance_normalised(module: Any, a: Tensor) -> Tensor:
+    if module.track_running_stats:
+        return batch_normalised(module, a)
+    return F.instance_norm(a, eps=module.eps)
+
+
+def channel_scale(normalised: Callable[[Any, Tensor], Tensor]) -> Gradient:
+    def weight(module: Any, a: Tensor, g: Tensor) -> Tensor:
+        product = normalised(module, a).mul_(g)
+        return product.flatten(2).sum(2) if product.dim() > 2 else product
+
+    return weight
+
+
+def channel_bias(module: Any, a: Tensor, g: Tensor) -> Tensor:
+    return g.flatten(2).sum(2) if g.dim() > 2 else g
+
+
+def layer_sum(module: nn.LayerNorm, product: Tensor) -> Tensor:
+    inner = product.dim() - len(module.normalized_shape)
+    return product.flatten(1, inner - 1).sum(1) if inner > 1 else product
+
+
+def layer_weight(module: nn.LayerNorm, a: Tensor, g: Tensor) -> Tensor:
+    return layer_sum(module, F.layer_norm(a, module.normalized_shape, eps=module.eps).mul_(g))
+
+
+def layer_bias(module: nn.LayerNorm, a: Tensor, g: Tensor) -> Tensor:
+    return layer_sum(module, g)
+
+
+# -- Embedding: rows that were looked up ----------------------------------------------------------------------------
+
+
+def _looked_up(module: nn.Embedding, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct (sample, row) pairs as sample*rows + row, and the gradient summed for each."""
+    sample = torch.arange(len(a), device=a.device).repeat_interleave(a[0].numel())
+    keys, place = torch.unique(sample * module.num_embeddings + a.flatten(), return_inverse=True)
+    summed = g.new_zeros(len(keys), g.shape[-1]).index_add_(0, place, g.reshape(-1, g.shape[-1]))
+    if module.padding_idx is not None:
+        padding = keys % module.num_embeddings == module.padding_idx
+        summed.masked_fill_(padding[:, None], 0.0)
+    return keys, summed
+
+
+def embedding_weight(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
+    keys, summed = _looked_up(module, a, g)
+    dense = g.new_zeros(len(a) * module.num_embeddings, g.shape[-1])
+    return dense.index_copy_(0, keys, summed).view(len(a), *module.weight.shape)
+
+
+def embedding_squares(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
+    keys, summed = _looked_up(module, a, g)
+    return g.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, summed.square_())
+
+
+_LINEAR = Rule(linear_weight, linear_bias, squares=linear_squares, folds=True)
+_CONV = Rule(conv_weight, conv_bias, workspace=conv_workspace)
+_BATCH = Rule(
+    channel_scale(batch_normalised), channel_bias, lambda m: m.running_mean is not None, lambda m, a: a[0].numel()
+)
+_GROUP = Rule(channel_scale(group_normalised), channel_bias, workspace=lambda m, a: a[0].numel())
+_INSTANCE = Rule(channel_scale(instance_normalised), channel_bias, workspace=lambda m, a: a[0].numel())
+_LAYER = Rule(layer_weight, layer_bias, workspace=lambda m, a: a[0].numel(), folds=True)
+_EMBEDDING = Rule(
+    embedding_weight,
+    linear_bias,  # never asked for: an embedding has no bias
+    lambda m: m.max_norm is None and not m.scale_grad_by_freq,
+    squares=embedding_squares,
+    folds=True,
+)
+
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: _LINEAR,
+    nn.Conv1d: _CONV,
+    nn.Conv2d: _CONV,
+    nn.BatchNorm1d: _BATCH,
+    nn.BatchNorm2d: _BATCH,
+    nn.BatchNorm3d: _BATCH,
+    nn.SyncBatchNorm: _BATCH,
+    nn.GroupNorm: _GROUP,
+    nn.InstanceNorm1d: _INSTANCE,
+    nn.InstanceNorm2d: _INSTANCE,
+    nn.LayerNorm: _LAYER,
+    nn.Embedding: _EMBEDDING,
+}
+
+
+def rule_for(module: nn.Module) -> Rule | None:
+    """The rule for just this class, unless something (a parametrisation, a replaced forward) has changed it."""
+    rule = RULES.get(type(module))
+    plain = set(module._parameters) <= {"weight", "bias"} and "forward" not in vars(module)
+    return rule if rule is not None and plain and rule.fits(module) else None

@@ -1,0 +1,37 @@
+"""What every optimizer here refuses, in the same words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+
+def check_at_least(name: str, value: float, low: float) -> None:
+    if not (math.isfinite(value) and value >= low):
+        raise ValueError(f"{name} must be a finite number >= {low:g}, got {value}")
+
+
+def check_above(name: str, value: float, low: float) -> None:
+    if not (math.isfinite(value) and value > low):
+        raise ValueError(f"{name} must be a finite number > {low:g}, got {value}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_gradient(p: Tensor, who: str) -> None:
+    """Sparse and complex gradients have no elementwise metric here."""
+    if p.grad is not None and (p.grad.is_sparse or p.grad.layout != p.layout):
+        raise TypeError(
+            f"{who} needs dense gradients, got {p.grad.layout} for a parameter of shape {tuple(p.shape)}; "
+            "use sparse=False in the embedding, or give this parameter to torch.optim.SparseAdam"
+        )
+    if p.is_complex():
+        raise TypeError(
+            f"{who} needs real parameters, got {p.dtype} of shape {tuple(p.shape)}; "
+            "hold the real and imaginary parts as two parameters"
+        )

@@ -1,0 +1,35 @@
+"""A progress bar for work that turns out to be long, where somebody is watching."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+T = TypeVar("T")
+PATIENCE = 2.0  # seconds before a bar appears
+
+
+def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T]:
+    """The items, with a bar after two seconds if a terminal is attached (``show`` forces it on or off)."""
+    if show is False or (show is None and not sys.stderr.isatty()):
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    total = len(items) if isinstance(items, Sized) else None
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=total)
+    begin, started = time.monotonic(), False
+    try:
+        for item in items:
+            yield item
+            bar.advance(task)
+            if not started and (show or time.monotonic() - begin > PATIENCE):
+                bar.start()
+                started = True
+    finally:
+        if started:
+            bar.stop()
