@@ -1,0 +1,5 @@
+"""Gradient -> move: optimizers for any PyTorch loop."""
+
+from tmln.optim.tmln import TMLN
+
+__all__ = ["TMLN"]

@@ -1,0 +1,5 @@
+"""What joins the batch: memories."""
+
+from tmln.replay.reservoir import Reservoir
+
+__all__ = ["Reservoir"]
