@@ -1,0 +1,41 @@
+"""Run the benchmarks named on the command line, or all, and print each ratio beside its goal."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.timing import Line
+
+BENCHMARKS = {
+    "optimizer": "TMLN's step against SGD's",
+    "fisher": "the diagonal Fisher against training passes, loop and vmap",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown or "--help" in names:
+        print(f"usage: python -m benchmarks [{' | '.join(BENCHMARKS)} ...]")
+        return 2
+    console = Console()
+    table = Table("benchmark", "ratio", "goal", "", title=f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    failed = 0
+    for name in names or BENCHMARKS:
+        found: Iterator[Line] = importlib.import_module(f"benchmarks.{name}").lines()
+        for line in found:
+            sign = ">=" if line.at_least else "<="
+            failed += not line.met
+            console.print(f"{line.what}: {line.ratio:.3f} ({sign} {line.goal:g})", highlight=False)
+            table.add_row(line.what, f"{line.ratio:.3f}", f"{sign} {line.goal:g}", "met" if line.met else "MISSED")
+    console.print(table)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""Contenders take turns; the best time of each counts, so that a noisy neighbour hits all alike."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measured ratio and the goal it has to meet."""
+
+    what: str
+    ratio: float
+    goal: float
+    at_least: bool = False  # else at most
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.goal if self.at_least else self.ratio <= self.goal
+
+
+def best_times(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Seconds of the best of ``rounds`` calls of each, after one call to warm up, in turns."""
+    for run in contenders.values():
+        run()
+    best = dict.fromkeys(contenders, float("inf"))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, run in contenders.items():
+                begin = time.perf_counter()
+                run()
+                best[name] = min(best[name], time.perf_counter() - begin)
+    finally:
+        gc.enable()
+    return best

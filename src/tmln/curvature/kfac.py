@@ -1,0 +1,169 @@
+"""Kronecker-factored curvature (Martens and Grosse 2015): damped inverses, directions, running factors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tmln.curvature.kfac_factors import FISHERS, Factors, kfac_factors
+from tmln.curvature.kfac_layers import factor_sizes, kfac_layers, owned_parameters
+
+
+def damping_split(factors: Factors) -> float:
+    """pi = sqrt((tr A / dim A) / (tr G / dim G)), how the damping is shared out; 1 where a trace is zero."""
+    mean_input = float(factors.input.diagonal().mean())
+    mean_output = float(factors.output.diagonal().mean())
+    return math.sqrt(mean_input / mean_output) if mean_input > 0.0 and mean_output > 0.0 else 1.0
+
+
+def damped_inverse(factors: Factors, damping: float) -> Factors:
+    """(A + pi sqrt(tau) I)^-1 and (G + sqrt(tau)/pi I)^-1, computed in float64, in the factors' own type."""
+    pi = damping_split(factors)
+    return Factors(
+        _inverse(factors.input, pi * math.sqrt(damping)), _inverse(factors.output, math.sqrt(damping) / pi)
+    )
+
+
+def _inverse(factor: Tensor, shift: float) -> Tensor:
+    device = "cpu" if factor.device.type == "mps" else factor.device  # mps has no float64
+    precise = factor.to(device, torch.float64, copy=True)
+    precise.diagonal().add_(shift)
+    triangle, failed = torch.linalg.cholesky_ex(precise)
+    if int(failed) == 0:
+        inverse = torch.cholesky_inverse(triangle)
+    else:  # rounding made an eigenvalue negative; none can truly lie below the shift
+        values, vectors = torch.linalg.eigh(precise)
+        inverse = (vectors / values.clamp_min(shift)) @ vectors.T
+    return inverse.to(factor)
+
+
+def preconditioned(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
+    """G^-1 [dW|db] A^-1 for the gradients of a layer's weight and, if it has one, bias."""
+    weight = gradients[0]
+    matrix = weight.flatten(1)
+    if len(gradients) == 2:
+        matrix = torch.cat([matrix, gradients[1].unsqueeze(1)], 1)
+    matrix = (inverse.output.to(matrix.dtype) @ matrix) @ inverse.input.to(matrix.dtype)
+    columns = weight[0].numel()
+    return [matrix[:, :columns].reshape(weight.shape), *matrix[:, columns:].unbind(1)]
+
+
+class KFAC:
+    """Running Kronecker factors of a model's layers, and their damped inverses.
+
+    ``update`` averages a batch's factors into the running ones (``ema`` is the share of the new; the first
+    are taken as they are), ``invert`` computes and keeps the inverses, ``precondition`` applies them to
+    ``.grad``.
+    Layers without factors (batch norm, grouped convolutions, ...; see :func:`kfac_layers`) are left out of
+    what ``precondition`` returns. A layer that is called several times in one pass has one pair of factors:
+    calls count like positions.
+
+    >>> model = nn.Linear(3, 2)
+    >>> curvature = KFAC(model)
+    >>> curvature.update(torch.ones(4, 3))
+    >>> curvature.invert(damping=0.1)
+    >>> model(torch.ones(4, 3)).sum().backward()
+    >>> [tuple(direction.shape) for direction in curvature.precondition().values()]
+    [(2, 3), (2,)]
+    """
+
+    def __init__(self, model: nn.Module, *, ema: float = 0.14, fisher: str = "mc", seed: int = 0) -> None:
+        if not 0.0 < ema <= 1.0:
+            raise ValueError(f"ema={ema!r} of K-FAC must lie in (0, 1]: it is the share of the new factors")
+        if fisher not in FISHERS:
+            raise ValueError(f"fisher={fisher!r} of K-FAC is unknown; choose one of {', '.join(FISHERS)}")
+        self.model = model
+        self.ema = ema
+        self.fisher = fisher
+        self.layers = kfac_layers(model)
+        if not self.layers:
+            raise ValueError(
+                "the model has no trainable Linear, Conv1d or Conv2d layer, so K-FAC has no factors; use SGD"
+            )
+        self.factors: dict[str, Factors] = {}
+        self.inverses: dict[str, Factors] = {}
+        self._inverse_damping: float | None = None
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def update(self, inputs: Tensor, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
+        """Average the factors of this batch into the running ones; the inverses wait for ``invert``."""
+        fresh = kfac_factors(
+            self.model,
+            inputs,
+            targets=targets,
+            weights=weights,
+            fisher=self.fisher,
+            generator=self._generator,
+        )
+        for name, new in fresh.items():
+            for kind, factor in zip(("input", "output"), new, strict=True):
+                if not bool(factor.isfinite().all()):
+                    raise FloatingPointError(
+                        f"the {kind} factor of layer '{name}' is not finite: training has diverged; "
+                        "lower lr or raise damping"
+                    )
+        # Layers may have been frozen or released since: factors go and come with them.
+        self.layers = kfac_layers(self.model)
+        self.factors = {name: old for name, old in self.factors.items() if name in self.layers}
+        for name, new in fresh.items():
+            old = self.factors.get(name)
+            if old is not None:
+                # Into the new tensors, never the old: a state_dict() taken before keeps its values.
+                new.input.lerp_(old.input, 1.0 - self.ema)
+                new.output.lerp_(old.output, 1.0 - self.ema)
+            self.factors[name] = new
+        self.inverses = {}
+        self._inverse_damping = None
+
+    def invert(self, damping: float) -> None:
+        """Inverses of the running factors at ``damping`` (tau > 0), kept until the next call."""
+        if not 0.0 < damping < math.inf:
+            raise ValueError(
+                f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular"
+            )
+        self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
+        self._inverse_damping = damping
+
+    @torch.no_grad()
+    def precondition(self) -> dict[nn.Parameter, Tensor]:
+        """Parameter -> direction for every layer with factors whose parameters have gradients."""
+        directions: dict[nn.Parameter, Tensor] = {}
+        for name, inverse in self.inverses.items():
+            parameters = owned_parameters(self.layers[name])
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            if len(gradients) == len(parameters):
+                directions.update(zip(parameters, preconditioned(inverse, gradients), strict=True))
+        return directions
+
+    def state_dict(self) -> dict[str, Any]:
+        """Factors, generator and the damping of the inverses, which are computed anew when loaded."""
+        return {
+            "factors": {name: factors._asdict() for name, factors in self.factors.items()},
+            "inverse_damping": self._inverse_damping,
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where ``state`` was taken; layer names and shapes must be this model's."""
+        self.layers = kfac_layers(self.model)
+        factors: dict[str, Factors] = {}
+        for name, saved in state["factors"].items():
+            if name not in self.layers:
+                raise ValueError(
+                    f"the state has factors of layer '{name}', which this model lacks; load it into its own"
+                )
+            expected = factor_sizes(self.layers[name])
+            found = (len(saved["input"]), len(saved["output"]))
+            if found != expected:
+                raise ValueError(f"factors of layer '{name}' have sizes {found}, this model needs {expected}")
+            device = self.layers[name].weight.device
+            factors[name] = Factors(saved["input"].to(device), saved["output"].to(device))
+        self.factors = factors
+        self.inverses = {}
+        self._inverse_damping = None
+        if state["inverse_damping"] is not None:
+            self.invert(state["inverse_damping"])
+        self._generator.set_state(state["generator"].cpu())

@@ -1,0 +1,225 @@
+"""OCAR (Urettini and Carta 2025): K-FAC natural-gradient steps on new and replayed samples together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from tmln.curvature.kfac import KFAC
+
+REPLAY_WEIGHTS = ("one", "class_ratio")
+
+
+def sample_weights(
+    samples: int, replay: int, replay_weight: float | str, targets: Tensor | None = None
+) -> Tensor | None:
+    """w: 1 for new samples, ``replay_weight`` for the last ``replay`` ones; ``None`` where all are 1.
+
+    "class_ratio" is n_known / n_new, the numbers of different labels in the two parts of ``targets``.
+    """
+    if not 0 <= replay <= samples:
+        raise ValueError(
+            f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch"
+        )
+    if replay_weight == "class_ratio":
+        if targets is None:
+            raise ValueError("replay_weight='class_ratio' of OCAR counts labels; pass targets to observe()")
+        labels = targets.tolist()
+        known, new = len(set(labels[samples - replay :])), len(set(labels[: samples - replay]))
+        replay_weight = known / new if known and new else 1.0
+    weight = 1.0 if replay_weight == "one" else float(replay_weight)
+    if weight == 1.0 or not replay:
+        return None
+    weights = torch.ones(samples)
+    weights[samples - replay :] = weight
+    return weights
+
+
+class OCAR(Optimizer):
+    r"""Natural-gradient descent whose metric is measured on the batch it trains on, replay included.
+
+    .. math::
+        [\Delta W|\Delta b] = -\eta\,(G + \tfrac{\sqrt\tau}{\pi} I)^{-1} [\partial W|\partial b]
+        (A + \pi\sqrt\tau\, I)^{-1}
+
+    A and G are the Kronecker factors (:mod:`tmln.curvature.kfac`) of each Linear, Conv1d and Conv2d layer,
+    averaged over time with share ``ema`` for the new; every other parameter takes a plain SGD step. Note that
+    flat directions move at lr/damping, the other parameters at lr.
+
+    Tell it the batch before the step; ``replay`` is how many samples at its end come from memory:
+
+    >>> model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.zeros(8, dtype=torch.long)
+    >>> optimizer = OCAR(model, lr=0.01)
+    >>> optimizer.observe(x, replay=4)
+    True
+    >>> nn.functional.cross_entropy(model(x), y).backward()
+    >>> optimizer.step()
+
+    ``observe`` costs a forward and a backward pass once in ``update_every`` steps and nothing otherwise.
+    ``fisher`` is "mc" (a label drawn from the model), "exact" (all labels, a backward pass each) or
+    "empirical" (the given targets). ``replay_weight`` weighs replayed samples in G: "one", "class_ratio"
+    (known over new classes, counted in the targets) or a number. ``damping`` is tau; with
+    ``damping_init="lr"`` tau starts at the learning rate instead, as in the authors' code. It grows by
+    ``damping_increment`` a step, and the inverses follow whenever factors are updated.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float = 0.01,
+        damping: float = 0.1,
+        ema: float = 0.14,
+        update_every: int = 10,
+        fisher: str = "mc",
+        *,
+        damping_increment: float = 0.0,
+        damping_init: str | None = None,
+        replay_weight: float | str = "one",
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers"
+            )
+        if not 0.0 < damping < math.inf:
+            raise ValueError(f"damping={damping!r} of OCAR must be positive and finite")
+        if not 0.0 <= damping_increment < math.inf:
+            raise ValueError(f"damping_increment={damping_increment!r} of OCAR must be finite and at least 0")
+        if damping_init not in (None, "lr"):
+            raise ValueError(f"damping_init={damping_init!r} of OCAR must be None or 'lr'")
+        if update_every < 1:
+            raise ValueError(f"update_every={update_every!r} of OCAR must be at least 1")
+        _check_replay_weight(replay_weight)
+        self.damping_increment = damping_increment
+        self.update_every = update_every
+        self.replay_weight = replay_weight
+        self.kfac = KFAC(model, ema=ema, fisher=fisher, seed=seed)
+        self._first_damping = None if damping_init == "lr" else damping
+        self._steps = 0
+        self._last_update = 0
+        super().__init__(model.parameters(), {"lr": lr})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Like every optimizer's; parameters that are not the model's take plain SGD steps."""
+        lr = param_group.get("lr", self.defaults["lr"])
+        if not 0.0 <= lr < math.inf:
+            raise ValueError(f"lr={lr!r} of OCAR must be finite and at least 0")
+        super().add_param_group(param_group)
+
+    @property
+    def damping(self) -> float:
+        """tau as it is now."""
+        first = self.param_groups[0]["lr"] if self._first_damping is None else self._first_damping
+        return float(first) + self.damping_increment * self._steps
+
+    def observe(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        replay: int = 0,
+        weights: Tensor | None = None,
+        replay_weight: float | str | None = None,
+    ) -> bool:
+        """Measure the metric on this batch if that is due (see ``update_every``); says whether it was.
+
+        ``weights`` [N] replaces the weights that ``replay`` and ``replay_weight`` imply.
+        """
+        due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
+        if due:
+            self.refresh(inputs, targets, replay=replay, weights=weights, replay_weight=replay_weight)
+        return due
+
+    def refresh(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        replay: int = 0,
+        weights: Tensor | None = None,
+        replay_weight: float | str | None = None,
+    ) -> None:
+        """As ``observe``, due or not."""
+        chosen = self.replay_weight if replay_weight is None else replay_weight
+        _check_replay_weight(chosen)
+        implied = sample_weights(len(inputs), replay, chosen, targets)
+        self.kfac.update(inputs, targets=targets, weights=implied if weights is None else weights)
+        if self._first_damping is None:
+            self._first_damping = self.damping - self.damping_increment * self._steps
+        self.kfac.invert(self.damping)
+        self._last_update = self._steps
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """A natural-gradient step for layers with factors, SGD for the rest; ``.grad`` is only read."""
+        if not self.kfac.inverses:
+            raise RuntimeError(
+                "OCAR has no metric yet; call optimizer.observe(inputs) before optimizer.step()"
+            )
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        directions = self.kfac.precondition()
+        for group in self.param_groups:
+            moved = [p for p in group["params"] if p.grad is not None]
+            if moved:
+                towards = [directions.get(p, p.grad) for p in moved]
+                torch._foreach_add_(moved, towards, alpha=-float(group["lr"]))
+        self._steps += 1
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every optimizer's, with ``"curvature"``: the factors, their generator, damping and counters."""
+        curvature = {
+            **self.kfac.state_dict(),
+            "steps": self._steps,
+            "last_update": self._last_update,
+            "first_damping": self._first_damping,
+        }
+        return {**super().state_dict(), "curvature": curvature}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on exactly where ``state_dict`` was taken."""
+        if "curvature" not in state_dict:
+            raise ValueError(
+                "the state has no entry 'curvature', so it is not OCAR's; load OCAR.state_dict()'s"
+            )
+        curvature = state_dict["curvature"]
+        self.kfac.load_state_dict(curvature)
+        super().load_state_dict(state_dict)
+        self._steps = curvature["steps"]
+        self._last_update = curvature["last_update"]
+        self._first_damping = curvature["first_damping"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = (
+            "damping_increment",
+            "update_every",
+            "replay_weight",
+            "kfac",
+            "_first_damping",
+            "_steps",
+            "_last_update",
+        )
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
+
+
+def _check_replay_weight(replay_weight: float | str) -> None:
+    if isinstance(replay_weight, str):
+        if replay_weight not in REPLAY_WEIGHTS:
+            choices = ", ".join(REPLAY_WEIGHTS)
+            raise ValueError(
+                f"replay_weight={replay_weight!r} of OCAR is unknown; choose {choices} or a number"
+            )
+    elif not 0.0 <= replay_weight < math.inf:
+        raise ValueError(f"replay_weight={replay_weight!r} of OCAR must be finite and at least 0")
