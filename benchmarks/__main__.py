@@ -15,6 +15,7 @@ from benchmarks.timing import Line
 BENCHMARKS = {
     "optimizer": "TMLN's step against SGD's",
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
+    "augment": "batched augmentation against Pillow, prefetch",
 }
 
 
@@ -24,7 +25,13 @@ def main(names: list[str]) -> int:
         print(f"usage: python -m benchmarks [{' | '.join(BENCHMARKS)} ...]")
         return 2
     console = Console()
-    table = Table("benchmark", "ratio", "goal", "", title=f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    table = Table(
+        "benchmark",
+        "ratio",
+        "goal",
+        "",
+        title=f"torch {torch.__version__}, {torch.get_num_threads()} threads",
+    )
     failed = 0
     for name in names or BENCHMARKS:
         found: Iterator[Line] = importlib.import_module(f"benchmarks.{name}").lines()

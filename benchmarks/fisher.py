@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
+from tests.zoo import ZOO
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tests.zoo import ZOO
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.batches import class_log_likelihood, read_batch
 from tmln.curvature.functional import LoopPass, VmapPass
-from tmln.models.resnet import ReducedResNet18
+from tmln.models import make_model
 
 SAMPLES = 500
 
@@ -32,16 +32,21 @@ def fisher(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], object]:
     return lambda: diagonal_fisher(model, [(x, y)])
 
 
-def by_hand(kind: type[LoopPass] | type[VmapPass], model: nn.Module, x: Tensor, y: Tensor, chunk: int) -> object:
-    model.eval()
-    squares = kind(model, set(model.parameters()), class_log_likelihood)
-    return [squares(part) for part in read_batch((x, y)).chunks(chunk)]
+def by_hand(
+    kind: type[LoopPass] | type[VmapPass], model: nn.Module, x: Tensor, y: Tensor, chunk: int
+) -> Callable[[], object]:
+    def run() -> object:
+        model.eval()
+        squares = kind(model, set(model.parameters()), class_log_likelihood)
+        return [squares(part) for part in read_batch((x, y)).chunks(chunk)]
+
+    return run
 
 
 def lines() -> Iterator[Line]:
     torch.manual_seed(0)
     for width, rounds in ((20, 4), (64, 2)):
-        model = ReducedResNet18(100, width).to(memory_format=torch.channels_last)
+        model = make_model("resnet18", (3, 32, 32), 100, width=width)
         x = torch.randn(SAMPLES, 3, 32, 32).to(memory_format=torch.channels_last)
         y = torch.randint(100, (SAMPLES,))
         runs = {"train": training_passes(model, x, y), "fisher": fisher(model, x, y)}
@@ -51,10 +56,10 @@ def lines() -> Iterator[Line]:
     for name, case in ZOO.items():
         model = case.make()
         x, y = case.draw(SAMPLES)
-        runs = {"fisher": fisher(model, x, y), "loop": lambda m=model, x=x, y=y: by_hand(LoopPass, m, x, y, SAMPLES)}
+        runs = {"fisher": fisher(model, x, y), "loop": by_hand(LoopPass, model, x, y, SAMPLES)}
         if case.way != "loop":
             for chunk in (16, 125, SAMPLES):
-                runs[f"vmap {chunk}"] = lambda m=model, x=x, y=y, c=chunk: by_hand(VmapPass, m, x, y, c)
+                runs[f"vmap {chunk}"] = by_hand(VmapPass, model, x, y, chunk)
         best = best_times(runs, 5)
         mine = best.pop("fisher")
         fastest = min(best, key=lambda key: best[key])

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tmln.models.resnet import ReducedResNet18
+from tmln.models import make_model
 from tmln.optim import TMLN
 
 
 def training_step(
-    width: int, make: Callable[[ReducedResNet18], torch.optim.Optimizer], x: Tensor, y: Tensor
+    width: int, make: Callable[[nn.Module], torch.optim.Optimizer], x: Tensor, y: Tensor
 ) -> Callable[[], None]:
     torch.manual_seed(0)
-    model = ReducedResNet18(100, width).to(memory_format=torch.channels_last)
+    model = make_model("resnet18", (3, 32, 32), 100, width=width)
     optimizer = make(model)
 
     def run() -> None:
@@ -28,8 +28,8 @@ def training_step(
     return run
 
 
-def step_alone(make: Callable[[ReducedResNet18], torch.optim.Optimizer]) -> Callable[[], None]:
-    model = ReducedResNet18(100, 64).to(memory_format=torch.channels_last)
+def step_alone(make: Callable[[nn.Module], torch.optim.Optimizer]) -> Callable[[], None]:
+    model = make_model("resnet18", (3, 32, 32), 100, width=64)
     optimizer = make(model)
     for p in model.parameters():
         p.grad = torch.full_like(p, 1e-6)
@@ -41,11 +41,11 @@ def step_alone(make: Callable[[ReducedResNet18], torch.optim.Optimizer]) -> Call
     return run
 
 
-def sgd(model: ReducedResNet18) -> torch.optim.Optimizer:
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 
 
-def tmln(model: ReducedResNet18) -> torch.optim.Optimizer:
+def tmln(model: nn.Module) -> torch.optim.Optimizer:
     return TMLN(model.parameters(), lr=1e-5)
 
 

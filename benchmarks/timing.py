@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -22,7 +22,7 @@ class Line:
         return self.ratio >= self.goal if self.at_least else self.ratio <= self.goal
 
 
-def best_times(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def best_times(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Seconds of the best of ``rounds`` calls of each, after one call to warm up, in turns."""
     for run in contenders.values():
         run()

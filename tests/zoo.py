@@ -28,11 +28,18 @@ def tokens(length: int, vocabulary: int = 11) -> Callable[[int], tuple[Tensor, .
     return lambda n: (torch.randint(vocabulary, (n, length)), torch.randint(vocabulary, (n,)))
 
 
+def channels_last(model: nn.Module) -> nn.Module:
+    for p in model.parameters():
+        if p.dim() == 4:
+            p.data = p.data.contiguous(memory_format=torch.channels_last)
+    return model
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(27, 16), nn.ReLU(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4))
 
 
-def cnn_with_batch_norm() -> nn.Module:
+def cnn_with_batch_norm() -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1),
         nn.BatchNorm2d(6),
@@ -203,16 +210,12 @@ ZOO: dict[str, Case] = {
     "mlp": Case(mlp, images(3)),
     "cnn with batch norm": Case(cnn_with_batch_norm, images(9)),
     "reduced resnet": Case(lambda: ReducedResNet18(4, width=4), images(16)),
-    "reduced resnet channels-last": Case(
-        lambda: ReducedResNet18(4, width=4).to(memory_format=torch.channels_last), images(16)
-    ),
+    "reduced resnet channels-last": Case(lambda: channels_last(ReducedResNet18(4, width=4)), images(16)),
     "depthwise separable": Case(depthwise_separable, images(8)),
     "transformer, shared embedding": Case(SharedTransformer, tokens(5)),
     "transformer, own attention": Case(OwnAttentionTransformer, tokens(6)),
     "recurrent": Case(Recurrent, sequences(4)),
-    "conv1d with groups": Case(
-        conv1d_with_groups, lambda n: (torch.randn(n, 4, 16), torch.randint(4, (n,)))
-    ),
+    "conv1d with groups": Case(conv1d_with_groups, lambda n: (torch.randn(n, 4, 16), torch.randint(4, (n,)))),
     "own parameter": Case(
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(27, 16), OwnParameter(), nn.Linear(16, 4)), images(3)
     ),

@@ -1,1 +1,37 @@
 """tmln trains a PyTorch model on one task after another without forgetting, and measures how well that went."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tmln import metrics, optim
+    from tmln.curvature import Fisher, diagonal_fisher
+    from tmln.learner import Learner
+    from tmln.optim import TMLN
+    from tmln.replay import Reservoir
+
+__version__ = "0.1.0"
+__all__ = ["TMLN", "Fisher", "Learner", "Reservoir", "diagonal_fisher", "metrics", "optim"]
+
+# Loaded when first asked for: importing tmln alone costs nothing.
+_HOMES = {
+    "TMLN": "tmln.optim",
+    "Fisher": "tmln.curvature",
+    "Learner": "tmln.learner",
+    "Reservoir": "tmln.replay",
+    "diagonal_fisher": "tmln.curvature",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return importlib.import_module(f"tmln.{name}")
+    raise AttributeError(f"module 'tmln' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -151,12 +151,13 @@ def test_sampled_targets_estimate_the_true_fisher() -> None:
 def test_positions_are_summed_within_a_sample() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(2, 3, 1))
+    weight = next(iter(model.parameters()))
     x, y = torch.randn(4, 2, 6), torch.randint(3, (4, 6))
     fisher = diagonal_fisher(model, [(x, y)])
     expected = torch.zeros(3, 2, 1)
     for i in range(4):
         loss = F.cross_entropy(model(x[i : i + 1]), y[i : i + 1], reduction="sum")
-        expected += torch.autograd.grad(loss, model[0].weight)[0] ** 2 / 4
+        expected += torch.autograd.grad(loss, weight)[0] ** 2 / 4
     torch.testing.assert_close(fisher["0.weight"], expected)
 
 

@@ -142,9 +142,7 @@ def slow_factors(
     for n in range(len(x)):
         seen: list[tuple[Tensor, Tensor]] = []
 
-        def record(
-            m: nn.Module, a: tuple[Tensor, ...], s: Tensor, seen: list[tuple[Tensor, Tensor]] = seen
-        ) -> Tensor:
+        def record(m: nn.Module, a: tuple[Tensor, ...], s: Tensor, seen: list[tuple[Tensor, Tensor]] = seen) -> Tensor:
             seen.append((a[0].detach().clone(), s))
             return s.clone()  # so that an in-place activation spares what was recorded
 

@@ -79,9 +79,7 @@ def held_out_loss(model: nn.Module) -> float:
 
 
 def equal(a: nn.Module, b: nn.Module) -> bool:
-    return all(
-        torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
 
 # Hand vectors
@@ -93,7 +91,7 @@ def test_one_step_by_hand() -> None:
     x, y = torch.tensor([[2.0]], dtype=torch.float64), torch.tensor([0])
     optimizer = OCAR(model, lr=1.0, damping=0.01, fisher="exact")
     assert optimizer.observe(x)
-    F.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+    F.cross_entropy(model(x), y).backward()
     optimizer.step()
     expected = torch.tensor([[0.432900433], [-0.432900433]], dtype=torch.float64)
     assert torch.allclose(model.weight.detach(), expected, rtol=0, atol=1e-9)
@@ -251,9 +249,7 @@ def test_state_dict_holds_tensors_and_plain_values_only() -> None:
             return [leaf for v in value for leaf in leaves(v)]
         return [value]
 
-    assert all(
-        type(leaf) in (Tensor, int, float, str, bool, type(None)) for leaf in leaves(optimizer.state_dict())
-    )
+    assert all(type(leaf) in (Tensor, int, float, str, bool, type(None)) for leaf in leaves(optimizer.state_dict()))
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])

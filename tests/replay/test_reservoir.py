@@ -124,7 +124,7 @@ def test_bad_input_leaves_the_memory_as_it_was() -> None:
     memory.add(x, y, logits=torch.zeros(6, 2))
     with pytest.raises(ValueError, match="capacity must be"):
         Reservoir(-1)
-    with pytest.raises(ValueError, match="got torch.float32"):
+    with pytest.raises(ValueError, match=r"got torch\.float32"):
         memory.add(x.float(), y, logits=torch.zeros(6, 2))
     with pytest.raises(ValueError, match=r"shape \(4,\)"):
         memory.add(torch.zeros(6, 4, dtype=torch.uint8), y, logits=torch.zeros(6, 2))

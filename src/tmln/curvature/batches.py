@@ -73,7 +73,7 @@ def call(model: nn.Module, batch: Batch) -> Any:
     """The model's output; where it is a mapping or an object with ``logits``, these."""
     output = model(*batch.args, **batch.kwargs)
     if isinstance(output, Mapping):
-        return output["logits"] if "logits" in output else output
+        return output.get("logits", output)
     return getattr(output, "logits", output)
 
 
@@ -81,6 +81,15 @@ def class_log_likelihood(output: Tensor, target: Tensor) -> Tensor:
     """log p(y|x) of each sample under a softmax; over several positions (``[B, C, ...]``) their sum."""
     losses = F.cross_entropy(output, target, reduction="none")
     return -losses.flatten(1).sum(1) if losses.dim() > 1 else -losses
+
+
+def total_log_likelihood(score: LogLikelihood, output: Any, target: Any) -> Tensor:
+    """The sum over samples, whose gradient holds every sample's own."""
+    value = score(output, target)
+    if not isinstance(value, Tensor) or value.dim() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"log_likelihood must return one value a sample, [B]; got {shape}")
+    return value.sum()
 
 
 def sample_targets(output: Tensor, generator: torch.Generator) -> Tensor:

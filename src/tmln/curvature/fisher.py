@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from tmln.curvature.batches import Batch, LogLikelihood, call, class_log_likelihood, read_batch, sample_targets
-from tmln.curvature.functional import LoopPass, VmapPass
-from tmln.curvature.hooks import HookPass, Unsupported
+from tmln.curvature.batches import (
+    Batch,
+    LogLikelihood,
+    call,
+    class_log_likelihood,
+    read_batch,
+    sample_targets,
+)
 from tmln.curvature.untouched import untouched
+from tmln.curvature.ways import WAYS, find_way
 from tmln.progress import track
 
-Squares = Callable[[Batch], dict[Tensor, Tensor]]
 MEMORY = 128 * 2**20  # bytes; larger chunks were no faster in any network of the benchmark
-logger = logging.getLogger("tmln.curvature")
 
 
 class Fisher(Mapping[str, Tensor]):
@@ -74,8 +75,8 @@ def diagonal_fisher(
         progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
 
     Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. The first two samples are
-    checked against plain autograd; a model that this way does not do exactly goes through ``torch.func.vmap``, or
-    one sample at a time, which is logged once.
+    checked against plain autograd, once for each model; one that this way does not do exactly goes through
+    ``torch.func.vmap``, or one sample at a time, which is logged once.
     """
     if targets not in ("labels", "sampled"):
         raise ValueError(f"targets must be 'labels' or 'sampled', got {targets!r}")
@@ -83,113 +84,44 @@ def diagonal_fisher(
         raise ValueError("targets='sampled' draws from a softmax; with your own log_likelihood give sampled labels")
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
-    names = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not names:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
     inner = getattr(model, "_orig_mod", model)  # a compiled module: its hooks would be compiled away
     device = next(iter(names.values())).device
-    scores = log_likelihood or class_log_likelihood
+    score = log_likelihood or class_log_likelihood
     if targets == "sampled":
         generator = generator or torch.Generator(device).manual_seed(0)
 
-    sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in names.values()}
-    samples, run = 0, None
+    trainable = set(names.values())
+    sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable}
+    samples, way, squares = 0, "", None
     with untouched(model, training=False), torch.enable_grad():
         for raw in track(batches, "Fisher diagonal", progress):
             batch = read_batch(raw).to(device)
             if batch.size == 0:
                 continue
-            if run is None:
-                run = _Run(inner, set(names.values()), _checked(scores), generator, chunk_size, memory, batch[:2])
-            for chunk in batch.chunks(run.chunk_size):
-                for p, squares in run(chunk).items():
-                    sums[p].add_(squares)
+            if squares is None:
+                probe = batch[:2]
+                if generator is not None:  # labels for the probe that use up no draws
+                    probe = _relabelled(inner, probe, torch.Generator(device).manual_seed(0))
+                way, floats = find_way(inner, trainable, score, probe)
+                squares = WAYS[way](inner, trainable, score)
+                width = max(p.element_size() for p in trainable)
+                chunk_size = chunk_size or max(1, memory // max(1, floats * width))
+            for chunk in batch.chunks(chunk_size or 1):
+                if generator is not None:
+                    chunk = _relabelled(inner, chunk, generator)
+                for p, value in squares(chunk).items():
+                    sums[p].add_(value)
             samples += batch.size
-    if run is None:
+    if squares is None:
         raise ValueError("no samples: the data loader or memory is empty")
     values = {name: sums[p].div_(samples) for name, p in names.items()}
-    return Fisher(values, names, samples, run.way)
+    return Fisher(values, names, samples, way)
 
 
-def _checked(scores: LogLikelihood) -> LogLikelihood:
-    def score(output: Any, target: Any) -> Tensor:
-        value = scores(output, target)
-        if not isinstance(value, Tensor) or value.dim() != 1:
-            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"log_likelihood must return one value a sample, [B]; got {shape}")
-        return value
-
-    return score
-
-
-class _Run:
-    """The way that was found for this model, and how many samples it takes at a time."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        trainable: set[Tensor],
-        score: LogLikelihood,
-        generator: torch.Generator | None,
-        chunk_size: int | None,
-        memory: int,
-        probe: Batch,
-    ) -> None:
-        self.model, self.generator = model, generator
-        if generator is not None:  # the probe needs the same labels twice, and must not use up draws
-            probe = self._draw(probe, torch.Generator(generator.device).manual_seed(0))
-        truth = LoopPass(model, trainable, score)
-        expected = truth(probe)  # a wrong model, target or loss raises here, in plain words
-        width = max(p.element_size() for p in trainable)
-        floats = 0
-        self.squares: Squares
-        try:
-            hooks = HookPass(model, trainable, score)
-            with _NoDataDependence():
-                found = hooks(probe)
-            _compare(found, expected)
-            floats, self.way, self.squares = hooks.floats_per_sample, "hooks", hooks
-        except Exception as reason:
-            try:
-                vmapped = VmapPass(model, trainable, score)
-                _compare(vmapped(probe), expected)
-                floats, self.way, self.squares = 3 * sum(p.numel() for p in trainable), "vmap", vmapped
-            except Exception as second:
-                self.way, self.squares = "loop", truth
-                reason = second
-            _log_once(type(model).__name__, self.way, str(reason).split("\n")[0])
-        fitting = max(1, memory // max(1, floats * width))
-        self.chunk_size = chunk_size or fitting
-
-    def _draw(self, batch: Batch, generator: torch.Generator) -> Batch:
-        with torch.no_grad():
-            drawn = sample_targets(call(self.model, batch), generator)
-        return Batch(batch.args, batch.kwargs, drawn, batch.size)
-
-    def __call__(self, chunk: Batch) -> dict[Tensor, Tensor]:
-        return self.squares(chunk if self.generator is None else self._draw(chunk, self.generator))
-
-
-def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor]) -> None:
-    """Gross errors only (a layer used past its rule, samples mixed): rounding is not judged here."""
-    scale = max((float(value.max()) for value in expected.values() if value.numel()), default=0.0)
-    for p in found.keys() | expected.keys():
-        a = found.get(p, torch.zeros_like(p))
-        b = expected.get(p, torch.zeros_like(p))
-        allowed = 0.01 * float(b.max()) + 1e-5 * scale if b.numel() else 0.0
-        if b.numel() and not float((a - b).abs().max()) <= allowed:
-            raise Unsupported(f"a parameter of shape {tuple(p.shape)} is used in a way that hooks do not see")
-
-
-class _NoDataDependence(TorchDispatchMode):
-    """A forward that branches on values treats a chunk as one: then samples must go alone."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
-            raise Unsupported("its forward depends on the values in a batch")
-        return func(*args, **(kwargs or {}))
-
-
-@cache
-def _log_once(model: str, way: str, reason: str) -> None:
-    logger.warning("diagonal_fisher: %s goes by %s, which is slower (%s)", model, way, reason)
+def _relabelled(model: nn.Module, batch: Batch, generator: torch.Generator) -> Batch:
+    with torch.no_grad():
+        drawn = sample_targets(call(model, batch), generator)
+    return Batch(batch.args, batch.kwargs, drawn, batch.size)

@@ -11,9 +11,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, call
-
-Score = Callable[[Any, Any], Tensor]
+from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 
 
 def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
@@ -38,7 +36,7 @@ def _alone(leaves: list[Any], dims: list[int | None]) -> list[Any]:
 class VmapPass:
     """Sums of squared per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: Score) -> None:
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
         self.model, self.score = model, score
         self.names = {name: p for name, p in model.named_parameters() if p in trainable}
         self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
@@ -51,7 +49,7 @@ class VmapPass:
         def log_likelihood(weights: dict[str, Tensor], sample: list[Any]) -> Tensor:
             args, kwargs, target = pytree.tree_unflatten(_alone(sample, dims), form)
             wrapped = _Functional(self.model, weights | self.fixed)
-            return self.score(call(wrapped, Batch(args, kwargs, target, 1)), target).sum()
+            return total_log_likelihood(self.score, call(wrapped, Batch(args, kwargs, target, 1)), target)
 
         weights = {name: p.detach() for name, p in self.names.items()}
         gradients = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
@@ -73,14 +71,14 @@ class _Functional(nn.Module):
 class LoopPass:
     """Sums of squared per-sample gradients, one sample at a time: slow, obvious, works for every model."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: Score) -> None:
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
         self.model, self.score = model, score
         self.parameters = [p for p in model.parameters() if p in trainable]
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
         squares: dict[Tensor, Tensor] = {}
         for sample in batch.chunks(1):
-            total = self.score(call(self.model, sample), sample.target).sum()
+            total = total_log_likelihood(self.score, call(self.model, sample), sample.target)
             gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
             for p, gradient in zip(self.parameters, gradients, strict=True):
                 if gradient is not None:
@@ -110,7 +108,7 @@ def module_gradients(
             outputs = pytree.tree_leaves(functional_call(module, weights, inputs, keywords))
             return [out for out, g in zip(outputs, output_gradients, strict=True) if g is not None]
 
-        _, back = vjp(run, {name: p.detach() for name, p in names.items()})
+        back: Any = vjp(run, {name: p.detach() for name, p in names.items()})[1]
         pulled: dict[str, Tensor] = back([g.unsqueeze(0) for g in cotangents])[0]
         return pulled
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, call
+from tmln.curvature.attention import as_self_attention, attention_gradients
+from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.functional import module_gradients
 from tmln.curvature.rules import Rule, rule_for
 
@@ -60,7 +61,7 @@ class HookPass:
 
     model: nn.Module
     trainable: set[Tensor]
-    score: Callable[[Any, Any], Tensor]
+    score: LogLikelihood
     floats_per_sample: int = field(default=0, init=False)  # of the last chunk: activations and what is held for them
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
@@ -77,7 +78,7 @@ class HookPass:
             for p in wants:  # no weight gradients in the backward pass: the rules make them
                 stack.callback(p.requires_grad_, True)
                 p.requires_grad_(False)
-            total = self.score(call(self.model, batch), batch.target).sum()
+            total = total_log_likelihood(self.score, call(self.model, batch), batch.target)
             trace.recording = False
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")
@@ -149,14 +150,14 @@ class _Trace:
         if x.dim() and len(x) == self.size:
             return x
         if rule.folds and x.dim() and len(x) % self.size == 0:
-            return x.unflatten(0, (self.size, -1))
+            return x.reshape(self.size, -1, *x.shape[1:])
         raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
 
     def _add_squares(self, p: Tensor, gradients: Tensor) -> None:
         if gradients.dtype in (torch.float16, torch.bfloat16):
             gradients = gradients.float()
         if gradients[0].numel() < LARGE:
-            summed = gradients.square().sum(0)
+            summed = _sum_of_squares(gradients)
             self.squares[p] = self.squares[p].add_(summed) if p in self.squares else summed
             return
         if p not in self.squares:
@@ -183,7 +184,13 @@ class _Trace:
 
     def finish(self) -> dict[Tensor, Tensor]:
         for unit, args, kwargs, grads in self.generic:
-            for p, gradients in module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size):
+            found: Iterator[tuple[Tensor, Tensor]]
+            attention = as_self_attention(unit.module, args, kwargs)
+            if attention is not None and grads[0] is not None and len(args[0]) == self.size:
+                found = attention_gradients(attention, self.trainable, args[0], grads[0])
+            else:
+                found = module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size)
+            for p, gradients in found:
                 if self.uses[p] > 1:
                     self._add_pending(p, gradients)
                 else:
@@ -191,3 +198,11 @@ class _Trace:
         for p, gradients in self.pending.items():
             self._add_squares(p, gradients)
         return self.squares
+
+
+def _sum_of_squares(gradients: Tensor) -> Tensor:
+    """Over dim 0, in the order of storage: across it, the rules' permuted results sum 30x slower."""
+    strides = gradients.stride()
+    order = sorted(range(1, gradients.dim()), key=lambda d: -strides[d])
+    summed = gradients.permute(0, *order).square().sum(0)
+    return summed.permute([order.index(d) for d in range(1, gradients.dim())])

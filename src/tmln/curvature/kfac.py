@@ -22,9 +22,7 @@ def damping_split(factors: Factors) -> float:
 def damped_inverse(factors: Factors, damping: float) -> Factors:
     """(A + pi sqrt(tau) I)^-1 and (G + sqrt(tau)/pi I)^-1, computed in float64, in the factors' own type."""
     pi = damping_split(factors)
-    return Factors(
-        _inverse(factors.input, pi * math.sqrt(damping)), _inverse(factors.output, math.sqrt(damping) / pi)
-    )
+    return Factors(_inverse(factors.input, pi * math.sqrt(damping)), _inverse(factors.output, math.sqrt(damping) / pi))
 
 
 def _inverse(factor: Tensor, shift: float) -> Tensor:
@@ -121,9 +119,7 @@ class KFAC:
     def invert(self, damping: float) -> None:
         """Inverses of the running factors at ``damping`` (tau > 0), kept until the next call."""
         if not 0.0 < damping < math.inf:
-            raise ValueError(
-                f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular"
-            )
+            raise ValueError(f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular")
         self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
         self._inverse_damping = damping
 

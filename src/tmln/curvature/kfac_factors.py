@@ -131,9 +131,7 @@ def _recorder(
     At once, because what follows may overwrite the input in place, and because nothing is kept then.
     """
 
-    def record(
-        module: nn.Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
-    ) -> Tensor:
+    def record(module: nn.Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> Tensor:
         if not torch.is_grad_enabled():  # the model itself cuts this call off from the loss
             return output
         gram, rows = input_gram(layer, arguments[0] if arguments else named["input"])
@@ -143,7 +141,7 @@ def _recorder(
             root = output.detach().requires_grad_()
             roots.append(root)
             output = root.clone()  # an in-place activation may follow, which a leaf would refuse
-        output.register_hook(receive)  # type: ignore[no-untyped-call]
+        output.register_hook(receive)
         return output
 
     def receive(gradient: Tensor) -> None:
@@ -155,9 +153,7 @@ def _recorder(
 
 def _check_batch(logits: Tensor, targets: Tensor | None, weights: Tensor | None, fisher: str) -> None:
     if logits.dim() != 2:
-        raise ValueError(
-            f"the model's output has shape {tuple(logits.shape)}; K-FAC needs logits [samples, classes]"
-        )
+        raise ValueError(f"the model's output has shape {tuple(logits.shape)}; K-FAC needs logits [samples, classes]")
     if fisher == "empirical" and (targets is None or targets.shape != logits.shape[:1]):
         got = "none" if targets is None else f"shape {tuple(targets.shape)}"
         raise ValueError(f"fisher='empirical' needs targets of shape ({len(logits)},), got {got}")
@@ -165,6 +161,4 @@ def _check_batch(logits: Tensor, targets: Tensor | None, weights: Tensor | None,
         if weights.shape != logits.shape[:1]:
             raise ValueError(f"weights has shape {tuple(weights.shape)}; one per sample is ({len(logits)},)")
         if not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise ValueError(
-                "weights contains a negative or non-finite value; sample weights must be at least 0"
-            )
+            raise ValueError("weights contains a negative or non-finite value; sample weights must be at least 0")

@@ -35,10 +35,7 @@ def kfac_layers(model: nn.Module) -> dict[str, Layer]:
         if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or getattr(module, "groups", 1) != 1:
             continue
         assert isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d)
-        if (
-            all(p.requires_grad and owners[p] == 1 for p in owned_parameters(module))
-            and "weight" in module._parameters
-        ):
+        if all(p.requires_grad and owners[p] == 1 for p in owned_parameters(module)) and "weight" in module._parameters:
             found[name] = module
     return found
 

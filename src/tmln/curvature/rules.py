@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Gradient = Callable[[Any, Tensor, Tensor], Tensor]
+# Up to this many input x output channels a grouped convolution beats the unfolded product (1.5 to 5x, measured on a
+# 2-core Zen 4 for kernels of 3x3 on 4x4 to 32x32 images; at 20x20 channels it is 3x slower).
+THIN = 256
 
 
 def _always(module: Any) -> bool:
@@ -42,7 +45,9 @@ class Rule:
 
 
 def linear_weight(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
-    return g.flatten(1, -2).transpose(1, 2) @ a.flatten(1, -2) if a.dim() > 2 else g[:, :, None] * a[:, None, :]
+    if a.dim() == 2:
+        return g[:, :, None] * a[:, None, :]
+    return g.flatten(1, -2).transpose(1, 2) @ a.flatten(1, -2)
 
 
 def linear_bias(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
@@ -53,7 +58,7 @@ def linear_squares(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor | None:
     return g.square().t() @ a.square() if a.dim() == 2 else None  # (g a)^2 = g^2 a^2: one product for all samples
 
 
-# -- Convolution: the same product over output positions, with the unfolded input -----------------------------------
+# -- Convolution: the same product over output positions, with the unfolded input; or by groups ---------------------
 
 
 def unfold(module: nn.Conv1d | nn.Conv2d, a: Tensor, height: int, width: int) -> Tensor:
@@ -74,26 +79,47 @@ def unfold(module: nn.Conv1d | nn.Conv2d, a: Tensor, height: int, width: int) ->
     )
 
 
+def _thin(module: nn.Conv1d | nn.Conv2d) -> bool:
+    return module.groups > 1 or module.in_channels * module.out_channels <= THIN
+
+
 def conv_weight(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    return conv_by_groups(module, a, g) if _thin(module) else conv_by_product(module, a, g)
+
+
+def conv_by_product(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
     g = (g.unsqueeze(2) if g.dim() == 3 else g).permute(0, 2, 3, 1)
     n, height, width, outputs = g.shape
     patches = unfold(module, a, height, width)
     kh, kw, inputs = patches.shape[3:]
-    groups, each = module.groups, inputs // module.groups
-    if each == 1:  # depthwise: too thin for a matrix product
-        grouped = g.reshape(n, height, width, 1, 1, groups, outputs // groups)
-        grad = (patches[..., None] * grouped).sum((1, 2)).reshape(n, kh, kw, 1, outputs)
-    elif groups == 1:
-        # columns^T g rather than g^T columns: up to 3x faster in MKL for the short, wide products of late layers
-        columns = patches.reshape(n, height * width, kh * kw * inputs)
-        grad = (columns.transpose(1, 2) @ g.reshape(n, height * width, outputs)).view(n, kh, kw, inputs, outputs)
-    else:
-        columns = patches.unflatten(-1, (groups, each)).permute(0, 5, 1, 2, 3, 4, 6)
-        columns = columns.reshape(n * groups, height * width, kh * kw * each)
-        rows = g.reshape(n, height * width, groups, -1).transpose(1, 2).reshape(n * groups, height * width, -1)
-        grad = (columns.transpose(1, 2) @ rows).view(n, groups, kh, kw, each, outputs // groups)
-        grad = grad.permute(0, 2, 3, 4, 1, 5).reshape(n, kh, kw, each, outputs)
-    return grad.permute(0, 4, 3, 1, 2).reshape(n, *module.weight.shape) if a.dim() == 3 else grad.permute(0, 4, 3, 1, 2)
+    # columns^T g rather than g^T columns: up to 3x faster in MKL for the short, wide products of late layers
+    columns = patches.reshape(n, height * width, kh * kw * inputs)
+    product = columns.transpose(1, 2) @ g.reshape(n, height * width, outputs)
+    gradient = product.view(n, kh, kw, inputs, outputs).permute(0, 4, 3, 1, 2)
+    return gradient.squeeze(3) if a.dim() == 3 else gradient
+
+
+def conv_by_groups(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    """All samples side by side as channels of one image: one weight gradient with a group for each sample."""
+    padding: Any = module.padding
+    if module.padding_mode != "zeros" or isinstance(padding, str):
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        a, padding = F.pad(a, module._reversed_padding_repeated_twice, mode=mode), [0] * (a.dim() - 2)
+    weight = module.weight.new_empty(1).expand(len(a) * module.out_channels, *module.weight.shape[1:])
+    gradient: Tensor = torch.ops.aten.convolution_backward(
+        g.reshape(1, -1, *g.shape[2:]),
+        a.reshape(1, -1, *a.shape[2:]),
+        weight,
+        None,
+        module.stride,
+        padding,
+        module.dilation,
+        False,
+        [0] * (a.dim() - 2),
+        len(a) * module.groups,
+        [False, True, False],
+    )[1]
+    return gradient.view(len(a), *module.weight.shape)
 
 
 def conv_bias(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
@@ -101,7 +127,8 @@ def conv_bias(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
 
 
 def conv_workspace(module: nn.Conv1d | nn.Conv2d, a: Tensor) -> int:
-    return int(module.weight.numel() + a[0].numel() * module.weight[0, 0].numel() // module.stride[0] ** (a.dim() - 2))
+    unfolded = a[0].numel() * module.weight[0, 0].numel() // module.stride[0] ** (a.dim() - 2)
+    return int(module.weight.numel() + (2 * a[0].numel() if _thin(module) else unfolded))
 
 
 # -- Normalisation in eval mode: an affine map of the normalised input ----------------------------------------------
@@ -174,7 +201,10 @@ def embedding_squares(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
 _LINEAR = Rule(linear_weight, linear_bias, squares=linear_squares, folds=True)
 _CONV = Rule(conv_weight, conv_bias, workspace=conv_workspace)
 _BATCH = Rule(
-    channel_scale(batch_normalised), channel_bias, lambda m: m.running_mean is not None, lambda m, a: a[0].numel()
+    channel_scale(batch_normalised),
+    channel_bias,
+    lambda m: m.running_mean is not None,
+    lambda m, a: a[0].numel(),
 )
 _GROUP = Rule(channel_scale(group_normalised), channel_bias, workspace=lambda m, a: a[0].numel())
 _INSTANCE = Rule(channel_scale(instance_normalised), channel_bias, workspace=lambda m, a: a[0].numel())

@@ -1,0 +1,9 @@
+"""Networks by name, each with a single head over all classes."""
+
+from tmln.models.cnn import SmallCNN
+from tmln.models.mlp import MLP
+from tmln.models.mobilenet import MobileNetV2
+from tmln.models.resnet import ReducedResNet18
+from tmln.models.table import MODELS, Model, make_model
+
+__all__ = ["MLP", "MODELS", "MobileNetV2", "Model", "ReducedResNet18", "SmallCNN", "make_model"]

@@ -1,4 +1,4 @@
-"""Reduced ResNet18 for 32x32 images (Lopez-Paz and Ranzato 2017, GEM): 3x3 stem, no max-pool, widths nf*(1,2,4,8)."""
+"""Reduced ResNet18 for 32x32 images (GEM, Lopez-Paz and Ranzato 2017): 3x3 stem, no max-pool."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)))
@@ -30,7 +28,8 @@ class BasicBlock(nn.Module):
 class ReducedResNet18(nn.Module):
     """Images [B, channels, H, W] -> logits [B, classes].
 
-    With ``width=20`` it has 1,109,240 parameters for 100 classes, with ``width=64`` 11,220,132.
+    Its stages are ``width`` times 1, 2, 4 and 8 wide. With ``width=20`` it has 1,109,240 parameters for 100
+    classes, with ``width=64`` 11,220,132.
     """
 
     def __init__(self, classes: int, width: int = 64, channels: int = 3) -> None:
@@ -48,4 +47,5 @@ class ReducedResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.blocks(F.relu(self.bn1(self.conv1(x))))
-        return self.linear(torch.flatten(F.adaptive_avg_pool2d(out, 1), 1))
+        logits: Tensor = self.linear(torch.flatten(F.adaptive_avg_pool2d(out, 1), 1))
+        return logits

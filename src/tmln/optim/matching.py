@@ -20,9 +20,7 @@ def parameter_names(optimizer: Optimizer) -> dict[Tensor, str]:
     return names
 
 
-def match_fisher(
-    optimizer: Optimizer, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None
-) -> dict[Tensor, Tensor]:
+def match_fisher(optimizer: Optimizer, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None) -> dict[Tensor, Tensor]:
     """``{parameter: F}`` for every trainable parameter whose group has a Fisher geometry; raises on any flaw."""
     names = parameter_names(optimizer)
     wanted = [p for g in optimizer.param_groups if g["geometry"] != "euclidean" for p in g["params"]]
@@ -49,14 +47,10 @@ def match_fisher(
     return matched
 
 
-def _by_parameter(
-    fisher: Mapping[Any, Tensor] | Sequence[Tensor], names: dict[Tensor, str]
-) -> dict[Tensor, Tensor]:
+def _by_parameter(fisher: Mapping[Any, Tensor] | Sequence[Tensor], names: dict[Tensor, str]) -> dict[Tensor, Tensor]:
     if not isinstance(fisher, Mapping):
         if len(fisher) != len(names):
-            raise ValueError(
-                f"a sequence needs one tensor a parameter: {len(names)} parameters, {len(fisher)} tensors"
-            )
+            raise ValueError(f"a sequence needs one tensor a parameter: {len(names)} parameters, {len(fisher)} tensors")
         return dict(zip(names, fisher, strict=True))
     owners: Mapping[str, Tensor] | None = getattr(fisher, "parameters", None)
     if owners is not None:
@@ -76,9 +70,7 @@ def _by_parameter(
 
 def _check(value: Tensor, p: Tensor, name: str) -> None:
     if value.shape != p.shape:
-        raise ValueError(
-            f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}"
-        )
+        raise ValueError(f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}")
     if not torch.isfinite(value).all():
         raise ValueError(f"the Fisher diagonal of {name} has entries that are not finite")
     if (value < 0).any():

@@ -23,9 +23,7 @@ def sample_weights(
     "class_ratio" is n_known / n_new, the numbers of different labels in the two parts of ``targets``.
     """
     if not 0 <= replay <= samples:
-        raise ValueError(
-            f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch"
-        )
+        raise ValueError(f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch")
     if replay_weight == "class_ratio":
         if targets is None:
             raise ValueError("replay_weight='class_ratio' of OCAR counts labels; pass targets to observe()")
@@ -83,9 +81,7 @@ class OCAR(Optimizer):
         seed: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers"
-            )
+            raise TypeError(f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers")
         if not 0.0 < damping < math.inf:
             raise ValueError(f"damping={damping!r} of OCAR must be positive and finite")
         if not 0.0 <= damping_increment < math.inf:
@@ -162,9 +158,7 @@ class OCAR(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """A natural-gradient step for layers with factors, SGD for the rest; ``.grad`` is only read."""
         if not self.kfac.inverses:
-            raise RuntimeError(
-                "OCAR has no metric yet; call optimizer.observe(inputs) before optimizer.step()"
-            )
+            raise RuntimeError("OCAR has no metric yet; call optimizer.observe(inputs) before optimizer.step()")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -191,9 +185,7 @@ class OCAR(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on exactly where ``state_dict`` was taken."""
         if "curvature" not in state_dict:
-            raise ValueError(
-                "the state has no entry 'curvature', so it is not OCAR's; load OCAR.state_dict()'s"
-            )
+            raise ValueError("the state has no entry 'curvature', so it is not OCAR's; load OCAR.state_dict()'s")
         curvature = state_dict["curvature"]
         self.kfac.load_state_dict(curvature)
         super().load_state_dict(state_dict)
@@ -218,8 +210,6 @@ def _check_replay_weight(replay_weight: float | str) -> None:
     if isinstance(replay_weight, str):
         if replay_weight not in REPLAY_WEIGHTS:
             choices = ", ".join(REPLAY_WEIGHTS)
-            raise ValueError(
-                f"replay_weight={replay_weight!r} of OCAR is unknown; choose {choices} or a number"
-            )
+            raise ValueError(f"replay_weight={replay_weight!r} of OCAR is unknown; choose {choices} or a number")
     elif not 0.0 <= replay_weight < math.inf:
         raise ValueError(f"replay_weight={replay_weight!r} of OCAR must be finite and at least 0")

@@ -31,9 +31,7 @@ class Consolidation(NamedTuple):
     active: float
 
 
-def preconditioner(
-    fisher: Tensor | None, sensitivity: Tensor, damping: float, trajectory: float
-) -> Tensor:
+def preconditioner(fisher: Tensor | None, sensitivity: Tensor, damping: float, trajectory: float) -> Tensor:
     """P = 1 / (F + lambda + gamma*S-bar), elementwise; no F is F = 0."""
     denominator = sensitivity.mul(trajectory).add_(damping)
     return (denominator if fisher is None else denominator.add_(fisher)).reciprocal_()
@@ -166,9 +164,7 @@ class TMLN(Optimizer):
                 self._move(group, params, [gradients[p] for p in params], scale)
         return loss
 
-    def _move(
-        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], scale: float
-    ) -> None:
+    def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], scale: float) -> None:
         """One group's step. Without momentum and decay: two calls, no temporaries."""
         self._fix_metric(group)
         states = [self._state(p, group) for p in params]
@@ -195,9 +191,7 @@ class TMLN(Optimizer):
         add_product_(params, metric, directions, -lr, foreach)
 
     @torch.no_grad()
-    def consolidate(
-        self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None
-    ) -> Consolidation:
+    def consolidate(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None) -> Consolidation:
         """A task boundary: score the path, add it to the shield, take the new metric, drop the anchor here.
 
         ``fisher`` is what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a sequence in the order
@@ -252,7 +246,7 @@ class TMLN(Optimizer):
         if not self.state.get(p):
             return torch.zeros_like(p)
         state = self.state[p]
-        omega = self._preconditioner(state, group) * state["raw_path"]
+        omega: Tensor = self._preconditioner(state, group) * state["raw_path"]
         return omega + state["path"] if "path" in state else omega
 
     def state_dict(self) -> dict[str, Any]:
@@ -304,9 +298,7 @@ class TMLN(Optimizer):
     def _preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         if "preconditioner" not in state:
             damping, trajectory = group["metric"] or (group["damping"], group["trajectory"])
-            state["preconditioner"] = preconditioner(
-                state.get("fisher"), state["sensitivity"], damping, trajectory
-            )
+            state["preconditioner"] = preconditioner(state.get("fisher"), state["sensitivity"], damping, trajectory)
         return state["preconditioner"]
 
     def _fold(self, p: Tensor) -> None:

@@ -206,9 +206,7 @@ class UPGD(Optimizer):
         self._seed = noise["seed"]
         # Another device's generator has no meaning here: there the noise starts anew from the seed.
         here = {str(p.device) for group in self.param_groups for p in group["params"]}
-        self._generators = {
-            device: torch.Generator(device) for device in noise["generators"] if device in here
-        }
+        self._generators = {device: torch.Generator(device) for device in noise["generators"] if device in here}
         for device, generator in self._generators.items():
             generator.set_state(noise["generators"][device].cpu())
 
@@ -240,6 +238,4 @@ def _check(group: dict[str, Any]) -> None:
     if not 0.0 < group["factor"] < math.inf:
         raise ValueError(f"factor={group['factor']!r} of UPGD must be positive; 1 and 2 are in use")
     if group["variant"] not in VARIANTS:
-        raise ValueError(
-            f"variant={group['variant']!r} of UPGD is unknown; choose one of {', '.join(VARIANTS)}"
-        )
+        raise ValueError(f"variant={group['variant']!r} of UPGD is unknown; choose one of {', '.join(VARIANTS)}")

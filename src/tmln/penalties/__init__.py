@@ -1,0 +1,20 @@
+"""What is added to the loss, so that what was learned before is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tmln.parts import Penalty
+from tmln.penalties.ewc import EWC
+from tmln.penalties.ewcpp import EWCPlusPlus
+from tmln.penalties.lwf import LwF
+from tmln.penalties.mas import MAS
+from tmln.penalties.none import NoPenalty
+from tmln.penalties.rwalk import RWalk
+from tmln.penalties.si import SI
+
+PENALTIES: dict[str, type[Penalty[Any]]] = {
+    part.name: part for part in (NoPenalty, EWCPlusPlus, RWalk, EWC, SI, MAS, LwF)
+}
+
+__all__ = ["EWC", "MAS", "PENALTIES", "SI", "EWCPlusPlus", "LwF", "NoPenalty", "RWalk"]

@@ -1,5 +1,14 @@
-"""What joins the batch: memories."""
+"""What joins the batch, and how is it scored: memories and the parts that use them."""
 
+from typing import Any
+
+from tmln.parts import Replay
+from tmln.replay.derpp import DERpp
+from tmln.replay.er import ER
+from tmln.replay.erace import ERACE
+from tmln.replay.none import NoReplay
 from tmln.replay.reservoir import Reservoir
 
-__all__ = ["Reservoir"]
+REPLAYS: dict[str, type[Replay[Any]]] = {part.name: part for part in (NoReplay, ER, DERpp, ERACE)}
+
+__all__ = ["REPLAYS", "Reservoir"]

@@ -59,9 +59,7 @@ class Reservoir:
         batch = {"x": x, "y": torch.as_tensor(y), **fields}
         self._check(batch)
         if not self._fields:
-            self._fields = {
-                name: value.new_empty((self.capacity, *value.shape[1:])) for name, value in batch.items()
-            }
+            self._fields = {name: value.new_empty((self.capacity, *value.shape[1:])) for name, value in batch.items()}
         rows, slots = reservoir_slots(self.seen, len(x), self.capacity, self.generator)
         for name, value in batch.items():
             store = self._fields[name]

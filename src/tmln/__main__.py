@@ -1,0 +1,5 @@
+"""``python -m tmln`` is ``tmln``."""
+
+from tmln.cli import main
+
+main()

@@ -1,0 +1,144 @@
+"""The command line. Every error is one line with a remedy and exit code 2; --debug shows where it came from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    _Debug.on = debug
+
+
+class _Debug:
+    on = False
+
+
+@app.command()
+def demo() -> None:
+    """The one-minute tour: naive, er and tmln on digits that ship with scikit-learn."""
+    from tmln.demo import print_demo
+
+    print_demo()
+
+
+class What(str, Enum):
+    methods = "methods"
+    parts = "parts"
+    benchmarks = "benchmarks"
+    models = "models"
+
+
+@app.command("list")
+def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
+    """What there is: methods, their parts with all settings, benchmarks, models."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for row, columns in enumerate(_rows(what)):
+        if row == 0:
+            for heading in columns:
+                table.add_column(heading, no_wrap=heading in ("name", "value"))
+        else:
+            table.add_row(*columns)
+    Console().print(table)
+
+
+def _rows(what: What) -> Iterable[tuple[str, ...]]:
+    if what is What.methods:
+        from tmln.recipes import RECIPES
+
+        yield "name", "replay", "penalty", "step", "about"
+        for name, recipe in RECIPES.items():
+            yield name, recipe.replay.name, recipe.penalty.name, recipe.step.name, recipe.about
+    elif what is What.parts:
+        from tmln.recipes import FAMILIES
+
+        yield "name", "value", "about"
+        for family, table in FAMILIES.items():
+            for name, part in table.items():
+                yield f"{family} {name}", "", (part.__doc__ or "").split("\n")[0]
+                for setting, field in part.Settings.model_fields.items():
+                    yield f"  {family}.{setting}", str(field.default), field.description or ""
+    elif what is What.benchmarks:
+        from tmln.streams import BENCHMARKS
+
+        yield "name", "about"
+        yield from ((name, benchmark.summary) for name, benchmark in BENCHMARKS.items())
+    else:
+        from tmln.models import MODELS
+
+        yield "name", "about"
+        yield from ((name, model.summary) for name, model in MODELS.items())
+
+
+@data.command("list")
+def data_list() -> None:
+    """Which data sets are at hand, and how large the others are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tmln.streams import data_root, list_data
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "at hand", "MB", "about"):
+        table.add_column(heading)
+    for status in list_data():
+        size = f"{status.bytes / 1e6:.0f}" if status.bytes else ""
+        table.add_row(status.name, str(status.path or "no"), size, status.summary)
+    Console().print(table)
+    typer.echo(f"data root: {data_root()} (set TMLN_DATA to change it)")
+
+
+@data.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
+    """Download a data set, resuming where an earlier try stopped, and verify it."""
+    from tmln.streams import download_bar, get_data
+
+    with download_bar() as bar:
+        typer.echo(f"{name}: {get_data(name, progress=bar)}")
+
+
+@data.command("check")
+def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
+    """Verify a data set that is at hand; exit code 1 if anything is wrong."""
+    from tmln.streams import check_data
+
+    problems = 0
+    for check in check_data(name):
+        problems += bool(check.problem)
+        typer.echo(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
+    raise typer.Exit(1 if problems else 0)
+
+
+def main() -> None:
+    try:
+        app()
+    except (ArithmeticError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if _Debug.on:
+            raise
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        print(f"tmln: {text}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Online elastic weight consolidation (Schwarz et al. 2018, "Progress & Compress", section on online EWC)."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tmln.curvature.fisher import diagonal_fisher
+from tmln.parts import Lesson
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+
+
+def task_fisher(lesson: Lesson, parameters: list[Tensor]) -> list[Tensor]:
+    """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
+    fisher = diagonal_fisher(lesson.model, lesson.batches())
+    found = {p: fisher[name] for name, p in fisher.parameters.items()}
+    return [torch.zeros_like(p).copy_(found[p]) if p in found else torch.zeros_like(p) for p in parameters]
+
+
+def decayed_sum(old: list[Tensor], new: list[Tensor], decay: float) -> list[Tensor]:
+    """F* <- gamma*F* + F, in new tensors; no F* yet is zero."""
+    return list(torch._foreach_add(new, old, alpha=decay)) if old else new
+
+
+class EWCSettings(QuadraticSettings):
+    strength: float = Field(
+        100.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="lambda in (lambda/2) * sum F* d^2",
+        json_schema_extra={"search": [1.0, 10.0, 100.0, 1000.0, 10000.0]},
+    )
+    gamma: float = Field(
+        1.0,
+        ge=0.0,
+        le=1.0,
+        description="what is kept of the old Fisher at a task's end",
+        json_schema_extra={"search": [0.9, 0.95, 1.0]},
+    )
+    normalize: bool = Field(
+        False,
+        description="divide each task's Fisher by its maximum, so that all tasks weigh the same",
+        json_schema_extra={"search": [False, True]},
+    )
+
+
+class EWC(Quadratic[EWCSettings]):
+    """(lambda/2) * sum F*_i (theta_i - theta*_i)^2 with one anchor, and F* <- gamma*F* + F_task at a task's end.
+
+    F_task is the mean of squared per-sample gradients of log p(y|x) over the task's data. The gamma that the paper
+    also writes in front of F* in the penalty is part of lambda here, as in Avalanche and Mammoth.
+    """
+
+    name = "ewc"
+    Settings = EWCSettings
+
+    @property
+    def stiffness(self) -> float:
+        return self.settings.strength
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        fisher = task_fisher(lesson, self.weights)
+        if self.settings.normalize:
+            fisher = over_peak(fisher)
+        self.consolidate(decayed_sum(self.importance, fisher, self.settings.gamma))

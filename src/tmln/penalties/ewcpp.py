@@ -1,0 +1,98 @@
+"""EWC++ (Chaudhry et al. 2018, section 4.1): elastic weight consolidation whose Fisher is a running average."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.parts import Lesson
+from tmln.penalties.ewc import task_fisher
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+
+
+def average_squares_(fisher: list[Tensor], gradients: list[Tensor], alpha: float) -> None:
+    """F <- alpha*g^2 + (1-alpha)*F: alpha is the weight of the new value."""
+    torch._foreach_mul_(fisher, 1.0 - alpha)
+    torch._foreach_addcmul_(fisher, gradients, gradients, value=alpha)
+
+
+class EWCPlusPlusSettings(QuadraticSettings):
+    strength: float = Field(
+        10000.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="lambda; 10000 suits a Fisher that is not normalised",
+        json_schema_extra={"search": [100.0, 1000.0, 10000.0, 100000.0]},
+    )
+    alpha: float = Field(
+        0.9,
+        gt=0.0,
+        le=1.0,
+        description="weight of the new value in the Fisher's running average",
+        json_schema_extra={"search": [0.1, 0.5, 0.9]},
+    )
+    fisher_source: Literal["online", "dataset"] = Field(
+        "online",
+        description="squared batch gradients of every step, or the per-sample Fisher of the task's data at its end",
+        json_schema_extra={"search": ["online", "dataset"]},
+    )
+    init: Literal["zero", "first"] = Field(
+        "zero",
+        description="the running average starts at zero or at its first value",
+        json_schema_extra={"search": ["zero", "first"]},
+    )
+    normalize: bool = Field(
+        False,
+        description="divide the Fisher by its maximum over all parameters",
+        json_schema_extra={"search": [False, True]},
+    )
+    half: bool = Field(
+        True,
+        description="(lambda/2) * sum F d^2 rather than lambda * sum F d^2",
+        json_schema_extra={"search": [True, False]},
+    )
+
+
+class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
+    """(lambda/2) * sum F_i (theta_i - theta*_i)^2, with F and theta* as they were at the end of the last task.
+
+    The running F goes on, in all tasks, from the plain gradient of the batch mean; the penalty's copy is frozen.
+    ``fisher_source="dataset"`` takes one step of the same average at each task's end instead, from the per-sample F.
+    """
+
+    name = "ewc++"
+    Settings = EWCPlusPlusSettings
+    saved = (*Quadratic.saved, "fisher")
+
+    def __init__(self, settings: EWCPlusPlusSettings, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.fisher: list[Tensor] = []  # empty until the first value
+
+    @property
+    def stiffness(self) -> float:
+        return self.settings.strength if self.settings.half else 2.0 * self.settings.strength
+
+    @torch.no_grad()
+    def add(self) -> None:
+        gradients = self.gradients()
+        if self.settings.fisher_source == "online":
+            first = not self.fisher
+            self.fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+            average_squares_(self.fisher, gradients, self._weight(first))
+        if self.pulls:
+            self.pull(gradients)
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        if self.settings.fisher_source == "dataset":
+            new = task_fisher(lesson, self.weights)
+            old = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+            self.fisher = list(torch._foreach_lerp(old, new, self._weight(not self.fisher)))
+        fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+        self.consolidate(over_peak(fisher) if self.settings.normalize else [value.clone() for value in fisher])
+
+    def _weight(self, first: bool) -> float:
+        return 1.0 if first and self.settings.init == "first" else self.settings.alpha

@@ -1,0 +1,149 @@
+"""What most penalties share, a spring to an anchor: (c/2) * sum_i w_i*(theta_i - theta*_i)^2, with no backward pass."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import ClassVar, TypeVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.optim.guards import check_gradient
+from tmln.parts import Lesson, Penalty, Settings
+
+
+def penalty_value(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float) -> Tensor:
+    """(c/2) * sum w*(theta - theta*)^2; training itself needs only the gradient."""
+    terms = [(w * (p - a).square()).sum() for p, a, w in zip(weights, anchor, importance, strict=True)]
+    return 0.5 * stiffness * torch.stack(terms).sum()
+
+
+def penalised(
+    gradients: list[Tensor], weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float
+) -> list[Tensor]:
+    """New tensors g + c*w*(theta - theta*)."""
+    distance = torch._foreach_sub(weights, anchor)
+    return list(torch._foreach_addcmul(gradients, importance, distance, value=stiffness))
+
+
+def proximal_step_(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], scale: float) -> None:
+    """theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w: never past the anchor, however large x is."""
+    shares = torch._foreach_mul(importance, scale)
+    torch._foreach_div_(shares, torch._foreach_add(shares, 1.0))
+    torch._foreach_lerp_(weights, anchor, shares)
+
+
+def peak(values: list[Tensor]) -> float:
+    """The largest entry of all tensors together; the one wait for the device."""
+    filled = [value for value in values if value.numel()]
+    if not filled:
+        return 0.0
+    return float(torch.stack([m.to(filled[0].device) for m in torch._foreach_max(filled)]).max())
+
+
+def over_peak(values: list[Tensor]) -> list[Tensor]:
+    """v / max(v) over all tensors together, so that one strength suits every network; zeros stay zeros."""
+    top = peak(values)
+    return list(torch._foreach_div(values, top)) if top > 0 else [value.clone() for value in values]
+
+
+class QuadraticSettings(Settings):
+    strength: float = Field(
+        1.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="lambda, the penalty's factor",
+        json_schema_extra={"search": [1.0]},
+    )
+    proximal: bool = Field(
+        False,
+        description="take the penalty's step exactly, after the task's: stable at any strength",
+        json_schema_extra={"search": [False, True]},
+    )
+
+
+Q = TypeVar("Q", bound=QuadraticSettings)
+
+
+class Quadratic(Penalty[Q]):
+    """A penalty that fixes an importance w at a task's end and pulls to where the weights were then (theta*).
+
+    c is ``stiffness``: 2*lambda for lambda * sum w*d^2, lambda for the form with 1/2. Explicit steps of rate eta
+    need eta*c*max(w) < 2, else they overshoot the anchor further each time; this is checked at a task's beginning.
+    """
+
+    saved: ClassVar[tuple[str, ...]] = ("anchor", "importance", "rate", "warned")
+    needs_boundary = True
+
+    def __init__(self, settings: Q, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.weights: list[Tensor] = [*self.parameters]
+        self.anchor: list[Tensor] = []
+        self.importance: list[Tensor] = []  # empty until a task has ended
+        self.rate = 0.0
+        self.warned = False
+
+    @property
+    def stiffness(self) -> float:
+        return 2.0 * self.settings.strength
+
+    @property
+    def pulls(self) -> bool:
+        """Is there anything to add to the gradient?"""
+        return bool(self.importance) and self.settings.strength > 0 and not self.settings.proximal
+
+    def begin(self, lesson: Lesson) -> None:
+        self.rate = lesson.rate
+        if self.pulls and not self.warned:
+            self._warn_if_unstable()
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients as they are, zeros for parameters that the batch did not reach."""
+        for p in self.parameters:
+            check_gradient(p, self.name)
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+
+    def add(self) -> None:
+        if self.pulls:
+            self.pull(self.gradients())
+
+    @torch.no_grad()
+    def pull(self, gradients: list[Tensor]) -> None:
+        """Put g plus the penalty's gradient into ``.grad``, as new tensors: whoever kept g still has the plain one."""
+        total = penalised(gradients, self.weights, self.anchor, self.importance, self.stiffness)
+        for p, gradient in zip(self.parameters, total, strict=True):
+            if p.requires_grad:  # may have been frozen since
+                p.grad = gradient
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        if self.importance and self.settings.strength > 0 and self.settings.proximal:
+            proximal_step_(self.weights, self.anchor, self.importance, self.rate * self.stiffness)
+
+    def consolidate(self, importance: list[Tensor]) -> None:
+        """From now on hold every weight where it is, by its importance."""
+        top = peak(importance)
+        if not math.isfinite(top):
+            raise FloatingPointError(
+                f"{self.name}: the importance of the weights is not finite ({top}): training has diverged; "
+                f"lower the learning rate ({self.rate:g}) or strength ({self.settings.strength:g})"
+            )
+        self.importance = importance
+        self.anchor = self.here()
+
+    def here(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.parameters]
+
+    def _warn_if_unstable(self) -> None:
+        strength, top = self.settings.strength, peak(self.importance)
+        product, limit = self.rate * strength * top, 2.0 * strength / self.stiffness
+        if product >= limit:
+            self.warned = True
+            warnings.warn(
+                f"{self.name}: rate {self.rate:g} x strength {strength:g} x largest importance {top:g} = {product:g}; "
+                f"from {limit:g} on explicit steps overshoot the anchor and diverge. Lower strength (below "
+                f"{limit / (self.rate * top):g}) or the learning rate, or set proximal=True",
+                stacklevel=2,
+            )

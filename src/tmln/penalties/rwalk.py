@@ -1,0 +1,141 @@
+"""Riemannian walk (Chaudhry et al. 2018, sections 4.1 to 4.3): EWC++ and a path integral per distance in KL."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.parts import Lesson
+from tmln.penalties.ewcpp import average_squares_
+from tmln.penalties.path import Path
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+
+
+def interval_scores(
+    path: list[Tensor], displacement: list[Tensor], fisher: list[Tensor], eps: float, half: bool = True
+) -> list[Tensor]:
+    """relu(dL) / (F*d^2/2 + eps), elementwise; the original code has no 1/2."""
+    distance = torch._foreach_mul(displacement, displacement)
+    torch._foreach_mul_(distance, fisher)
+    if half:
+        torch._foreach_mul_(distance, 0.5)
+    torch._foreach_add_(distance, eps)
+    return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0), distance))
+
+
+def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "halved"]) -> list[Tensor]:
+    """S <- (S + s)/2; where there is no S yet, s, or s/2 if ``"halved"``."""
+    if not old and merge == "mean":
+        return new
+    total = list(torch._foreach_add(old, new)) if old else new
+    return list(torch._foreach_mul(total, 0.5))
+
+
+class RWalkSettings(QuadraticSettings):
+    strength: float = Field(
+        10.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="lambda in lambda * sum (F + S) d^2; with normalize stable below 1 / (2 * learning rate)",
+        json_schema_extra={"search": [0.1, 1.0, 10.0, 100.0]},
+    )
+    alpha: float = Field(
+        0.8,
+        gt=0.0,
+        le=1.0,
+        description="weight of the new value in the Fisher's running average",
+        json_schema_extra={"search": [0.1, 0.5, 0.8, 0.9]},
+    )
+    interval: int = Field(
+        50, ge=1, description="Delta t, steps between two scores", json_schema_extra={"search": [10, 50, 100]}
+    )
+    eps: float = Field(
+        1e-3,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="added to the distance that divides a score",
+        json_schema_extra={"search": [1e-8, 1e-3, 1e-1]},
+    )
+    half_distance: bool = Field(
+        True,
+        description="F d^2/2 as the distance, the KL divergence; false for F d^2 as in the authors' code",
+        json_schema_extra={"search": [True, False]},
+    )
+    merge: Literal["mean", "halved"] = Field(
+        "mean",
+        description="S <- (S + s)/2, with the first task's s taken whole, or halved like every other",
+        json_schema_extra={"search": ["mean", "halved"]},
+    )
+    normalize: bool = Field(
+        True,
+        description="divide F and S each by its maximum over all parameters",
+        json_schema_extra={"search": [True, False]},
+    )
+
+
+class RWalk(Quadratic[RWalkSettings]):
+    """lambda * sum (F_i + S_i) (theta_i - theta*_i)^2.
+
+    F is EWC++'s running Fisher, S the mean of the tasks' scores. A task's score s adds up, every Delta t of its steps
+    and for the rest at its end, relu(dL) / (F*d^2/2 + eps): what the weight took off the loss in the interval, per
+    distance d that it went, with the F of that moment.
+    """
+
+    name = "rwalk"
+    Settings = RWalkSettings
+    saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
+
+    def __init__(self, settings: RWalkSettings, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.fisher: list[Tensor] = []  # F
+        self.path = Path(self.weights)  # dL of the interval
+        self.origin: list[Tensor] = []  # where the interval began
+        self.score: list[Tensor] = []  # s, of this task
+        self.scores: list[Tensor] = []  # S, of the tasks before
+        self.steps = 0  # of this interval
+
+    def begin(self, lesson: Lesson) -> None:
+        super().begin(lesson)
+        self.path.begin()
+        self.origin, self.steps = self.here(), 0
+        self.score = [torch.zeros_like(p) for p in self.parameters]
+        self.fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+
+    @torch.no_grad()
+    def add(self) -> None:
+        gradients = self.gradients()
+        average_squares_(self.fisher, gradients, self.settings.alpha)
+        self.path.look(gradients, keep=self.pulls)
+        if self.pulls:
+            self.pull(gradients)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        super().after_step()
+        self.path.walk()
+        self.steps += 1
+        if self.steps == self.settings.interval:
+            self._close_interval()
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        if self.steps:
+            self._close_interval()
+        self.scores = merged_scores(self.scores, self.score, self.settings.merge)
+        self.score, self.origin = [], []
+        terms = (self.fisher, self.scores)
+        fisher, scores = map(over_peak, terms) if self.settings.normalize else terms
+        self.consolidate(list(torch._foreach_add(fisher, scores)))
+
+    def _close_interval(self) -> None:
+        displacement = list(torch._foreach_sub(self.weights, self.origin))
+        scores = interval_scores(
+            self.path.total, displacement, self.fisher, self.settings.eps, self.settings.half_distance
+        )
+        torch._foreach_add_(self.score, scores)
+        torch._foreach_zero_(self.path.total)
+        torch._foreach_copy_(self.origin, self.weights)
+        self.steps = 0

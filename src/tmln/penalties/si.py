@@ -1,0 +1,76 @@
+"""Synaptic intelligence (Zenke et al. 2017, equations 3 to 5): importance is the path integral per distance moved."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.parts import Lesson
+from tmln.penalties.path import Path
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings
+
+
+def consolidated_path(path: list[Tensor], displacement: list[Tensor], damping: float) -> list[Tensor]:
+    """relu(omega) / (Delta^2 + xi), elementwise."""
+    distance = torch._foreach_mul(displacement, displacement)
+    torch._foreach_add_(distance, damping)
+    return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0), distance))
+
+
+class SISettings(QuadraticSettings):
+    strength: float = Field(
+        1.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="c in c * sum Omega d^2",
+        json_schema_extra={"search": [0.01, 0.1, 1.0, 10.0]},
+    )
+    damping: float = Field(
+        1e-3,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="xi, added to the squared distance that a weight moved in the task",
+        json_schema_extra={"search": [1e-3, 1e-2, 1e-1, 1.0]},
+    )
+
+
+class SI(Quadratic[SISettings]):
+    """c * sum Omega_i (theta_i - theta*_i)^2, with Omega the sum over tasks of relu(omega) / (Delta^2 + xi).
+
+    omega < 0 (a weight that was carried uphill) counts as no importance: the paper does not say, and a negative
+    Omega would push the weight away from its anchor.
+    """
+
+    name = "si"
+    Settings = SISettings
+    saved = (*Quadratic.saved, "path")
+
+    def __init__(self, settings: SISettings, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.path = Path(self.weights)
+
+    def begin(self, lesson: Lesson) -> None:
+        super().begin(lesson)
+        self.path.begin()
+        self.anchor = self.anchor or self.here()  # Delta is measured from it; it pulls once there is an Omega
+
+    @torch.no_grad()
+    def add(self) -> None:
+        gradients = self.gradients()
+        self.path.look(gradients, keep=self.pulls)
+        if self.pulls:
+            self.pull(gradients)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        super().after_step()
+        self.path.walk()
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        displacement = list(torch._foreach_sub(self.weights, self.anchor))
+        importance = consolidated_path(self.path.total, displacement, self.settings.damping)
+        if self.importance:
+            torch._foreach_add_(importance, self.importance)
+        self.consolidate(importance)

@@ -1,0 +1,61 @@
+"""DER++ (Buzzega et al. 2020, Dark Experience for General Continual Learning, equation 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.parts import Batch
+from tmln.replay.er import ERSettings, MemoryReplay
+
+
+class DERSettings(ERSettings):
+    alpha: float = Field(
+        0.1, ge=0, description="weight of the stored logits", json_schema_extra={"search": [0.1, 0.2, 0.5]}
+    )
+    beta: float = Field(0.5, ge=0, description="weight of the stored labels", json_schema_extra={"search": [0.5, 1.0]})
+    fill: Literal["online", "every-epoch"] = Field(  # not 'end': there are no logits then
+        "every-epoch", description="samples are stored with what the model said of them, step by step"
+    )
+
+
+def dark_loss(output: Tensor, y: Tensor, current: int, logits: Tensor, alpha: float, beta: float) -> Tensor:
+    """CE of the current samples + alpha * MSE(logits) of a first draw + beta * CE of a second draw."""
+    loss = F.cross_entropy(output[:current], y[:current])
+    labelled = current + len(logits)
+    if len(logits):
+        loss = loss + alpha * F.mse_loss(output[current:labelled], logits)
+    if len(y) > labelled:
+        loss = loss + beta * F.cross_entropy(output[labelled:], y[labelled:])
+    return loss
+
+
+class DERpp(MemoryReplay[DERSettings]):
+    """Two draws join the batch: one must keep its logits, the other its labels."""
+
+    name = "der++"
+    Settings = DERSettings
+    off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
+
+    def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+        dark = self._drawn(len(x)) if self.settings.alpha else {}
+        labelled = self._drawn(len(x)) if self.settings.beta else {}
+        parts = [drawn for drawn in (dark, labelled) if drawn]
+        if not parts:
+            return x[:0], y[:0], {}
+        fields = {"logits": dark["logits"]} if dark else {}
+        return torch.cat([p["x"] for p in parts]), torch.cat([p["y"] for p in parts]), fields
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch.x)
+        logits = batch.fields.get("logits", output[:0])
+        loss = dark_loss(output, batch.y, batch.current, logits, self.settings.alpha, self.settings.beta)
+        return loss, output
+
+    def _fields(self, output: Tensor) -> dict[str, Any]:
+        return {"logits": output}

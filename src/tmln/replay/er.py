@@ -1,0 +1,67 @@
+"""Experience replay (Rolnick et al. 2019; Chaudhry et al. 2019): stored samples join the batch, one mean over all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field
+from torch import Tensor
+
+from tmln.parts import Lesson, Replay, Settings
+from tmln.replay.reservoir import Reservoir
+
+
+class MemorySettings(Settings):
+    capacity: int = Field(500, ge=1, description="samples kept (M); for no memory use replay 'none'")
+    batch: int | None = Field(None, ge=0, description="samples replayed a step; as many as current ones unless given")
+
+
+class ERSettings(MemorySettings):
+    fill: Literal["end", "online", "every-epoch"] = Field(
+        "end",
+        description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
+        "first epoch, or of every epoch",
+    )
+
+
+M = TypeVar("M", bound=ERSettings)
+
+
+class MemoryReplay(Replay[M]):
+    """A reservoir that is filled at the task's end or step by step, and drawn from at every step."""
+
+    saved = ("memory",)
+    memory: Reservoir
+
+    def __init__(self, settings: M, seed: int) -> None:
+        super().__init__(settings, seed)
+        self.memory = Reservoir(settings.capacity, seed)
+
+    def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+        drawn = self._drawn(len(x))
+        return (drawn["x"], drawn["y"], {}) if drawn else (x[:0], y[:0], {})
+
+    def _drawn(self, current: int) -> dict[str, Tensor]:
+        count = current if self.settings.batch is None else self.settings.batch
+        return self.memory.draw(count) if count and len(self.memory) else {}
+
+    def after_step(self, x: Tensor, y: Tensor, output: Tensor, epoch: int) -> None:
+        if self.settings.fill == "every-epoch" or (self.settings.fill == "online" and epoch == 0):
+            self.memory.add(x, y, **self._fields(output))
+
+    def end(self, lesson: Lesson) -> None:
+        if self.settings.fill == "end":
+            for x, y in lesson.samples():
+                self.memory.add(x, y)
+
+    def _fields(self, output: Tensor) -> dict[str, Any]:
+        return {}
+
+
+class ER(MemoryReplay[ERSettings]):
+    """Mean cross entropy over current and replayed samples together."""
+
+    name = "er"
+    Settings = ERSettings
+    off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}

@@ -1,0 +1,53 @@
+"""The OCAR step in a recipe: K-FAC on current and replayed samples together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import nn
+
+from tmln.optim.ocar import OCAR
+from tmln.parts import Batch, Lesson, Settings, Step
+from tmln.replay.reservoir import Reservoir
+
+
+class OCARSettings(Settings):
+    damping: float = Field(0.1, gt=0, description="tau", json_schema_extra={"search": [1e-4, 1e-3, 1e-2, 1e-1, 1, 10]})
+    ema: float = Field(0.14, gt=0, le=1, description="share of the new factors in their running mean")
+    update_every: int = Field(10, ge=1, description="steps between factor updates")
+    fisher: Literal["mc", "exact", "empirical"] = Field("mc", description="whose labels the Fisher is taken with")
+    damping_increment: float = Field(0.0, ge=0, description="added to tau at every step")
+    damping_init: Literal["lr"] | None = Field(None, description="'lr': tau starts at the learning rate")
+    replay_weight: Literal["one", "class_ratio"] = Field(
+        "one", description="weight of replayed samples in the Fisher: one, or known classes over new ones"
+    )
+
+
+class OCARStep(Step[OCARSettings]):
+    """theta <- theta - eta * (K-FAC + tau)^-1 g."""
+
+    name = "ocar"
+    Settings = OCARSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    optimizer: OCAR
+
+    def __init__(
+        self, settings: OCARSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(exclude={"replay_weight"})
+        self.optimizer = OCAR(model, lr, seed=seed, **options)
+
+    @property
+    def rate(self) -> float:
+        return super().rate / self.settings.damping
+
+    def before_forward(self, model: nn.Module, batch: Batch, lesson: Lesson) -> None:
+        weight: float | str = 1.0
+        if self.settings.replay_weight == "class_ratio" and lesson.known and lesson.classes:
+            weight = len(lesson.known) / len(lesson.classes)
+        replayed = len(batch.y) - batch.current
+        self.optimizer.observe(batch.x, batch.y, replay=replayed, replay_weight=weight)

@@ -1,0 +1,39 @@
+"""Plain stochastic gradient descent, with momentum on request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from tmln.parts import Lesson, Settings, Step
+from tmln.replay.reservoir import Reservoir
+
+
+class SGDSettings(Settings):
+    momentum: float = Field(0.0, ge=0, lt=1, description="mu", json_schema_extra={"search": [0.0, 0.9]})
+    weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
+    reset: bool = Field(True, description="forget the momentum at task boundaries")
+
+
+class SGDStep(Step[SGDSettings]):
+    """theta <- theta - eta*v with v <- mu*v + g."""
+
+    name = "sgd"
+    Settings = SGDSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = {}
+
+    def __init__(
+        self, settings: SGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"momentum", "weight_decay"})
+        self.optimizer = torch.optim.SGD(model.parameters(), lr, foreach=True, **options)
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.reset and lesson.index:
+            self.optimizer.state.clear()

@@ -1,0 +1,39 @@
+"""The UPGD step in a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import nn
+
+from tmln.optim.upgd import UPGD
+from tmln.parts import Settings, Step
+from tmln.replay.reservoir import Reservoir
+
+
+class UPGDSettings(Settings):
+    beta_utility: float = Field(0.99, ge=0, lt=1, description="beta", json_schema_extra={"search": [0.9, 0.99, 0.999]})
+    sigma: float = Field(0.1, ge=0, description="noise", json_schema_extra={"search": [0.001, 0.01, 0.1]})
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay")
+    factor: float = Field(1.0, gt=0, description="c: 1 as in the experiments, 2 makes zero utility a plain step")
+    variant: Literal["global", "local"] = Field("global", description="what a utility is compared with")
+    protecting: bool = Field(True, description="the gate also scales the gradient, not only the noise")
+    correct_max: bool = Field(False, description="correct the bias of the maximum too")
+    guard_negative_max: bool = Field(False, description="gate 1/2 where all utilities are negative")
+
+
+class UPGDStep(Step[UPGDSettings]):
+    """theta <- theta - eta*(g + noise)*(1 - utility)."""
+
+    name = "upgd"
+    Settings = UPGDSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
+
+    def __init__(
+        self, settings: UPGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        self.optimizer = UPGD(model.parameters(), lr, seed=seed, **settings.model_dump())

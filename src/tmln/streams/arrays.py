@@ -1,0 +1,153 @@
+"""Streams from Python: arrays, tensors, and any ``torch.utils.data.Dataset`` with a length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from tmln.streams.bad import BadData, DataError
+from tmln.streams.complete import complete
+from tmln.streams.normalise import Colour, Normalise
+from tmln.streams.options import SplitOptions
+from tmln.streams.samples import Samples
+from tmln.streams.split import Pool, class_incremental
+from tmln.streams.stream import Augment, Prepare, Stream, Task
+
+Array: TypeAlias = Tensor | NDArray[Any]
+Data: TypeAlias = Samples | tuple[Array, Array] | Dataset[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetSource:
+    """Inputs of a map-style dataset, read one by one and stacked; they must agree in shape and type.
+
+    What the dataset itself draws at random comes from no generator of the run, so it does not resume.
+    """
+
+    dataset: Dataset[Any]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def take(self, rows: Tensor) -> Tensor:
+        inputs = [_input(self.dataset, row) for row in rows.tolist()]
+        for row, x in zip(rows.tolist(), inputs, strict=True):
+            if tuple(x.shape) != self.shape or x.dtype != self.dtype:
+                raise DataError(f"sample {row} is {x.dtype} {list(x.shape)}, the first {self.dtype} {list(self.shape)}")
+        return torch.stack(inputs) if inputs else torch.empty((0, *self.shape), dtype=self.dtype)
+
+
+def _input(dataset: Dataset[Any], row: int) -> Tensor:
+    value = dataset[row][0]
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(value).__name__
+        raise DataError(f"sample {row} is a {kind}: let the dataset transform its inputs to tensors") from None
+
+
+def as_samples(data: Data) -> Samples:
+    """Samples of ``(x, y)`` arrays, of a dataset of (input, label) pairs, or samples as they are.
+
+    A dataset's labels are its ``targets`` where it has them; else every item is read once to learn its label.
+    """
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        data = (data.tensors[0], data.tensors[1])
+    if isinstance(data, tuple):
+        x, y = (torch.as_tensor(part) for part in data)
+        if x.dim() == 0 or x.dtype in (torch.bool, torch.int64, torch.complex64):
+            raise DataError(f"inputs are uint8 or float [N, ...], not {x.dtype} {list(x.shape)}")
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise DataError("inputs hold values that are not finite")
+        return Samples.of(x if x.dtype == torch.uint8 else x.float(), _labels(y, len(x)))
+    try:
+        count = len(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise DataError(f"{type(data).__name__} has no length: an iterable dataset cannot be a task") from None
+    if count == 0:
+        raise DataError(f"{type(data).__name__} is empty")
+    targets = getattr(data, "targets", None)
+    y = torch.as_tensor(targets if targets is not None else [int(data[row][1]) for row in range(count)])
+    first = _input(data, 0)
+    return Samples.of(DatasetSource(data, tuple(first.shape), first.dtype), _labels(y, count))
+
+
+def _labels(y: Tensor, count: int) -> Tensor:
+    if y.dim() != 1 or len(y) != count:
+        raise DataError(f"{count} inputs but labels of shape {list(y.shape)}")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or (count and int(y.min()) < 0):
+        raise DataError(f"labels are whole numbers from 0 on, not {y.dtype} from {y.min().item()}")
+    return y.long()
+
+
+def stream_of_tasks(
+    tasks: Sequence[tuple[Data, Data]] | Mapping[str, tuple[Data, Data]],
+    *,
+    name: str = "arrays",
+    class_names: Sequence[str] | None = None,
+    mean: Colour = (0.0,),
+    std: Colour = (1.0,),
+    augment: Augment | None = None,
+    prepare: Prepare | None = None,
+    domains: bool = False,
+    skip_bad: bool = False,
+) -> Stream:
+    """A stream of (train, test) pairs, in order; a mapping names the tasks."""
+    named = tasks if isinstance(tasks, Mapping) else {f"task {i}": pair for i, pair in enumerate(tasks, 1)}
+    if not named:
+        raise DataError("a stream needs at least one task")
+    pairs = {key: (as_samples(train), as_samples(test)) for key, (train, test) in named.items()}
+    highest = max(int(part.y.max()) for pair in pairs.values() for part in pair if len(part))
+    names = tuple(class_names or (str(label) for label in range(highest + 1)))
+    if highest >= len(names):
+        raise DataError(f"label {highest}, but only {len(names)} class names")
+    shapes = {part.shape for pair in pairs.values() for part in pair}
+    if len(shapes) > 1:
+        raise DataError(f"inputs of different shapes: {sorted(shapes)}")
+    parts = [
+        Task(key, train, test, tuple(sorted({*train.classes, *test.classes})), key if domains else None)
+        for key, (train, test) in pairs.items()
+    ]
+    with BadData(name, skip_bad) as bad:
+        checked = complete(parts, names, bad)
+    plain = Normalise(mean, std)
+    shape = next(iter(shapes))
+    return Stream(name, checked, names, shape, augment or plain, prepare or plain, mean, std)
+
+
+def stream_of_classes(
+    train: Data,
+    test: Data,
+    tasks: int,
+    *,
+    name: str = "arrays",
+    class_names: Sequence[str] | None = None,
+    mean: Colour = (0.0,),
+    std: Colour = (1.0,),
+    augment: Augment | None = None,
+    prepare: Prepare | None = None,
+    **options: Any,
+) -> Stream:
+    """One data set split into ``tasks`` tasks by class; takes the options of ``SplitOptions``."""
+    known = {field.name for field in fields(SplitOptions)}
+    if unknown := sorted(set(options) - known):
+        raise ValueError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    trained, tested = as_samples(train), as_samples(test)
+    highest = max(int(np.max(part.y.numpy())) for part in (trained, tested))
+    names = tuple(class_names or (str(label) for label in range(highest + 1)))
+    if highest >= len(names):
+        raise DataError(f"label {highest}, but only {len(names)} class names")
+    pool = Pool(trained, tested, names, mean, std)
+    split = SplitOptions(tasks=tasks, **options)
+    return class_incremental(name, pool, split, tasks=tasks, augment=augment, prepare=prepare)

@@ -1,0 +1,123 @@
+"""Many image files as one array [N, H, W, C]: in memory where it fits, else memory-mapped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tmln.progress import track
+from tmln.streams.bad import BadData, DataError
+from tmln.streams.images import Pixels
+from tmln.streams.samples import Rows
+
+Reader: TypeAlias = Callable[[Path], Pixels]
+
+IN_MEMORY = 1 << 30
+"""Bytes up to which images are kept in memory."""
+
+
+def load_images(
+    files: Sequence[Path], read: Reader, bad: BadData, cache: Path, limit: int | None = None
+) -> tuple[Rows, Tensor]:
+    """The images, and the numbers of those that are sound: all, but for what the complaints let pass.
+
+    All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
+    """
+    shape = _shape(files, read)
+    if len(files) * math.prod(shape) > (IN_MEMORY if limit is None else limit):
+        return _mapped(files, read, bad, cache, shape)
+    array = np.empty((len(files), *shape), np.uint8)
+    kept = _fill(array, files, read, bad)
+    return Rows(torch.from_numpy(array), channels_last=True), torch.tensor(kept)
+
+
+def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
+    for path in files:
+        with contextlib.suppress(DataError):
+            return read(path).shape
+    raise DataError(f"no readable image among {len(files)} file(s){f', first {files[0]}' if files else ''}")
+
+
+def _mapped(
+    files: Sequence[Path], read: Reader, bad: BadData, cache: Path, shape: tuple[int, ...]
+) -> tuple[Rows, Tensor]:
+    """As ``load_images``, in a file named by what it was made of, so that changed images make a new one."""
+    path = cache / f"{_fingerprint(files, read)}.npy"
+    notes = path.with_suffix(".json")
+    if not (path.exists() and notes.exists()):
+        cache.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        mine = BadData(bad.what, bad.skip)
+        try:
+            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+            kept = _fill(array, files, read, mine)
+            array.flush()
+            del array
+            notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    known = json.loads(notes.read_text(encoding="utf-8"))
+    for complaint in known["bad"]:
+        where, _, reason = complaint.partition(": ")
+        bad.add(where, reason)
+    # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
+    mapped = np.load(path, mmap_mode="c")
+    return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known["kept"])
+
+
+def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
+    """Write each sound image into its row; the rows that were written."""
+    kept = []
+    for index, pixels in zip(track(range(len(files)), "reading images"), _read_all(files, read), strict=True):
+        if isinstance(pixels, DataError):
+            where, _, reason = str(pixels).partition(": ")
+            bad.add(where, reason)
+        elif pixels.shape != array.shape[1:]:
+            expected = "x".join(map(str, array.shape[1:]))
+            shape = "x".join(map(str, pixels.shape))
+            bad.add(files[index], f"{shape} pixels and channels, others {expected}; size and mode make them equal")
+        else:
+            array[index] = pixels
+            kept.append(index)
+    return kept
+
+
+def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
+    """Images in order, read by several threads a few hundred ahead; an unreadable one as its error."""
+
+    def attempt(path: Path) -> Pixels | DataError:
+        try:
+            return read(path)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(files), 256):
+            yield from pool.map(attempt, files[start : start + 256])
+
+
+def _fingerprint(files: Sequence[Path], read: Reader) -> str:
+    digest = hashlib.sha256(repr(read).encode())
+    for path in files:
+        digest.update(f"{path}\0{_state(path)}\0".encode())
+    return digest.hexdigest()[:24]
+
+
+def _state(path: Path) -> str:
+    try:
+        state = path.stat()
+    except OSError:  # reading it will be a complaint
+        return "none"
+    return f"{state.st_size}\0{state.st_mtime_ns}"

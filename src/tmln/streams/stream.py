@@ -1,0 +1,76 @@
+"""A stream: a named sequence of tasks, each with train and test samples, its classes and its domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch import Generator, Tensor
+
+from tmln.streams.samples import Samples
+
+Augment: TypeAlias = Callable[[Tensor, Generator], Tensor]
+Prepare: TypeAlias = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What arrives between two boundaries.
+
+    ``classes`` are the task's own, those its test set asks for; blurry boundaries add others
+    to ``train``.
+    """
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: tuple[int, ...]
+    domain: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Tasks in order, under a single head over all classes.
+
+    A learner reads ``x, y = task.train.gather(indices)``, then ``stream.augment(x, generator)`` to train and
+    ``stream.prepare(x)`` to test: both give normalised float inputs of ``shape``. Labels are indices into
+    ``class_names`` whatever the order in which classes arrive. ``metadata`` belongs into a run's result.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    augment: Augment
+    prepare: Prepare
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    extra_tests: Mapping[str, Samples] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> int:
+        """The number of outputs of the single head."""
+        return len(self.class_names)
+
+    @property
+    def tests(self) -> tuple[Samples, ...]:
+        """One test set a task: the columns of the accuracy matrix."""
+        return tuple(task.test for task in self.tasks)
+
+    def seen(self, index: int) -> tuple[int, ...]:
+        """Classes met in training up to task ``index``: those that ``logit_mask=seen`` leaves open."""
+        met: set[int] = set()
+        for task in self.tasks[: index + 1]:
+            met.update(task.classes, task.train.classes)
+        return tuple(sorted(met))
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]

@@ -1,0 +1,136 @@
+"""Streams from arrays and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from tmln.streams import DataError, Samples, as_samples, stream_of_classes, stream_of_tasks
+from tmln.streams.arrays import Data
+from tmln.streams.samples import Rows
+
+X = torch.arange(24, dtype=torch.float32).view(8, 3)
+Y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+
+
+class Listed(Dataset[tuple[Tensor, int]]):
+    """A dataset as users write them; it counts what is read."""
+
+    def __init__(self, x: list[Tensor], y: list[int], targets: bool = False) -> None:
+        self.x, self.y, self.read = x, y, 0
+        if targets:
+            self.targets = y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        self.read += 1
+        return self.x[index], self.y[index]
+
+
+KINDS: dict[str, Data] = {
+    "tensors": (X, Y),
+    "numpy": (X.numpy(), Y.numpy().astype(np.int32)),
+    "samples": Samples.of(X, Y),
+    "tensor dataset": TensorDataset(X, Y),
+    "dataset": Listed(list(X), Y.tolist()),
+    "with targets": Listed(list(X), Y.tolist(), targets=True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_reads_alike(kind: str) -> None:
+    samples = as_samples(KINDS[kind])
+    x, y = samples.gather(torch.tensor([5, 0, 5]))
+    assert torch.equal(x, X[[5, 0, 5]])
+    assert y.tolist() == [1, 0, 1]
+    assert (len(samples), samples.shape, y.dtype) == (8, (3,), torch.int64)
+    assert samples.subset(torch.tensor([], dtype=torch.int64)).x.shape == (0, 3)
+
+
+def test_a_tensor_dataset_is_read_in_one_operation() -> None:
+    assert isinstance(as_samples(TensorDataset(X, Y)).source, Rows)
+
+
+def test_targets_spare_a_pass_over_the_data() -> None:
+    data = Listed(list(X), Y.tolist(), targets=True)
+    as_samples(data)
+    assert data.read == 1  # the shape
+
+
+def test_bytes_stay_bytes_and_doubles_become_floats() -> None:
+    assert as_samples((torch.zeros(2, 1, dtype=torch.uint8), torch.tensor([0, 1]))).x.dtype == torch.uint8
+    assert as_samples((np.zeros((2, 1)), np.array([0, 1]))).x.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:7]), r"8 inputs but labels of shape \[7\]"),
+        ((X, Y.view(4, 2)), r"labels of shape \[4, 2\]"),
+        ((X, Y.float()), "labels are whole numbers from 0 on, not torch.float32"),
+        ((X, Y - 1), "from -1"),
+        ((X / 0, Y), "not finite"),
+        ((Y, Y), "inputs are uint8 or float"),
+        (Listed([], []), "Listed is empty"),
+    ],
+)
+def test_refusals(data: Data, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        as_samples(data)
+
+
+def test_datasets_without_length_or_of_mixed_shape() -> None:
+    class Endless(IterableDataset[tuple[Tensor, int]]):
+        def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+            return iter([])
+
+    with pytest.raises(DataError, match="Endless has no length"):
+        as_samples(Endless())
+    mixed = as_samples(Listed([torch.zeros(3), torch.zeros(4)], [0, 1]))
+    with pytest.raises(DataError, match=r"sample 1 is torch.float32 \[4\], the first torch.float32 \[3\]"):
+        mixed.gather(torch.tensor([0, 1]))
+
+
+def test_inputs_that_are_no_tensors() -> None:
+    with pytest.raises(DataError, match="sample 0 is a dict: let the dataset transform its inputs to tensors"):
+        as_samples(Listed([{"image": 1}], [0]))  # type: ignore[list-item]
+
+
+def test_stream_of_tasks() -> None:
+    halves = [((X[:2], Y[:2]), (X[4:6], Y[4:6])), ((X[2:4], Y[2:4]), (X[6:], Y[6:]))]
+    stream = stream_of_tasks(halves)
+    assert [(task.name, task.classes) for task in stream] == [("task 1", (0, 1)), ("task 2", (2, 3))]
+    assert stream.class_names == ("0", "1", "2", "3")
+    assert torch.equal(stream.prepare(X), X)
+    named = stream_of_tasks({"mon": halves[0], "tue": halves[0]}, domains=True, class_names=["a", "b", "c"])
+    assert [(task.name, task.domain) for task in named] == [("mon", "mon"), ("tue", "tue")]
+    assert named.classes == 3
+
+
+def test_stream_of_tasks_refuses() -> None:
+    with pytest.raises(DataError, match="at least one task"):
+        stream_of_tasks([])
+    with pytest.raises(DataError, match="label 3, but only 2 class names"):
+        stream_of_tasks([((X, Y), (X, Y))], class_names=["a", "b"])
+    with pytest.raises(DataError, match="different shapes"):
+        stream_of_tasks([((X, Y), (X[:, :2], Y))])
+    with pytest.raises(DataError, match="class '3': missing from the task's test set"):
+        stream_of_tasks([((X, Y), (X[:3], Y[:3]))])
+
+
+def test_stream_of_classes() -> None:
+    stream = stream_of_classes((X, Y), (X, Y), 2, class_order=[3, 0, 1, 2], per_class=1, mean=(1.0,), std=(2.0,))
+    assert [task.classes for task in stream] == [(0, 3), (1, 2)]
+    assert len(stream[0].train) == 2
+    assert torch.equal(stream.augment(X, torch.Generator()), (X - 1) / 2)
+    with pytest.raises(ValueError, match="unknown option 'blur'"):
+        stream_of_classes((X, Y), (X, Y), 2, blur=1)
+    with pytest.raises(DataError, match="only 2 class names"):
+        stream_of_classes((X, Y), (X, Y), 2, class_names=["a", "b"])

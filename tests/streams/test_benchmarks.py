@@ -1,0 +1,168 @@
+"""Every row of the table of benchmarks, on made data; the same on real data where it is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tmln.streams import BENCHMARKS, Samples, Stream, concat, make_stream
+from tmln.streams.data import find
+from tmln.streams.sources import DATA
+
+SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}}
+
+
+def made(name: str, root: Path, **options: object) -> Stream:
+    called = f"folder:{root / 'own'}" if name == "folder" else name
+    return make_stream(called, root=root, **{**SIZES.get(name, {}), **options})
+
+
+def parts(stream: Stream) -> Iterator[tuple[str, Samples]]:
+    for task in stream:
+        yield f"{task.name} train", task.train
+        yield f"{task.name} test", task.test
+    yield from stream.extra_tests.items()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_stream_is_whole(name: str, tiny_root: Path) -> None:
+    stream = made(name, tiny_root)
+    assert stream.name.startswith(name)
+    assert len(stream) == len(list(stream)) == len(stream.tests) > 1
+    assert {label for task in stream for label in task.classes} == set(range(stream.classes))
+    assert stream.seen(len(stream) - 1) == tuple(range(stream.classes))
+    assert json.loads(json.dumps(stream.metadata)) == stream.metadata  # it goes into a run's result
+    assert stream.metadata["scenario"] in ("class-incremental", "domain-incremental")
+    for where, samples in parts(stream):
+        assert len(samples) > 0, where
+        assert samples.x.dtype == torch.uint8, where
+        assert samples.x.shape == (len(samples), *samples.shape), where
+    for task in stream:
+        assert task.train.classes == task.test.classes == task.classes
+        assert (task.domain is None) == (stream.metadata["scenario"] == "class-incremental")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_batch_becomes_what_the_model_sees(name: str, tiny_root: Path) -> None:
+    stream = made(name, tiny_root)
+    x, y = stream[0].train.gather(torch.tensor([1, 0, 1]))
+    assert y.tolist() == stream[0].train.y[[1, 0, 1]].tolist()
+    assert torch.equal(x[0], x[2])
+    first = stream.augment(x, torch.Generator().manual_seed(7))
+    again = stream.augment(x, torch.Generator().manual_seed(7))
+    plain = stream.prepare(x)
+    assert torch.equal(first, again)
+    for batch in (first, plain):
+        assert batch.dtype == torch.float32
+        assert batch.shape == (3, *stream.shape)
+        assert batch.is_contiguous(memory_format=torch.channels_last)
+        assert bool(torch.isfinite(batch).all())
+    assert torch.equal(plain[:1], stream.prepare(x[:1]))  # a test never depends on its batch
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_same_options_make_the_same_stream(name: str, tiny_root: Path) -> None:
+    for one, other in zip(made(name, tiny_root, seed=3), made(name, tiny_root, seed=3), strict=True):
+        assert torch.equal(one.train.y, other.train.y)
+        assert torch.equal(one.train.x, other.train.x)
+        assert torch.equal(one.test.x, other.test.x)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_blurry_and_repeated_boundaries_keep_every_sample(name: str, tiny_root: Path) -> None:
+    plain = made(name, tiny_root)
+    blurry = made(name, tiny_root, blurry=0.5, repeats=2)
+    assert len(blurry) == 2 * len(plain)
+    before, after = concat([task.train for task in plain]), concat([task.train for task in blurry])
+    assert before.y.bincount().tolist() == after.y.bincount().tolist()
+    assert before.x.sum(dtype=torch.int64) == after.x.sum(dtype=torch.int64)
+    visits = zip(blurry.tests[: len(plain)], blurry.tests[len(plain) :], strict=True)
+    assert all(first is second for first, second in visits)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_subsets_for_small_machines(name: str, tiny_root: Path) -> None:
+    for task in made(name, tiny_root, per_class=2, per_class_test=1):
+        assert task.train.y.bincount()[list(task.classes)].tolist() == [2] * len(task.classes)
+        assert task.test.y.bincount()[list(task.classes)].tolist() == [1] * len(task.classes)
+
+
+@pytest.mark.parametrize("name", [name for name, row in BENCHMARKS.items() if row.data])
+def test_without_data_the_error_says_what_to_put_where(name: str, tmp_path: Path) -> None:
+    data = BENCHMARKS[name].data
+    assert data is not None
+    with pytest.raises(ValueError) as caught:
+        make_stream(name, root=tmp_path)
+    for file in DATA[data].files:
+        assert str(tmp_path / file.folder / file.name) in str(caught.value)
+        assert file.urls[0] in str(caught.value)
+        assert f"{file.size:,} bytes, MD5 {file.md5}" in str(caught.value)
+    assert f"tmln data get {data}" in str(caught.value)
+
+
+EXPECTED = {
+    "split-mnist": (5, 60_000, 10_000),
+    "permuted-mnist": (10, 600_000, 100_000),
+    "rotated-mnist": (10, 600_000, 100_000),
+    "split-cifar10": (5, 50_000, 10_000),
+    "split-cifar100": (10, 50_000, 10_000),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_data(name: str, real_root: Path) -> None:
+    data = BENCHMARKS[name].data
+    assert data is not None
+    if find(DATA[data], real_root) is None:
+        pytest.skip(f"{data} is not under TMLN_DATA")
+    stream = make_stream(name, root=real_root)
+    tasks, train, test = EXPECTED[name]
+    counted = (len(stream), sum(len(task.train) for task in stream), sum(map(len, stream.tests)))
+    assert counted == (tasks, train, test)
+    x, _ = stream[0].train.gather(torch.arange(1000) * 4)
+    plain = stream.prepare(x)
+    assert plain.mean().abs() < 0.4
+    assert 0.8 < plain.std() < 1.4
+
+
+def test_names_and_options_are_looked_up() -> None:
+    with pytest.raises(ValueError, match="unknown benchmark 'split-cifar'; did you mean 'split-cifar10'"):
+        make_stream("split-cifar")
+    with pytest.raises(ValueError, match="unknown benchmark 'core50:x'"):
+        make_stream("core50:x")
+    with pytest.raises(ValueError, match="unknown option 'task' of split-digits; did you mean 'tasks'"):
+        make_stream("split-digits", task=2)
+    with pytest.raises(ValueError, match="unknown option 'zzzz' of split-digits; it takes tasks, per_class"):
+        make_stream("split-digits", zzzz=2)
+    with pytest.raises(ValueError, match="unknown option 'class_order' of rotated-digits"):
+        make_stream("rotated-digits", class_order="seeded")
+    with pytest.raises(ValueError, match="folder:PATH"):
+        make_stream("folder")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": "five"}, "option 'tasks'.*'five'"),
+        ({"tasks": 0}, "tasks is a positive number, not 0"),
+        ({"tasks": 11}, "10 classes make 1 to 10 tasks, not 11"),
+        ({"repeats": -1}, "repeats is a positive number"),
+        ({"blurry": 1.5}, "blurry is a fraction between 0 and 1, not 1.5"),
+        ({"blurry": "much"}, "option 'blurry'"),
+        ({"class_order": "random"}, "unknown class order 'random'"),
+        ({"class_order": "0,1"}, "each of the classes 0..9 once"),
+    ],
+)
+def test_bad_options(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_stream("split-digits", **options)
+
+
+def test_options_are_read_from_text_as_a_command_line_gives_it() -> None:
+    stream = make_stream("split-digits", tasks="2", blurry="0", per_class="3", class_order="9,8,7,6,5,4,3,2,1,0")
+    assert [task.classes for task in stream] == [(5, 6, 7, 8, 9), (0, 1, 2, 3, 4)]
+    assert len(stream[0].train) == 15

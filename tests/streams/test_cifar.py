@@ -1,0 +1,150 @@
+"""CIFAR: pixels in their places from both versions, and every way a copy can be bad."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.streams import made
+from tmln.streams import BadDataWarning, DataError, cifar, make_stream
+from tmln.streams.bad import BadData
+from tmln.streams.cifar import CIFAR10, CIFAR100, read_cifar
+from tmln.streams.sources import BATCHES
+
+SMALL10 = replace(CIFAR10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
+SMALL100 = replace(CIFAR100, train={"train": 300}, test={"test": 100})
+
+
+def strict() -> BadData:
+    return BadData("cifar", skip=False)
+
+
+def test_python_version(tmp_path: Path) -> None:
+    pool = read_cifar(made.make_cifar10(tmp_path), SMALL10, strict())
+    assert (len(pool.train), len(pool.test), pool.train.shape) == (100, 20, (3, 32, 32))
+    assert pool.class_names[3] == "class3"
+    x, y = pool.train.gather(torch.tensor([27]))  # the seventh of the second batch
+    assert y.tolist() == [7]
+    assert x[0, :, 5, 9].tolist() == [7, 107, 207]
+
+
+def test_planes_and_rows_are_where_cifar_has_them(tmp_path: Path) -> None:
+    folder = made.make_cifar100(tmp_path)
+    data = np.arange(300 * 3072).reshape(300, 3072) % 251
+    (folder / "train").write_bytes(pickle.dumps({b"data": data.astype(np.uint8), b"fine_labels": list(range(100)) * 3}))
+    pool = read_cifar(folder, SMALL100, strict())
+    x, y = pool.train.gather(torch.tensor([2]))
+    assert y.tolist() == [2]
+    assert int(x[0, 1, 3, 5]) == (2 * 3072 + 1 * 1024 + 3 * 32 + 5) % 251
+    assert pool.class_names == tuple(str(label) for label in range(100))  # no meta file: numbers
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_binary_version_equals_python_version(tmp_path: Path, fine: bool) -> None:
+    made.make_cifar10(tmp_path)
+    made.make_cifar100(tmp_path)
+    kind = SMALL100 if fine else SMALL10
+    source = tmp_path / ("cifar-100-python" if fine else "cifar-10-batches-py")
+    folder = tmp_path / "binary"
+    folder.mkdir()
+    for name, count in {**kind.train, **kind.test}.items():
+        labels = (np.arange(count) % kind.classes).astype(np.uint8)[:, None]
+        coarse = [np.full((count, 1), 99, np.uint8)] if fine else []
+        np.concatenate([*coarse, labels, made.cifar_rows(count)], axis=1).tofile(folder / f"{name}.bin")
+    (folder / kind.names).write_text("\n".join(f"class{label}" for label in range(kind.classes)) + "\n\n")
+    binary, python = read_cifar(folder, kind, strict()), read_cifar(source, kind, strict())
+    assert torch.equal(binary.train.x, python.train.x)
+    assert torch.equal(binary.test.y, python.test.y)
+    assert binary.class_names[-1] == f"class{kind.classes - 1}"
+
+
+def broken(folder: Path, what: str) -> Path:
+    path = folder / "data_batch_2"
+    content: dict[bytes, Any] = {b"data": made.cifar_rows(20), b"labels": [row % 10 for row in range(20)]}
+    if what == "truncated":
+        path.write_bytes(path.read_bytes()[:-1000])
+        return path
+    if what == "empty":
+        path.write_bytes(b"")
+        return path
+    if what == "label":
+        content[b"labels"] = [10, *content[b"labels"][1:]]
+    elif what == "labels":
+        content[b"labels"] = content[b"labels"][:19]
+    elif what == "text":
+        content[b"labels"] = ["cat"] * 20
+    elif what == "pixels":
+        content[b"data"] = content[b"data"][:, :3000]
+    elif what == "type":
+        content[b"data"] = content[b"data"].astype(np.float32)
+    elif what == "fewer":
+        content = {key: value[:15] for key, value in content.items()}
+    elif what == "key":
+        del content[b"labels"]
+    path.write_bytes(pickle.dumps(content if what != "list" else [1, 2]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("truncated", "not a sound pickle"),
+        ("empty", "not a sound pickle"),
+        ("label", r"image 0 has label 10, not one of 0\.\.9"),
+        ("labels", "20 images but 19 labels"),
+        ("text", "not whole numbers"),
+        ("pixels", "not rows of 3072 bytes"),
+        ("type", "not rows of 3072 bytes"),
+        ("fewer", "15 images, not 20: truncated"),
+        ("key", "holds no labels"),
+        ("list", "holds no labels"),
+    ],
+)
+def test_bad_files(what: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar, "CIFAR10", SMALL10)
+    path = broken(made.make_cifar10(tmp_path), what)
+    with pytest.raises(DataError, match=message) as caught:
+        make_stream("split-cifar10", root=tmp_path)
+    assert str(path) in str(caught.value)
+    with pytest.warns(BadDataWarning, match="split-cifar10: left out 1 bad item"):
+        stream = make_stream("split-cifar10", root=tmp_path, skip_bad=True)
+    # A file that is bad as a whole is left out as a whole; one wrong label costs one image.
+    assert sum(len(task.train) for task in stream) == (99 if what == "label" else 80)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(3073 * 20 - 1, "no whole number of records"), (0, "no whole number"), (3073 * 19, "19 images, not 20")],
+)
+def test_truncated_binary(size: int, message: str, tmp_path: Path) -> None:
+    for name in (*SMALL10.train, *SMALL10.test):
+        (tmp_path / f"{name}.bin").write_bytes(bytes(3073 * 20))
+    (tmp_path / "data_batch_4.bin").write_bytes(bytes(size))
+    with pytest.raises(DataError, match=rf"data_batch_4.bin: .*{message}"):
+        read_cifar(tmp_path, SMALL10, strict())
+
+
+def test_nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar, "CIFAR100", SMALL100)
+    (made.make_cifar100(tmp_path) / "train").write_bytes(b"junk")
+    with pytest.raises(DataError, match="no sound file among train"):
+        make_stream("split-cifar100", root=tmp_path, skip_bad=True)
+
+
+def test_wrong_class_names(tmp_path: Path) -> None:
+    folder = made.make_cifar10(tmp_path)
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"one"]}))
+    with pytest.raises(DataError, match="1 class names, not 10"):
+        read_cifar(folder, SMALL10, strict())
+
+
+def test_augmentation_is_the_papers(tiny_root: Path) -> None:
+    augment = make_stream("split-cifar100", root=tiny_root).augment
+    assert repr(augment).startswith("ShiftFlip(mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761)")
+    assert "padding=4, flip=0.5, brightness=0.247" in repr(augment)

@@ -1,0 +1,119 @@
+"""Archives: what is sound is unpacked whole, what is not leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tmln.streams import DataError
+from tmln.streams.extract import unpack
+
+
+def tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tape:
+        for info, data in members:
+            info.size = len(data)
+            tape.addfile(info, io.BytesIO(data))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def test_tar_and_zip(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    folder = member("set", tarfile.DIRTYPE)
+    unpack(tar(tmp_path / "a.tar.gz", (folder, b""), (member("set/deep/x"), b"one")), tmp_path / "out")
+    assert (tmp_path / "out" / "set" / "deep" / "x").read_bytes() == b"one"
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as pack:
+        pack.writestr("other/", "")
+        pack.writestr("other/y", "two")
+    unpack(tmp_path / "b.zip", tmp_path / "out")
+    assert (tmp_path / "out" / "other" / "y").read_bytes() == b"two"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["other", "set"]
+
+
+ESCAPES = ["../x", "/x", "set/../../x", "..\\x", "C:\\x", "C:x", "\\\\host\\share\\x"]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_no_escape(kind: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    good = (member("set/x"), b"one")
+    if kind == "tar":
+        archive = tar(tmp_path / "a.tar.gz", good, (member(name), b"two"))
+    else:
+        archive = tmp_path / "a.zip"
+        with zipfile.ZipFile(archive, "w") as pack:
+            pack.writestr("set/x", "one")
+            pack.writestr(name, "two")
+    with pytest.raises(DataError, match=r"a\..*would be written outside its folder"):
+        unpack(archive, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [archive.name, "out"]
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        member("set/l", tarfile.SYMTYPE, "/etc/passwd"),
+        member("set/l", tarfile.LNKTYPE, "set/x"),
+        member("set/l", tarfile.CHRTYPE),
+        member("set/l", tarfile.FIFOTYPE),
+    ],
+    ids=["symlink", "hard link", "device", "pipe"],
+)
+def test_no_links_or_devices(strange: tarfile.TarInfo, tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar.gz", (member("set/x"), b"one"), (strange, b""))
+    with pytest.raises(DataError, match="member 'set/l' is a link or a device"):
+        unpack(archive, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_no_links_in_zips(tmp_path: Path) -> None:
+    info = zipfile.ZipInfo("set/l")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as pack:
+        pack.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match="is a link or a device"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+@pytest.mark.parametrize("keep", [0, 30, 150])
+def test_truncated(name: str, keep: int, tmp_path: Path) -> None:
+    noise = bytes(range(256)) * 40
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as pack:
+            pack.writestr("set/x", noise)
+    else:
+        tar(tmp_path / name, (member("set/x"), noise))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:keep])
+    with pytest.raises(DataError, match=f"{name}: not a sound archive"):
+        unpack(tmp_path / name, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    archive = tar(tmp_path / "a.tar.gz", (member("set/x"), b"one"))
+    with pytest.raises(DataError, match=r"set is in the way of a.tar.gz; move it away"):
+        unpack(archive, tmp_path)
+    assert not list((tmp_path / "set").iterdir())
+
+
+def test_after_a_killed_run(tmp_path: Path) -> None:
+    stale = tmp_path / ".unpacking-a.tar.gz" / "set"
+    stale.mkdir(parents=True)
+    (stale / "half").write_text("x")
+    unpack(tar(tmp_path / "a.tar.gz", (member("set/x"), b"one")), tmp_path)
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["x"]

@@ -1,0 +1,120 @@
+"""Samples: exact reads, the same from every kind of storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tmln.streams.samples import Joined, Rows, Samples, concat, evenly, of_classes
+
+X = torch.arange(5 * 2 * 3 * 4, dtype=torch.uint8).view(5, 2, 3, 4)
+Y = torch.tensor([0, 1, 0, 2, 1])
+
+
+def stored(kind: str, folder: Path) -> Samples:
+    """The same five images [2, 3, 4] (channels, height, width) in different storage."""
+    if kind == "memory":
+        return Samples.of(X, Y)
+    pixels = X.permute(0, 2, 3, 1).contiguous()
+    if kind == "channels_last":
+        return Samples.of(pixels, Y, channels_last=True)
+    np.save(folder / "x.npy", pixels.numpy())
+    mapped = torch.from_numpy(np.load(folder / "x.npy", mmap_mode="c"))
+    return Samples.of(mapped, Y, channels_last=True)
+
+
+@pytest.mark.parametrize("kind", ["memory", "channels_last", "mapped"])
+def test_gather_subset_and_x(kind: str, tmp_path: Path) -> None:
+    samples = stored(kind, tmp_path)
+    assert (len(samples), samples.shape, samples.classes) == (5, (2, 3, 4), (0, 1, 2))
+    x, y = samples.gather(torch.tensor([4, 0, 4]))
+    assert torch.equal(x, X[[4, 0, 4]])
+    assert y.tolist() == [1, 0, 1]
+    assert x.is_contiguous(memory_format=torch.contiguous_format if kind == "memory" else torch.channels_last)
+    part = samples.subset(torch.tensor([3, 1])).subset(torch.tensor([1]))
+    assert torch.equal(part.x, X[[1]])
+    assert part.y.tolist() == [1]
+    empty = samples.subset(torch.tensor([], dtype=torch.int64))
+    assert (len(empty), empty.x.shape, empty.classes) == (0, (0, 2, 3, 4), ())
+
+
+def test_a_batch_is_a_copy() -> None:
+    samples = Samples.of(X.clone(), Y)
+    samples.gather(torch.tensor([0]))[0].zero_()
+    assert torch.equal(samples.x, X)
+
+
+def test_map_sees_each_batch_as_it_is_read() -> None:
+    seen: list[int] = []
+
+    def negative(x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(x))
+        return 255 - x
+
+    mapped = Samples.of(X, Y).map(negative)
+    assert seen == []
+    assert torch.equal(mapped.gather(torch.tensor([2, 3]))[0], 255 - X[[2, 3]])
+    assert seen == [2]
+
+
+def test_concat_of_one_source_stays_one_source() -> None:
+    samples = Samples.of(X, Y)
+    both = concat([samples.subset(torch.tensor([4])), samples.subset(torch.tensor([0, 1]))])
+    assert both.source is samples.source
+    assert torch.equal(both.x, X[[4, 0, 1]])
+    assert both.y.tolist() == [1, 0, 1]
+
+
+def test_concat_of_several_sources(tmp_path: Path) -> None:
+    parts = [stored("memory", tmp_path).subset(torch.tensor([1, 3])), stored("mapped", tmp_path)]
+    both = concat([*parts, parts[0]])
+    assert both.y.tolist() == [1, 2, 0, 1, 0, 2, 1, 1, 2]
+    assert torch.equal(both.x, X[[1, 3, 0, 1, 2, 3, 4, 1, 3]])
+    assert torch.equal(both.gather(torch.tensor([8, 2, 0]))[0], X[[3, 0, 1]])
+    assert both.gather(torch.tensor([], dtype=torch.int64))[0].shape == (0, 2, 3, 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.data())
+def test_joined_is_a_cat(lengths: list[int], data: st.DataObject) -> None:
+    tensors = [torch.arange(length).view(-1, 1) + 100 * index for index, length in enumerate(lengths)]
+    rows = data.draw(st.lists(st.integers(0, sum(lengths) - 1), max_size=8))
+    joined = Joined(tuple(Rows(tensor) for tensor in tensors))
+    index = torch.tensor(rows, dtype=torch.int64)
+    assert torch.equal(joined.take(index), torch.cat(tensors)[index])
+
+
+def test_joined_keeps_channels_last(tmp_path: Path) -> None:
+    one, other = stored("channels_last", tmp_path), stored("mapped", tmp_path)
+    x, _ = concat([one, other]).gather(torch.tensor([7, 1]))
+    assert torch.equal(x, X[[2, 1]])
+    assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="5 inputs but 4 labels"):
+        Samples.of(X, Y[:4])
+    with pytest.raises(TypeError, match="labels are int64"):
+        Samples.of(X, Y.float())
+    with pytest.raises(ValueError, match="differ in shape"):
+        concat([Samples.of(X, Y), Samples.of(X.flatten(1), Y)])
+    with pytest.raises(ValueError, match="nothing"):
+        concat([])
+
+
+def test_evenly() -> None:
+    assert evenly(10, 4) == [0, 2, 5, 7]
+    assert evenly(3, 5) == evenly(3, None) == [0, 1, 2]
+    assert evenly(0, 5) == []
+
+
+def test_of_classes() -> None:
+    samples = Samples.of(torch.arange(9).view(9, 1), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0]))
+    assert of_classes(samples, [2, 0]).x.flatten().tolist() == [0, 2, 3, 5, 6, 8]
+    assert of_classes(samples, [2, 0], 2).x.flatten().tolist() == [0, 2, 5, 6]
+    assert of_classes(samples, [1], 9).x.flatten().tolist() == [1, 4, 7]

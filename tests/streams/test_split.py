@@ -1,0 +1,70 @@
+"""Class orders, sizes of tasks, and completeness."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tmln.streams import BadDataWarning, DataError, Samples
+from tmln.streams.options import SplitOptions
+from tmln.streams.split import Pool, class_incremental, class_order, split_sizes
+
+
+def test_icarl_order_is_numpys_for_1993() -> None:
+    order = class_order("icarl1993", 100, seed=0)
+    assert order[:12] == (68, 56, 78, 8, 23, 84, 90, 65, 74, 76, 40, 89)
+    assert sorted(order) == list(range(100))
+
+
+def test_orders() -> None:
+    assert class_order("ascending", 4, seed=9) == (0, 1, 2, 3)
+    assert class_order("3,1,0,2", 4, seed=0) == class_order([3, 1, 0, 2], 4, seed=0) == (3, 1, 0, 2)
+    assert class_order("seeded", 100, seed=1993) == class_order("icarl1993", 100, seed=0)
+    assert class_order("seeded", 10, seed=1) != class_order("seeded", 10, seed=2)
+
+
+@pytest.mark.parametrize("spec", ["0,1,2", "0,1,2,2", "0,1,2,4", [0, 1, 2, -1]])
+def test_an_order_names_each_class_once(spec: str | list[int]) -> None:
+    with pytest.raises(ValueError, match=r"each of the classes 0\.\.3 once"):
+        class_order(spec, 4, seed=0)
+
+
+def test_sizes() -> None:
+    assert split_sizes(10, 5) == (2, 2, 2, 2, 2)
+    assert split_sizes(10, 3) == (4, 3, 3)
+    with pytest.raises(ValueError, match="10 classes make 1 to 10 tasks, not 0"):
+        split_sizes(10, 0)
+
+
+def pool(train: list[int], test: list[int]) -> Pool:
+    def samples(labels: list[int]) -> Samples:
+        return Samples.of(torch.arange(len(labels)).view(-1, 1).float(), torch.tensor(labels))
+
+    return Pool(samples(train), samples(test), ("a", "b", "c", "d"))
+
+
+def test_tasks_follow_the_order_and_labels_stay() -> None:
+    options = SplitOptions(class_order="3,1,0,2")
+    stream = class_incremental("s", pool([0, 1, 2, 3, 3], [3, 2, 1, 0]), options, tasks=2)
+    assert [task.classes for task in stream] == [(1, 3), (0, 2)]
+    assert [task.train.y.tolist() for task in stream] == [[1, 3, 3], [0, 2]]
+    assert [task.test.x.flatten().tolist() for task in stream] == [[0, 2], [1, 3]]
+    assert stream.metadata["class_order"] == [3, 1, 0, 2]
+
+
+def test_a_class_missing_from_the_test_set() -> None:
+    lacking = pool([0, 1, 2, 3], [0, 1, 3])
+    with pytest.raises(DataError, match="task 2, class 'c': missing from the task's test set"):
+        class_incremental("s", lacking, SplitOptions(), tasks=2)
+    with pytest.warns(BadDataWarning, match=r"left out 1 bad item.*class 'c'"):
+        stream = class_incremental("s", lacking, SplitOptions(skip_bad=True), tasks=2)
+    assert stream[1].classes == stream[1].train.classes == stream[1].test.classes == (3,)
+
+
+def test_a_class_without_training_samples() -> None:
+    lacking = pool([0, 1, 3], [0, 1, 2, 3])
+    with pytest.raises(DataError, match="task 2, class 'c': no training samples"):
+        class_incremental("s", lacking, SplitOptions(), tasks=2)
+    with pytest.warns(BadDataWarning):
+        stream = class_incremental("s", lacking, SplitOptions(skip_bad=True), tasks=4)
+    assert [task.classes for task in stream] == [(0,), (1,), (3,)]

@@ -1,0 +1,229 @@
+"""What every part must do, walked over the tables: a new part is tested by being listed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tmln.learner import Learner
+from tmln.parts import Lesson, Part, read_settings
+from tmln.penalties import PENALTIES
+from tmln.recipes import FAMILIES, Choice, Recipe
+from tmln.replay import REPLAYS
+from tmln.steps import STEPS
+
+PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
+PLAIN = {"replay": "none", "penalty": "none", "step": "sgd"}
+CHANGING = [(family, name) for family, name in PARTS if PLAIN[family] != name]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Default strengths may be unstable on these toys; that each penalty says so is tested with the penalties."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*strength.*", category=UserWarning)
+        yield
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def task(k: int) -> tuple[Tensor, Tensor]:
+    """Two classes a task, each a cloud of its own."""
+    generator = torch.Generator().manual_seed(k)
+    centre = torch.randn(4, 6, generator=torch.Generator().manual_seed(99))
+    y = torch.randint(2, (40,), generator=generator) + 2 * k
+    return centre[y] * 2 + torch.randn(40, 6, generator=generator), y
+
+
+def recipe(family: str, name: str, settings: dict[str, Any] | None = None) -> Recipe:
+    return replace(Recipe(), **{family: Choice(name, settings or {})})
+
+
+def learner(made_of: Recipe, seed: int = 0) -> Learner:
+    return Learner(network(), made_of, lr=0.01, batch_size=10, seed=seed)
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def after(made_of: Recipe, tasks: int, seed: int = 0) -> Tensor:
+    trained = learner(made_of, seed)
+    for k in range(tasks):
+        trained.learn(task(k), epochs=2)
+    return weights(trained.model)
+
+
+def kind(family: str, name: str) -> type[Part[Any]]:
+    return FAMILIES[family][name]
+
+
+def test_tables_and_names_agree() -> None:
+    for family, table in FAMILIES.items():
+        for name, part in table.items():
+            assert part.name == name
+            assert part.__doc__, f"{family} {name} has no docstring"
+
+
+@pytest.mark.parametrize(("family", "name"), CHANGING)
+def test_switched_off_it_is_the_plain_step(family: str, name: str) -> None:
+    off = kind(family, name).off
+    if off is None:
+        assert name == "ocar", "a part without settings that turn it off must be named here"
+        return
+    plain, switched = after(Recipe(), 2), after(recipe(family, name, dict(off)), 2)
+    if family == "step":
+        torch.testing.assert_close(switched, plain, rtol=1e-6, atol=1e-7)  # a factor of one is multiplied in
+    else:
+        assert torch.equal(switched, plain)
+
+
+@pytest.mark.parametrize(("family", "name"), CHANGING)
+def test_switched_on_it_changes_the_second_task(family: str, name: str) -> None:
+    """Peers shipped an EWC whose penalty was always 0 and an SI identical to naive."""
+    moved = after(Recipe(), 2) - after(recipe(family, name), 2)
+    assert moved.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(("family", "name"), [(f, n) for f, n in CHANGING if f == "penalty" or n == "er"])
+def test_the_first_task_is_left_alone(family: str, name: str) -> None:
+    assert torch.equal(after(Recipe(), 1), after(recipe(family, name), 1))
+
+
+@pytest.mark.parametrize(("family", "name"), PARTS)
+def test_equal_seeds_give_equal_weights(family: str, name: str) -> None:
+    assert torch.equal(after(recipe(family, name), 2), after(recipe(family, name), 2))
+
+
+@pytest.mark.parametrize(("family", "name"), PARTS)
+def test_state_round_trip_goes_on_exactly(family: str, name: str) -> None:
+    """Save in the middle of the second task; a fresh part on a copied model goes on bit for bit."""
+    made_of = recipe(family, name)
+    first = learner(made_of)
+    first.learn(task(0), epochs=2)
+    lesson = lesson_of(first, 1)
+    begin(first, lesson)
+    steps(first, lesson, 0, 3)
+
+    second = learner(made_of, seed=7)
+    second.model.load_state_dict(copy.deepcopy(first.model.state_dict()))
+    for part, twin in zip(parts(first), parts(second), strict=True):
+        state = part.state_dict()
+        assert_plain(state)
+        twin.load_state_dict(copy.deepcopy(state))
+    second.model.train()
+    for trained in (first, second):
+        steps(trained, replace(lesson, model=trained.model), 3, 6)
+        for part in parts(trained):
+            part.end(replace(lesson, model=trained.model))
+        begin(trained, lesson_of(trained, 2))
+        steps(trained, lesson_of(trained, 2), 0, 3)
+    assert torch.equal(weights(first.model), weights(second.model))
+
+
+def parts(trained: Learner) -> tuple[Part[Any], ...]:
+    return trained.replay, trained.penalty, trained.step
+
+
+def lesson_of(trained: Learner, k: int) -> Lesson:
+    x, y = task(min(k, 1))
+    return Lesson(k, trained.model, (2, 3), (0, 1), trained.step.rate, lambda: iter([(x, y)]), lambda x: x)
+
+
+def begin(trained: Learner, lesson: Lesson) -> None:
+    for part in parts(trained):
+        part.begin(lesson)
+
+
+def steps(trained: Learner, lesson: Lesson, start: int, stop: int) -> None:
+    x, y = task(1)
+    for k in range(start, stop):
+        trained._step(x[5 * k : 5 * k + 5], y[5 * k : 5 * k + 5], lesson, 0, k)
+
+
+def assert_plain(state: Any) -> None:
+    """Tensors, numbers, strings and containers: what can be saved without pickling code."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            assert isinstance(key, (str, int))
+            assert_plain(value)
+    elif isinstance(state, (list, tuple)):
+        for value in state:
+            assert_plain(value)
+    else:
+        assert state is None or isinstance(state, (Tensor, int, float, str, bool)), type(state)
+
+
+@pytest.mark.parametrize(("family", "name"), PARTS)
+def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
+    trained = learner(recipe(family, name))
+    trained.learn(task(0), epochs=1)
+    trained.model[1].eval()  # type: ignore[index]  # a mixed state of flags
+    lesson = lesson_of(trained, 1)
+    flags = [m.training for m in trained.model.modules()]
+    buffers = copy.deepcopy(dict(trained.model.named_buffers()))
+    before, random = weights(trained.model), torch.get_rng_state()
+    begin(trained, lesson)
+    steps(trained, lesson, 0, 2)
+    moved, buffers = weights(trained.model), copy.deepcopy(dict(trained.model.named_buffers()))
+    assert not torch.equal(before, moved)
+    for part in parts(trained):
+        part.end(lesson)
+    assert [m.training for m in trained.model.modules()] == flags
+    assert torch.equal(weights(trained.model), moved)
+    assert torch.equal(torch.get_rng_state(), random)
+    for key, value in trained.model.named_buffers():
+        assert torch.equal(value, buffers[key])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
+def test_every_combination_trains(replay: str, penalty: str, step: str) -> None:
+    trained = Learner(network(), "naive", replay=replay, penalty=penalty, step=step, lr=1e-4, batch_size=20)
+    for k in range(2):
+        trained.learn(task(k), epochs=1)
+    assert weights(trained.model).isfinite().all()
+    assert trained.tasks == 2
+    assert trained.classes == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("family", "name"), PARTS)
+def test_settings_are_described_and_checked(family: str, name: str) -> None:
+    part = kind(family, name)
+    for setting, field in part.Settings.model_fields.items():
+        assert field.description, f"{name}.{setting} has no description"
+    with pytest.raises(ValueError, match="has no setting 'strenght'"):
+        read_settings(part, {"strenght": 1.0})
+    assert read_settings(part, {}) == part.Settings()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"step": "tlmn"}, "unknown step 'tlmn'; did you mean 'tmln'"),
+        ({"replay": "er-acee"}, "unknown replay 'er-acee'; did you mean 'er-ace'"),
+        ({"penalty": "ewc+"}, "unknown penalty 'ewc[+]'; did you mean 'ewc"),
+        ({"method": "tlmn"}, "unknown method 'tlmn'; did you mean 'tmln'"),
+        ({"settings": {"step.dampin": 1}}, "no setting 'dampin'; did you mean 'damping'"),
+        ({"settings": {"step.damping": 0}}, r"tmln\.damping = 0: .*greater than 0"),
+        ({"settings": {"stop.damping": 1}}, "unknown setting 'stop.damping'; did you mean 'step'"),
+        ({"settings": {"replay.capacity": 0}}, r"er\.capacity = 0"),
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"logit_mask": "some"}, "logit_mask"),
+    ],
+)
+def test_bad_choices_name_the_nearest(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Learner(network(), **options)

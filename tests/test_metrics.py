@@ -1,0 +1,74 @@
+"""Metrics on the worked matrix, their identities, and what is undefined."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tmln import metrics
+
+R = [[0.80, 0.05, 0.30, 0.0], [0.55, 0.75, 0.10, 0.0], [0.85, 0.40, 0.25, 0.02], [0.30, 0.45, 0.35, 0.65]]
+REFERENCE = [0.82, 0.80, 0.72, 0.70]
+
+
+def test_the_worked_matrix() -> None:
+    assert metrics.average_accuracy(R) == pytest.approx(0.4375)
+    assert metrics.forgetting(R) == pytest.approx(0.2666667, abs=1e-7)
+    assert metrics.backward_transfer(R) == pytest.approx(-0.2333333, abs=1e-7)
+    assert metrics.forward_transfer(R, [0.10, 0.12, 0.08, 0.11]) == pytest.approx(-0.0466667, abs=1e-7)
+    assert metrics.intransigence_by_task(R, REFERENCE) == pytest.approx([0.02, 0.05, 0.47, 0.05])
+    assert metrics.intransigence(R, REFERENCE, over="all") == pytest.approx(0.1475)
+    assert metrics.intransigence(R, REFERENCE) == pytest.approx((0.05 + 0.47 + 0.05) / 3)
+    assert metrics.intransigence(R, REFERENCE, over="last") == pytest.approx(0.05)
+    assert metrics.learning_accuracy(R) == pytest.approx((0.80 + 0.75 + 0.25 + 0.65) / 4)
+    assert metrics.average_anytime_accuracy(R) == pytest.approx((0.8 + 0.65 + 0.5 + 0.4375) / 4)
+
+
+def test_a_peak_in_the_middle() -> None:
+    """A task that goes .7, .8, .6, .5: transfer counts from the first value, forgetting from the best."""
+    one = [[0.7, 0, 0, 0], [0.8, 0, 0, 0], [0.6, 0, 0, 0], [0.5, 0, 0, 0]]
+    assert metrics.backward_transfer(one) * 3 == pytest.approx(-0.2)
+    assert metrics.forgetting(one) * 3 == pytest.approx(0.3)
+
+
+@given(st.integers(2, 6), st.integers(0, 10**6))
+def test_identity_when_peaks_are_on_the_diagonal(tasks: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = np.tril(rng.random((tasks, tasks)))
+    np.fill_diagonal(matrix, 1.0 + rng.random(tasks))
+    left = metrics.learning_accuracy(matrix)
+    right = metrics.average_accuracy(matrix) + (tasks - 1) / tasks * metrics.forgetting(matrix)
+    assert left == pytest.approx(right)
+    assert metrics.forgetting(matrix) == pytest.approx(-metrics.backward_transfer(matrix))
+
+
+def test_one_task_leaves_most_undefined() -> None:
+    assert metrics.average_accuracy([[0.9]]) == 0.9
+    assert metrics.intransigence([[0.9]], [1.0], over="all") == pytest.approx(0.1)
+    for value in (
+        metrics.forgetting([[0.9]]),
+        metrics.backward_transfer([[0.9]]),
+        metrics.forward_transfer([[0.9]], [0.1]),
+        metrics.intransigence([[0.9]], [1.0]),
+    ):
+        assert math.isnan(value)
+
+
+def test_the_summary_has_intransigence_only_with_a_reference() -> None:
+    assert "int" not in metrics.summary(R)
+    assert metrics.summary(R, REFERENCE)["int"] == metrics.intransigence(R, REFERENCE)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="square"):
+        metrics.average_accuracy([[0.1, 0.2]])
+    with pytest.raises(ValueError, match="4 tasks"):
+        metrics.intransigence(R, [0.5])
+    with pytest.raises(ValueError, match="4 tasks"):
+        metrics.forward_transfer(R, [0.5])
+    with pytest.raises(ValueError, match="over must be"):
+        metrics.intransigence(R, REFERENCE, over="most")  # type: ignore[arg-type]
