@@ -15,6 +15,7 @@ from benchmarks.timing import Line
 BENCHMARKS = {
     "optimizer": "TMLN's step against SGD's",
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
+    "methods": "a training step of each method against naive SGD",
     "augment": "batched augmentation against Pillow, prefetch",
 }
 

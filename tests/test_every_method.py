@@ -14,7 +14,6 @@ from tmln.models import make_model
 from tmln.recipes import RECIPES
 from tmln.streams import make_stream
 
-
 # The paper's strengths are for CIFAR-100; where these small networks cannot take them, the largest stable one of
 # 1, 10, ..., 10000.
 FOR_DIGITS = {"ewc++": {"penalty.strength": 1000.0}}
@@ -82,9 +81,7 @@ def test_joint_starts_afresh_on_all_data_so_far() -> None:
 
 def test_defaults_are_the_papers() -> None:
     settings = {
-        method: {
-            family: RECIPES[method].part(family)[1].model_dump() for family in ("replay", "penalty", "step")
-        }
+        method: {family: RECIPES[method].part(family)[1].model_dump() for family in ("replay", "penalty", "step")}
         for method in RECIPES
     }
     assert settings["naive"]["step"]["momentum"] == settings["er"]["step"]["momentum"] == 0.9

@@ -47,7 +47,8 @@ def task(k: int) -> tuple[Tensor, Tensor]:
 
 
 def recipe(family: str, name: str, settings: dict[str, Any] | None = None) -> Recipe:
-    return replace(Recipe(), **{family: Choice(name, settings or {})})
+    changes: dict[str, Any] = {family: Choice(name, settings or {})}
+    return replace(Recipe(), **changes)
 
 
 def learner(made_of: Recipe, seed: int = 0) -> Learner:

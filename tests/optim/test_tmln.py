@@ -470,7 +470,7 @@ def test_a_refused_group_leaves_no_trace() -> None:
 
 def test_closures_schedulers_and_missing_gradients() -> None:
     model = small()
-    frozen, unused = model[0].bias, nn.Parameter(torch.ones(2))
+    frozen, unused = list(model.parameters())[1], nn.Parameter(torch.ones(2))
     frozen.requires_grad_(False)
     at = frozen.clone()
     optimizer = TMLN([*model.parameters(), unused], lr=0.1)

@@ -1,4 +1,4 @@
-"""Online elastic weight consolidation (Schwarz et al. 2018, "Progress & Compress", section on online EWC)."""
+"""Online elastic weight consolidation (Schwarz et al. 2018, "Progress & Compress")."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def decayed_sum(old: list[Tensor], new: list[Tensor], decay: float) -> list[Tens
 
 class EWCSettings(QuadraticSettings):
     strength: float = Field(
-        100.0,
+        default=100.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in (lambda/2) * sum F* d^2",
         json_schema_extra={"search": [1.0, 10.0, 100.0, 1000.0, 10000.0]},
     )
     gamma: float = Field(
-        1.0,
+        default=1.0,
         ge=0.0,
         le=1.0,
         description="what is kept of the old Fisher at a task's end",
         json_schema_extra={"search": [0.9, 0.95, 1.0]},
     )
     normalize: bool = Field(
-        False,
+        default=False,
         description="divide each task's Fisher by its maximum, so that all tasks weigh the same",
         json_schema_extra={"search": [False, True]},
     )

@@ -1,4 +1,4 @@
-"""EWC++ (Chaudhry et al. 2018, section 4.1): elastic weight consolidation whose Fisher is a running average."""
+"""EWC++ (Chaudhry et al. 2018, "Riemannian Walk"): elastic weight consolidation whose Fisher is a running average."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def average_squares_(fisher: list[Tensor], gradients: list[Tensor], alpha: float
 
 class EWCPlusPlusSettings(QuadraticSettings):
     strength: float = Field(
-        10000.0,
+        default=10000.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda; 10000 suits a Fisher that is not normalised",
         json_schema_extra={"search": [100.0, 1000.0, 10000.0, 100000.0]},
     )
     alpha: float = Field(
-        0.9,
+        default=0.9,
         gt=0.0,
         le=1.0,
         description="weight of the new value in the Fisher's running average",
         json_schema_extra={"search": [0.1, 0.5, 0.9]},
     )
     fisher_source: Literal["online", "dataset"] = Field(
-        "online",
+        default="online",
         description="squared batch gradients of every step, or the per-sample Fisher of the task's data at its end",
         json_schema_extra={"search": ["online", "dataset"]},
     )
     init: Literal["zero", "first"] = Field(
-        "zero",
+        default="zero",
         description="the running average starts at zero or at its first value",
         json_schema_extra={"search": ["zero", "first"]},
     )
     normalize: bool = Field(
-        False,
+        default=False,
         description="divide the Fisher by its maximum over all parameters",
         json_schema_extra={"search": [False, True]},
     )
     half: bool = Field(
-        True,
+        default=True,
         description="(lambda/2) * sum F d^2 rather than lambda * sum F d^2",
         json_schema_extra={"search": [True, False]},
     )

@@ -1,4 +1,4 @@
-"""Learning without forgetting (Li and Hoiem 2017, equations 2 and 3), on one head: answer as before, as far as known."""
+"""Learning without forgetting (Li and Hoiem 2017), on one head: answer as before, as far as known."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
 
 class LwFSettings(Settings):
     strength: float = Field(
-        1.0,
+        default=1.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda_o, the factor of the distillation loss",
         json_schema_extra={"search": [0.1, 1.0, 3.0, 10.0]},
     )
     temperature: float = Field(
-        2.0,
+        default=2.0,
         gt=0.0,
         allow_inf_nan=False,
         description="T: above 1 the small probabilities count for more",

@@ -1,4 +1,4 @@
-"""Memory aware synapses (Aljundi et al. 2018, equations 2 to 5): importance is how much a weight moves the output."""
+"""Memory aware synapses (Aljundi et al. 2018): importance is how much a weight moves the output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _vectorised(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor]
     def run(chunk: Tensor) -> list[Tensor]:
         with sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vectorised
             gradients = vmap(grad(squared_norm), in_dims=(None, 0))(weights, chunk)
-        return [gradients[named[p]].abs_().sum(0) for p in parameters]
+        return [gradients[named[p]].abs().sum(0) for p in parameters]
 
     return run
 
@@ -85,7 +85,7 @@ def _one_by_one(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor]
 
 class MASSettings(QuadraticSettings):
     strength: float = Field(
-        1.0,
+        default=1.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in lambda * sum Omega d^2",

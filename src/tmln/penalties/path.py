@@ -1,4 +1,4 @@
-"""The path integral of the task's gradient (Zenke et al. 2017, equation 3): omega = -sum_t g*(theta(t+1) - theta(t))."""
+"""The path integral of the plain gradient (Zenke et al. 2017, equation 3): omega = -sum_t g*(theta(t+1) - theta(t))."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ def over_peak(values: list[Tensor]) -> list[Tensor]:
 
 class QuadraticSettings(Settings):
     strength: float = Field(
-        1.0,
+        default=1.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda, the penalty's factor",
         json_schema_extra={"search": [1.0]},
     )
     proximal: bool = Field(
-        False,
+        default=False,
         description="take the penalty's step exactly, after the task's: stable at any strength",
         json_schema_extra={"search": [False, True]},
     )

@@ -1,4 +1,4 @@
-"""Riemannian walk (Chaudhry et al. 2018, sections 4.1 to 4.3): EWC++ and a path integral per distance in KL."""
+"""Riemannian walk (Chaudhry et al. 2018): EWC++ and a path integral per distance in KL."""
 
 from __future__ import annotations
 
@@ -36,41 +36,41 @@ def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "
 
 class RWalkSettings(QuadraticSettings):
     strength: float = Field(
-        10.0,
+        default=10.0,
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in lambda * sum (F + S) d^2; with normalize stable below 1 / (2 * learning rate)",
         json_schema_extra={"search": [0.1, 1.0, 10.0, 100.0]},
     )
     alpha: float = Field(
-        0.8,
+        default=0.8,
         gt=0.0,
         le=1.0,
         description="weight of the new value in the Fisher's running average",
         json_schema_extra={"search": [0.1, 0.5, 0.8, 0.9]},
     )
     interval: int = Field(
-        50, ge=1, description="Delta t, steps between two scores", json_schema_extra={"search": [10, 50, 100]}
+        default=50, ge=1, description="Delta t, steps between two scores", json_schema_extra={"search": [10, 50, 100]}
     )
     eps: float = Field(
-        1e-3,
+        default=1e-3,
         gt=0.0,
         allow_inf_nan=False,
         description="added to the distance that divides a score",
         json_schema_extra={"search": [1e-8, 1e-3, 1e-1]},
     )
     half_distance: bool = Field(
-        True,
+        default=True,
         description="F d^2/2 as the distance, the KL divergence; false for F d^2 as in the authors' code",
         json_schema_extra={"search": [True, False]},
     )
     merge: Literal["mean", "halved"] = Field(
-        "mean",
+        default="mean",
         description="S <- (S + s)/2, with the first task's s taken whole, or halved like every other",
         json_schema_extra={"search": ["mean", "halved"]},
     )
     normalize: bool = Field(
-        True,
+        default=True,
         description="divide F and S each by its maximum over all parameters",
         json_schema_extra={"search": [True, False]},
     )

@@ -20,14 +20,14 @@ def consolidated_path(path: list[Tensor], displacement: list[Tensor], damping: f
 
 class SISettings(QuadraticSettings):
     strength: float = Field(
-        1.0,
+        default=1.0,
         ge=0.0,
         allow_inf_nan=False,
         description="c in c * sum Omega d^2",
         json_schema_extra={"search": [0.01, 0.1, 1.0, 10.0]},
     )
     damping: float = Field(
-        1e-3,
+        default=1e-3,
         gt=0.0,
         allow_inf_nan=False,
         description="xi, added to the squared distance that a weight moved in the task",

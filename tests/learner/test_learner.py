@@ -1,0 +1,147 @@
+"""The loop: what it feeds the parts, how it evaluates, when it stops."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from tmln.learner import Diverged, Learner, evaluate
+from tmln.learner.evaluate import mask_logits
+from tmln.streams import Samples
+
+
+def blobs(k: int, count: int = 60) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(k)
+    centres = 3 * torch.randn(6, 5, generator=torch.Generator().manual_seed(5))
+    y = torch.randint(2, (count,), generator=generator) + 2 * k
+    return centres[y] + torch.randn(count, 5, generator=generator), y
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 12), nn.ReLU(), nn.Linear(12, 6))
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_naive_is_a_hand_written_loop() -> None:
+    """Bit for bit: the same order, the same steps, momentum reset at the boundary."""
+    learner = Learner(network(), "naive", lr=0.05, batch_size=16, seed=3)
+    by_hand = network()
+    order = torch.Generator().manual_seed(3 + 1)
+    for k in range(2):
+        x, y = blobs(k)
+        learner.learn((x, y), epochs=2)
+        optimizer = torch.optim.SGD(by_hand.parameters(), 0.05, momentum=0.9)
+        for _ in range(2):
+            for rows in torch.randperm(len(x), generator=order).split(16):
+                optimizer.zero_grad()
+                F.cross_entropy(by_hand(x[rows]), y[rows]).backward()
+                optimizer.step()
+    assert torch.equal(flat(learner.model), flat(by_hand))
+
+
+def test_the_three_lines_of_a_newcomer() -> None:
+    learner = Learner(network(), method="tmln", lr=0.01, batch_size=16, seed=0)
+    for k in range(3):
+        learner.learn(TensorDataset(*blobs(k)), epochs=10)
+    found = [learner.evaluate(blobs(k, 40)) for k in range(3)]
+    assert all(f["accuracy"] > 0.8 for f in found)
+    assert learner.classes == (0, 1, 2, 3, 4, 5)
+
+
+def test_any_combination_by_name() -> None:
+    learner = Learner(network(), replay="er", penalty="ewc++", step="tmln")
+    assert (learner.replay.name, learner.penalty.name, learner.step.name) == ("er", "ewc++", "tmln")
+
+
+def test_bytes_stay_bytes_until_the_model_sees_them() -> None:
+    x = torch.randint(0, 256, (40, 5), dtype=torch.uint8)
+    y = torch.randint(2, (40,))
+    seen: list[torch.dtype] = []
+
+    def augment(batch: Tensor, generator: torch.Generator) -> Tensor:
+        seen.append(batch.dtype)
+        assert isinstance(generator, torch.Generator)
+        return batch.float() / 255
+
+    learner = Learner(network(), "er", batch_size=20, augment=augment)
+    learner.learn((x, y), epochs=1)
+    learner.learn((x, y), epochs=1)
+    assert set(seen) == {torch.uint8}
+    assert learner.replay.memory is not None
+    assert learner.replay.memory.sample(3)[0].dtype == torch.uint8
+
+
+def test_evaluation_by_hand() -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 3.0]]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert not self.training
+            return self.table[x[:, 0].long()]
+
+    model = Fixed().train()
+    samples = Samples.of(torch.tensor([[0.0], [1.0], [1.0], [0.0]]), torch.tensor([0, 1, 2, 0]))
+    found = evaluate(model, samples, lambda x: x, batch_size=3)
+    assert found["accuracy"] == 0.75
+    rows = model.table[torch.tensor([0, 1, 1, 0])]
+    assert found["loss"] == pytest.approx(F.cross_entropy(rows, torch.tensor([0, 1, 2, 0])).item())
+    assert model.training
+    assert evaluate(model, samples, lambda x: x, open_classes=[0, 1])["accuracy"] == 0.75
+    with pytest.raises(ValueError, match="empty"):
+        evaluate(model, Samples.of(torch.zeros(0, 1), torch.zeros(0, dtype=torch.long)), lambda x: x)
+
+
+def test_masking_closes_what_was_not_met() -> None:
+    masked = mask_logits(torch.zeros(1, 4), [1, 3])
+    assert masked.tolist() == [[float("-inf"), 0.0, float("-inf"), 0.0]]
+    learner = Learner(network(), "naive", logit_mask="seen", batch_size=16)
+    head = learner.model[2].weight  # type: ignore[index]
+    before = head.detach().clone()
+    learner.learn(blobs(0), epochs=1)
+    assert torch.equal(head[2:], before[2:])  # unmet classes got no gradient
+    assert not torch.equal(head[:2], before[:2])
+    plain = Learner(network(), "naive", batch_size=16)
+    plain.learn(blobs(0), epochs=1)
+    assert not torch.equal(plain.model[2].weight[2:], before[2:])  # type: ignore[index]
+
+
+def test_a_loss_that_is_no_number_stops_before_the_step() -> None:
+    x, y = blobs(0)
+    learner = Learner(network(), "tmln", batch_size=60)
+    before = copy.deepcopy(learner.model.state_dict())
+    x[7, 2] = float("nan")
+    broken = Samples.of(x, y)
+    with pytest.raises(Diverged, match=r"loss is nan in task 1, epoch 1, step 1: .*lr 0.01.*flat directions 0.1"):
+        learner.learn(broken)
+    assert all(torch.equal(v, before[k]) for k, v in learner.model.state_dict().items())
+
+
+def test_joint_learns_the_union_from_the_beginning() -> None:
+    learner = Learner(network(), "joint", lr=0.05, batch_size=16)
+    for k in range(3):
+        learner.learn(blobs(k), epochs=5)
+    assert all(learner.evaluate(blobs(k, 40))["accuracy"] > 0.85 for k in range(3))
+
+
+def test_bad_calls() -> None:
+    learner = Learner(network())
+    with pytest.raises(ValueError, match="epochs"):
+        learner.learn(blobs(0), epochs=0)
+
+
+def test_steps_are_reported() -> None:
+    seen: list[tuple[int, int, float]] = []
+    Learner(network(), batch_size=30).learn(blobs(0), epochs=2, on_step=lambda *step: seen.append(step))
+    assert [(epoch, step) for epoch, step, _ in seen] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(loss > 0 for _, _, loss in seen)

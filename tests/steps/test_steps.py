@@ -1,0 +1,153 @@
+"""Steps as parts: the hand vectors of momentum and projection, and what a task boundary does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tmln.curvature import diagonal_fisher
+from tmln.parts import Batch, Lesson, Step, read_settings
+from tmln.replay import Reservoir
+from tmln.steps import STEPS
+from tmln.steps.agem import AGEMStep, project
+from tmln.steps.tmln import TMLNStep
+
+
+def make(name: str, model: nn.Module, lr: float = 0.1, memory: Reservoir | None = None, **settings: Any) -> Step[Any]:
+    kind = STEPS[name]
+    return kind(read_settings(kind, settings), model, lr, 0, memory)
+
+
+def lesson(model: nn.Module, x: Tensor, y: Tensor, index: int = 0) -> Lesson:
+    return Lesson(index, model, (0, 1), (2,), 0.1, lambda: iter([(x, y)]), lambda x: x * 2)
+
+
+def data(seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(12, 3, generator=generator), torch.randint(4, (12,), generator=generator)
+
+
+def test_momentum_by_hand_and_its_reset() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    step = make("sgd", model, momentum=0.9)
+    moves = []
+    for index in (0, 0, 0, 1):
+        if index:
+            step.begin(lesson(model, *data(), index=index))
+        before = model.weight.item()
+        model.weight.grad = torch.ones(1, 1)
+        step.step(model, lambda x: x)
+        moves.append(before - model.weight.item())
+    assert moves == pytest.approx([0.1, 0.19, 0.271, 0.1])
+
+
+def test_projection_by_hand() -> None:
+    reference = [torch.tensor([1.0, 0.0]), torch.tensor([0.0])]
+    against = [torch.tensor([-2.0, 3.0]), torch.tensor([5.0])]
+    assert [t.tolist() for t in project(against, reference)] == [[0.0, 3.0], [5.0]]
+    along = [torch.tensor([2.0, 3.0]), torch.tensor([5.0])]
+    assert project(along, reference) is along
+    zero = [torch.zeros(2), torch.zeros(1)]
+    assert project(against, zero) is against
+
+
+def test_agem_does_not_raise_the_memorys_loss() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    step = make("a-gem", model, lr=1e-3)
+    assert isinstance(step, AGEMStep)
+    old, labels = data()
+    model.eval()
+    for _ in range(30):  # learn the memory first
+        model.zero_grad()
+        F.cross_entropy(model(old * 2), labels).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                assert p.grad is not None
+                p.sub_(0.2 * p.grad)
+    model.zero_grad()
+    step.end(lesson(model, old, labels))
+    assert step.checks.seen == 12
+    x, y = old, (labels + 1) % 4  # a task that contradicts the memory
+    F.cross_entropy(model(x * 2), y).backward()
+    plain = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    before = F.cross_entropy(model(old * 2), labels).item()
+    buffers = [b.clone() for b in model.buffers()]
+    step.step(model, lambda x: x * 2)
+    used = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    assert not torch.equal(plain, used)
+    assert F.cross_entropy(model(old * 2), labels).item() <= before + 1e-6
+    assert all(torch.equal(a, b) for a, b in zip(buffers, model.buffers(), strict=True))
+
+
+def test_tmln_takes_the_metric_of_the_memory() -> None:
+    torch.manual_seed(0)
+    model, memory = nn.Linear(3, 4), Reservoir(5)
+    step = make("tmln", model, memory=memory)
+    x, y = data()
+    F.cross_entropy(model(x), y).backward()
+    step.step(model, lambda x: x)
+    memory.add(x, y)
+    step.end(lesson(model, x, y))
+    stored = [(x * 2, y) for x, y in memory.batches(5)]  # prepared as for a test
+    expected = diagonal_fisher(model, stored)
+    assert torch.equal(step.optimizer.state[model.weight]["fisher"], expected["weight"])
+
+
+def test_tmln_without_a_memory_takes_the_task_just_learned() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    step = make("tmln", model)
+    x, y = data()
+    F.cross_entropy(model(x), y).backward()
+    step.step(model, lambda x: x)
+    step.end(lesson(model, x, y))
+    assert torch.equal(step.optimizer.state[model.weight]["fisher"], diagonal_fisher(model, [(x * 2, y)])["weight"])
+
+
+def test_tmln_options() -> None:
+    model = nn.Linear(3, 4)
+    assert make("tmln", model, lr=0.1).rate == pytest.approx(1.0)
+    assert make("tmln", model, lr=0.1, match_base_lr=True).rate == pytest.approx(0.1)
+    assert make("tmln", model, lr=0.1, form="proximal").rate == pytest.approx(0.1)
+    memory = Reservoir(8)
+    memory.add(*data())
+    step = make("tmln", model, memory=memory, fisher_refresh_every=2)
+    assert isinstance(step, TMLNStep)
+    for k in range(2):
+        assert k == 0 or step.optimizer.state[model.weight]["fisher"].max() == 0
+        model.zero_grad()
+        F.cross_entropy(model(data()[0]), data()[1]).backward()
+        step.step(model, lambda x: x)
+    assert step.optimizer.state[model.weight]["fisher"].max() > 0
+
+
+def test_ocar_weighs_replay_by_the_ratio_of_classes() -> None:
+    torch.manual_seed(0)
+    x, y = data()
+    factors = []
+    for weight in ("one", "class_ratio"):
+        model = nn.Linear(3, 4)
+        with torch.no_grad():
+            model.weight.fill_(0.1)
+            model.bias.zero_()
+        step = make("ocar", model, replay_weight=weight, fisher="exact")
+        known = Lesson(1, model, (0,), (1, 2, 3), 0.1, lambda: iter(()), lambda x: x)
+        step.before_forward(model, Batch(x, y, 6), known)
+        factors.append(step.state_dict()["optimizer"]["curvature"])
+    flat = [torch.cat([t.flatten() for t in _tensors(f) if t.is_floating_point()]) for f in factors]
+    assert not torch.allclose(flat[0], flat[1])
+
+
+def _tensors(state: Any) -> list[Tensor]:
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, dict):
+        return [t for value in state.values() for t in _tensors(value)]
+    return [t for value in state for t in _tensors(value)] if isinstance(state, (list, tuple)) else []

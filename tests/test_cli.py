@@ -1,0 +1,84 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tmln.cli import app
+from tmln.recipes import FAMILIES, RECIPES
+from tmln.streams import BENCHMARKS
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words), env={"COLUMNS": "250"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_teaches() -> None:
+    text = run("--help")
+    for command in ("demo", "list", "data"):
+        assert command in text
+
+
+def test_everything_is_listed() -> None:
+    methods = run("list", "methods")
+    assert all(name in methods for name in RECIPES)
+    parts = run("list", "parts")
+    assert all(f"{family} {name}" in parts for family, table in FAMILIES.items() for name in table)
+    assert "step.damping" in parts
+    benchmarks = run("list", "benchmarks")
+    assert all(name in benchmarks for name in BENCHMARKS)
+    assert "resnet18" in run("list", "models")
+
+
+def test_data_is_listed(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMLN_DATA", str(tmp_path))
+    text = run("data", "list")
+    assert "cifar" in text
+    assert str(tmp_path) in text.replace("\n", "")
+
+
+def process(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tmln", *words], capture_output=True, text=True, check=False)
+
+
+def test_an_error_is_one_line_with_a_remedy() -> None:
+    wrong = process("data", "check", "cifar11")
+    assert wrong.returncode == 2
+    assert len(wrong.stderr.strip().splitlines()) == 1
+    assert "did you mean 'cifar1" in wrong.stderr
+    debug = process("--debug", "data", "check", "cifar11")
+    assert "Traceback" in debug.stderr
+    assert process("lst").returncode == 2
+
+
+def test_the_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tmln.demo.EPOCHS", 2)
+    text = run("demo")
+    for word in ("naive", "er", "tmln", "ACC", "FM", "seconds", "±"):
+        assert word in text
+
+
+def test_importing_the_package_imports_little() -> None:
+    code = "import sys, tmln; print(sorted(m for m in ('torch', 'numpy', 'pydantic', 'rich') if m in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    code = "import sys, tmln; tmln.TMLN; print(sorted(m for m in ('pydantic', 'rich', 'typer') if m in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_public_names_are_there() -> None:
+    import tmln
+
+    for name in tmln.__all__:
+        assert getattr(tmln, name) is not None
+    assert tmln.metrics.average_accuracy([[1.0]]) == 1.0
+    assert {tmln.optim.UPGD, tmln.optim.OCAR, tmln.optim.TMLN} > {tmln.TMLN}
+    with pytest.raises(AttributeError, match="no attribute 'TLMN'"):
+        tmln.TLMN  # noqa: B018
