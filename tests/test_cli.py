@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +23,7 @@ def run(*words: str) -> str:
 
 def test_help_teaches() -> None:
     text = run("--help")
-    for command in ("demo", "list", "data"):
+    for command in ("demo", "run", "compare", "show", "list", "data"):
         assert command in text
 
 
@@ -36,7 +38,7 @@ def test_everything_is_listed() -> None:
     assert "resnet18" in run("list", "models")
 
 
-def test_data_is_listed(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMLN_DATA", str(tmp_path))
     text = run("data", "list")
     assert "cifar" in text
@@ -57,11 +59,38 @@ def test_an_error_is_one_line_with_a_remedy() -> None:
     assert process("lst").returncode == 2
 
 
-def test_the_demo_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.demo.EPOCHS", 2)
-    text = run("demo")
-    for word in ("naive", "er", "tmln", "ACC", "FM", "seconds", "±"):
-        assert word in text
+def test_compare_show_and_once_more(tmp_path: Path) -> None:
+    words = ["compare", "--benchmark", "split-digits", "--methods", "naive,tmln", "--seeds", "2", "--epochs", "2"]
+    words += ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--out", str(tmp_path)]
+    first = run(*words)
+    for word in ("naive", "tmln", "ACC", "FM", "INT", "±", "paired t-test"):
+        assert word in first
+    assert "done before" in run(*words)
+    shown = run("show", str(tmp_path))
+    assert "joint" in shown
+    assert json.loads(run("show", str(tmp_path), "--format", "json"))
+    assert "| tmln |" in run("show", str(tmp_path), "--format", "md")
+    dry = run(*words, "--dry-run")
+    assert "benchmark: split-digits" in dry
+    assert "6 runs, 0 of them not done yet" in dry
+    assert "steps" in dry
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--benchmark", "split-digit"], "did you mean 'split-digits'"),
+        (["run"], "which benchmark"),
+        (["run", "--benchmark", "split-digits", "--method", "tlmn"], "did you mean 'tmln'"),
+        (["run", "--benchmark", "split-digits", "--set", "step.damping"], "KEY=VALUE"),
+        (["run", "--benchmark", "split-digits", "--set", "step.damping=-1"], "greater than 0"),
+        (["show", "nowhere"], "no folder nowhere"),
+    ],
+)
+def test_mistakes_are_answered(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code != 0
+    assert said in str(result.exception)
 
 
 def test_importing_the_package_imports_little() -> None:

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from tmln import metrics
+from tmln.lab.defaults import DEFAULTS
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.recipes import RECIPES
 from tmln.streams import make_stream
 
-# The paper's strengths are for CIFAR-100; where these small networks cannot take them, the largest stable one of
-# 1, 10, ..., 10000.
-FOR_DIGITS = {"ewc++": {"penalty.strength": 1000.0}}
+FOR_DIGITS = DEFAULTS["split-digits"].settings  # where these small networks cannot take the paper's numbers
 
 
 @cache

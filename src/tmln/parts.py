@@ -62,7 +62,7 @@ class Part(Generic[S]):
     Settings: ClassVar[type[Settings]] = Settings
     saved: ClassVar[tuple[str, ...]] = ()
     off: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}  # settings at which it does nothing, if there are any
-    needs_boundary: ClassVar[bool] = False  # of no use unless somebody says where a task ends
+    needs_boundary: bool = False  # of no use unless somebody says where a task ends
     settings: S
 
     def begin(self, lesson: Lesson) -> None:

@@ -33,6 +33,12 @@ class Recipe:
     joint: bool = False
     about: str = ""
 
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Recipe:
+        """A recipe from the plain containers that ``dataclasses.asdict`` makes of it."""
+        parts = {family: Choice(**plain[family]) for family in FAMILIES}
+        return cls(**{**plain, **parts})
+
     def part(self, family: str) -> tuple[type[Part[Any]], Any]:
         """The class of one part and its checked settings."""
         choice: Choice = getattr(self, family)

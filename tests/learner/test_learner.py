@@ -134,6 +134,23 @@ def test_joint_learns_the_union_from_the_beginning() -> None:
     assert all(learner.evaluate(blobs(k, 40))["accuracy"] > 0.85 for k in range(3))
 
 
+def test_data_that_flows_without_tasks() -> None:
+    learner = Learner(network(), "er", settings={"replay.fill": "online"}, batch_size=16)
+    for k in range(3):
+        learner.learn(blobs(k), boundary=False)
+    assert learner.replay.memory is not None
+    assert learner.replay.memory.seen == 180
+    for method, words in (
+        ("tmln", "'er' and 'tmln' needs"),
+        ("ewc++", "'ewc[+][+]' needs"),
+        ("joint", "'joint' needs"),
+    ):
+        bound = Learner(network(), method)
+        with pytest.raises(ValueError, match=words):
+            bound.learn(blobs(0), boundary=False)
+        assert bound.classes == ()
+
+
 def test_bad_calls() -> None:
     learner = Learner(network())
     with pytest.raises(ValueError, match="epochs"):

@@ -311,7 +311,7 @@ def test_a_step_without_a_metric_is_refused() -> None:
 )
 def test_bad_values_are_named(name: str, value: object) -> None:
     settings: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+    with pytest.raises(ValueError, match=name):
         OCAR(net(), **settings)
 
 
@@ -323,7 +323,7 @@ def test_bad_calls_are_named() -> None:
         OCAR(model).observe(x, replay=9)
     with pytest.raises(ValueError, match="pass targets"):
         OCAR(model, replay_weight="class_ratio").observe(x, replay=2)
-    with pytest.raises(ValueError, match="replay_weight='two'"):
+    with pytest.raises(ValueError, match="replay_weight must be one of"):
         OCAR(model).observe(x, y, replay_weight="two")
     with pytest.raises(ValueError, match="curvature"):
         OCAR(model).load_state_dict(torch.optim.SGD(model.parameters(), lr=0.1).state_dict())

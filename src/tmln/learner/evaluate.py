@@ -20,7 +20,6 @@ def mask_logits(output: Tensor, open_classes: Sequence[int] | None) -> Tensor:
     return output.masked_fill(closed, float("-inf"))
 
 
-@torch.no_grad()
 def evaluate(
     model: nn.Module,
     samples: Samples,
@@ -30,20 +29,52 @@ def evaluate(
     batch_size: int = 512,
 ) -> dict[str, float]:
     """``{"accuracy": fraction, "loss": mean cross entropy}``; the model's mode comes back as it was."""
-    if not len(samples):
-        raise ValueError("cannot evaluate on an empty set")
+    test = [(samples, samples.classes)]
+    (found,) = evaluate_tasks(model, test, prepare, open_classes=open_classes, batch_size=batch_size)
+    return {"accuracy": found["accuracy"], "loss": found["loss"]}
+
+
+@torch.no_grad()
+def evaluate_tasks(
+    model: nn.Module,
+    tests: Sequence[tuple[Samples, Sequence[int]]],
+    prepare: Callable[[Tensor], Tensor],
+    *,
+    open_classes: Sequence[int] | None = None,
+    batch_size: int = 512,
+) -> list[dict[str, float]]:
+    """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each."""
     device = next(model.parameters()).device
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    right, loss = 0, 0.0
     try:
-        for rows in torch.arange(len(samples)).split(batch_size):
-            x, y = samples.gather(rows)
-            y = y.to(device)
-            output = mask_logits(model(prepare(x.to(device))), open_classes)
-            right += int((output.argmax(1) == y).sum())
-            loss += float(F.cross_entropy(output, y, reduction="sum"))
+        return [
+            _measure(model, samples, classes, prepare, open_classes, batch_size, device) for samples, classes in tests
+        ]
     finally:
         for module, mode in modes:
             module.training = mode
-    return {"accuracy": right / len(samples), "loss": loss / len(samples)}
+
+
+def _measure(
+    model: nn.Module,
+    samples: Samples,
+    classes: Sequence[int],
+    prepare: Callable[[Tensor], Tensor],
+    open_classes: Sequence[int] | None,
+    batch_size: int,
+    device: torch.device,
+) -> dict[str, float]:
+    if not len(samples):
+        raise ValueError("cannot evaluate on an empty set")
+    right, masked, loss = 0, 0, 0.0
+    for rows in torch.arange(len(samples)).split(batch_size):
+        x, y = samples.gather(rows)
+        y = y.to(device)
+        raw = model(prepare(x.to(device)))
+        output = mask_logits(raw, open_classes)
+        right += int((output.argmax(1) == y).sum())
+        masked += int((mask_logits(raw, classes).argmax(1) == y).sum())
+        loss += float(F.cross_entropy(output, y, reduction="sum"))
+    count = len(samples)
+    return {"accuracy": right / count, "masked_accuracy": masked / count, "loss": loss / count}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.evaluate import evaluate, mask_logits
-from tmln.parts import Batch, Lesson
+from tmln.parts import Batch, Lesson, Part
 from tmln.recipes import Recipe, find_recipe, make_parts
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples, concat
@@ -21,6 +24,16 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 class Diverged(FloatingPointError):
     """The loss is no longer a number; nothing was stepped with it."""
+
+
+@dataclass
+class Place:
+    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
+
+    known: tuple[int, ...]
+    order: Tensor
+    epoch: int = 0
+    step: int = 0
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -81,6 +94,7 @@ class Learner:
         self.tasks = 0
         self.classes: tuple[int, ...] = ()  # met so far, ascending
         self.order, self.noise = (torch.Generator().manual_seed(seed + offset) for offset in (1, 2))
+        self._place: Place | None = None  # within a task; None between tasks
         # `joint` goes back to the beginning at every task
         self._initial = copy.deepcopy(model.state_dict()) if recipe.joint else None
         self._history: list[Samples] = []
@@ -91,32 +105,74 @@ class Learner:
         epochs: int = 1,
         *,
         classes: Sequence[int] | None = None,
+        boundary: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
     ) -> None:
-        """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step."""
+        """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step.
+
+        ``boundary=False`` is for data that flows without tasks: the parts are never told of an end, which some need.
+        On a learner that was restored in the middle of a task, the same call goes on with that task.
+        """
         samples = as_samples(dataset)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
+        if not boundary:
+            self._refuse_without_boundary()
+        new = tuple(classes) if classes is not None else samples.classes
         if self._initial is not None:
-            self._history.append(samples)
+            self._history = [*self._history[: self.tasks], samples]
             samples = concat(self._history)
+        resumed = self._place is not None
+        if not resumed:
+            self._begin(new)
+        assert self._place is not None
+        lesson = self._lesson(samples, new, self._place.known)
+        if not resumed:
+            for part in self.parts:
+                part.begin(lesson)
+        self.model.train()
+        while self._place.epoch < epochs:
+            for number, rows in self._rest_of_epoch(len(samples), self._place):
+                x, y = samples.gather(rows)
+                loss = self._step(x, y, lesson, self._place.epoch, number)
+                self._place.step = number + 1
+                if on_step is not None:
+                    on_step(self._place.epoch, number, loss)
+            self._place.epoch, self._place.step = self._place.epoch + 1, 0
+        self._place = None
+        if boundary:
+            for part in self.parts:
+                part.end(lesson)
+            self.tasks += 1
+
+    @property
+    def parts(self) -> tuple[Part[Any], ...]:
+        return self.replay, self.penalty, self.step
+
+    def _begin(self, new: tuple[int, ...]) -> None:
+        if self._initial is not None:
             self.model.load_state_dict(self._initial)
             self.replay, self.penalty, self.step = make_parts(self.recipe, self.model, self.lr, self.seed)
-        new = tuple(classes) if classes is not None else samples.classes
-        lesson = self._lesson(samples, new)
+        self._place = Place(known=self.classes, order=self.order.get_state())
         self.classes = tuple(sorted({*self.classes, *new}))
-        for part in (self.replay, self.penalty, self.step):
-            part.begin(lesson)
-        self.model.train()
-        for epoch in range(epochs):
-            for number, rows in enumerate(self._batches(len(samples))):
-                x, y = samples.gather(rows)
-                loss = self._step(x, y, lesson, epoch, number)
-                if on_step is not None:
-                    on_step(epoch, number, loss)
-        for part in (self.replay, self.penalty, self.step):
-            part.end(lesson)
-        self.tasks += 1
+
+    def _rest_of_epoch(self, count: int, place: Place) -> Iterator[tuple[int, Tensor]]:
+        """The epoch's batches with their numbers, from the place on; the order is that of the epoch's beginning."""
+        if place.step:
+            self.order.set_state(place.order)
+        else:
+            place.order = self.order.get_state()
+        batches = torch.randperm(count, generator=self.order).split(self.batch_size)
+        return ((number, rows) for number, rows in enumerate(batches) if number >= place.step)
+
+    def _refuse_without_boundary(self) -> None:
+        bound = [part for part in self.parts if part.needs_boundary]
+        if bound or self.recipe.joint:
+            names = " and ".join(repr(part.name) for part in bound) or "'joint'"
+            raise ValueError(
+                f"{names} needs task boundaries: call learn() without boundary=False, or choose parts that do without "
+                "(replay 'er' with replay.fill='online', 'der++', 'er-ace'; penalty 'none'; step 'sgd', 'upgd', 'ocar')"
+            )
 
     def _step(self, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
         """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
@@ -148,20 +204,65 @@ class Learner:
             return self.model
         return _Seen(self.model, self.classes)
 
-    def _batches(self, count: int) -> Iterator[Tensor]:
-        return iter(torch.randperm(count, generator=self.order).split(self.batch_size))
-
-    def _lesson(self, samples: Samples, classes: tuple[int, ...]) -> Lesson:
+    def _lesson(self, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
             return (samples.gather(rows) for rows in torch.arange(len(samples)).split(256))
 
-        known = tuple(c for c in self.classes if c not in classes)
         return Lesson(self.tasks, self.model, classes, known, self.step.rate, once, self.prepare)
 
     def evaluate(self, dataset: Any) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
         seen = self.classes if self.logit_mask == "seen" else None
         return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "parts": [part.state_dict() for part in self.parts],
+            "generators": [self.order.get_state(), self.noise.get_state(), torch.get_rng_state()],
+            "tasks": self.tasks,
+            "classes": list(self.classes),
+            "place": None if self._place is None else asdict(self._place),
+            "initial": None if self._initial is None else dict(self._initial),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], history: Sequence[Any] = ()) -> None:
+        """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``."""
+        self.model.load_state_dict(state["model"])
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        for generator, saved in zip((self.order, self.noise), state["generators"], strict=False):
+            generator.set_state(saved.cpu())
+        torch.set_rng_state(state["generators"][2].cpu())
+        self.tasks, self.classes = state["tasks"], tuple(state["classes"])
+        place = state["place"]
+        self._place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
+        self._initial = state["initial"]
+        if self._initial is not None and len(history) != self.tasks:
+            raise ValueError(f"'joint' learned {self.tasks} tasks; pass their data as history, got {len(history)}")
+        self._history = [as_samples(data) for data in history]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Everything but the data and the model's code, in one file that can run no code when loaded."""
+        options = {name: getattr(self, name) for name in ("lr", "batch_size", "seed", "logit_mask")}
+        save_file(path, {"recipe": asdict(self.recipe), "options": options, "state": self.state_dict()})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        model: nn.Module,
+        *,
+        augment: Augment | None = None,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        history: Sequence[Any] = (),
+    ) -> Learner:
+        """A learner that goes on exactly where the saved one stopped; ``model`` is of the same architecture."""
+        saved = load_file(path)
+        learner = cls(model, Recipe.of(saved["recipe"]), augment=augment, prepare=prepare, **saved["options"])
+        learner.load_state_dict(saved["state"], history)
+        return learner
 
 
 class _Seen(nn.Module):

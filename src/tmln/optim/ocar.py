@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
+from tmln.optim.guards import check_above, check_at_least, check_choice
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
 
@@ -82,14 +82,11 @@ class OCAR(Optimizer):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers")
-        if not 0.0 < damping < math.inf:
-            raise ValueError(f"damping={damping!r} of OCAR must be positive and finite")
-        if not 0.0 <= damping_increment < math.inf:
-            raise ValueError(f"damping_increment={damping_increment!r} of OCAR must be finite and at least 0")
+        check_above("damping", damping, 0.0)
+        check_at_least("damping_increment", damping_increment, 0.0)
+        check_at_least("update_every", update_every, 1)
         if damping_init not in (None, "lr"):
-            raise ValueError(f"damping_init={damping_init!r} of OCAR must be None or 'lr'")
-        if update_every < 1:
-            raise ValueError(f"update_every={update_every!r} of OCAR must be at least 1")
+            raise ValueError(f"damping_init must be None or 'lr', got {damping_init!r}")
         _check_replay_weight(replay_weight)
         self.damping_increment = damping_increment
         self.update_every = update_every
@@ -102,9 +99,7 @@ class OCAR(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Like every optimizer's; parameters that are not the model's take plain SGD steps."""
-        lr = param_group.get("lr", self.defaults["lr"])
-        if not 0.0 <= lr < math.inf:
-            raise ValueError(f"lr={lr!r} of OCAR must be finite and at least 0")
+        check_at_least("lr", param_group.get("lr", self.defaults["lr"]), 0.0)
         super().add_param_group(param_group)
 
     @property
@@ -208,8 +203,6 @@ class OCAR(Optimizer):
 
 def _check_replay_weight(replay_weight: float | str) -> None:
     if isinstance(replay_weight, str):
-        if replay_weight not in REPLAY_WEIGHTS:
-            choices = ", ".join(REPLAY_WEIGHTS)
-            raise ValueError(f"replay_weight={replay_weight!r} of OCAR is unknown; choose {choices} or a number")
-    elif not 0.0 <= replay_weight < math.inf:
-        raise ValueError(f"replay_weight={replay_weight!r} of OCAR must be finite and at least 0")
+        check_choice("replay_weight", replay_weight, REPLAY_WEIGHTS)
+    else:
+        check_at_least("replay_weight", replay_weight, 0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
+
+from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
 
 VARIANTS = ("global", "local")
 
@@ -217,11 +218,7 @@ class UPGD(Optimizer):
 def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
     weights = [p for p in group["params"] if p.grad is not None]
     for p in weights:
-        if p.grad.is_sparse or p.is_complex():
-            kind = "a sparse gradient" if p.grad.is_sparse else "complex values"
-            raise RuntimeError(
-                f"UPGD cannot move a parameter of shape {tuple(p.shape)}: it has {kind}; use real, dense ones"
-            )
+        check_gradient(p, "UPGD")
     return weights
 
 
@@ -231,11 +228,8 @@ def _gradients(weights: list[Tensor]) -> list[Tensor]:
 
 def _check(group: dict[str, Any]) -> None:
     for name in ("lr", "sigma", "weight_decay"):
-        if not 0.0 <= group[name] < math.inf:
-            raise ValueError(f"{name}={group[name]!r} of UPGD must be finite and at least 0")
+        check_at_least(name, group[name], 0.0)
     if not 0.0 <= group["beta_utility"] < 1.0:
-        raise ValueError(f"beta_utility={group['beta_utility']!r} of UPGD must lie in [0, 1)")
-    if not 0.0 < group["factor"] < math.inf:
-        raise ValueError(f"factor={group['factor']!r} of UPGD must be positive; 1 and 2 are in use")
-    if group["variant"] not in VARIANTS:
-        raise ValueError(f"variant={group['variant']!r} of UPGD is unknown; choose one of {', '.join(VARIANTS)}")
+        raise ValueError(f"beta_utility must lie in [0, 1), got {group['beta_utility']}")
+    check_above("factor", group["factor"], 0.0)
+    check_choice("variant", group["variant"], VARIANTS)

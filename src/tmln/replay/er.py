@@ -37,6 +37,7 @@ class MemoryReplay(Replay[M]):
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
         self.memory = Reservoir(settings.capacity, seed)
+        self.needs_boundary = settings.fill == "end"
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         drawn = self._drawn(len(x))

@@ -1,0 +1,210 @@
+"""What a run is: a benchmark, a model, a method and a few numbers. Its identity is the hash of them all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from tmln.lab.defaults import Defaults, defaults_of
+from tmln.lab.values import model_options, one_line, read_value
+from tmln.recipes import FAMILIES, Recipe, find_recipe
+from tmln.streams.benchmarks import BENCHMARKS, checked_options
+from tmln.suggest import did_you_mean
+
+# Where data are, not what they are: of no concern to a run's identity.
+PLACES = ("root", "memory_limit")
+
+
+class RunConfig(BaseModel):
+    """One run; what is None is the benchmark's or the recipe's own.
+
+    >>> RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2}).resolved()["epochs"]
+    10
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    benchmark: str
+    benchmark_options: dict[str, Any] = Field(default_factory=dict)
+    model: str | None = None
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    method: str = "tmln"
+    replay: str | None = None
+    penalty: str | None = None
+    step: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    logit_mask: Literal["none", "seen"] = "none"
+    merged: bool = False  # all tasks learned at once, as one
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _flat(cls, value: Any) -> Any:
+        """``step: {damping: 0.2}`` is ``step.damping: 0.2``."""
+        if not isinstance(value, Mapping):
+            return value
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            nested = isinstance(item, Mapping) and key in FAMILIES
+            flat.update({f"{key}.{name}": inner for name, inner in item.items()} if nested else {key: item})
+        return flat
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunConfig:
+        """A configuration from plain values, wholly checked; errors are one line."""
+        for key in values:
+            if key not in cls.model_fields:
+                known = ", ".join(cls.model_fields)
+                raise ValueError(f"unknown setting {key!r}{did_you_mean(str(key), cls.model_fields)} (known: {known})")
+        try:
+            config = cls(**values)
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from None
+        config.resolved()
+        return config
+
+    def with_setting(self, key: str, value: Any) -> RunConfig:
+        """A changed copy: ``epochs``, ``step.damping``, ``benchmark.tasks``, ``model.width`` and so on.
+
+        Text, as from a command line, is read as YAML would.
+        """
+        if not isinstance(value, str) or (read := read_value(value)) == value:
+            return self._with(key, value)
+        try:
+            return self._with(key, read)
+        except ValueError as error:
+            try:
+                return self._with(key, value)  # a folder can be called 2024
+            except ValueError:
+                raise error from None
+
+    def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Several changes in any order: ``penalty`` comes before ``penalty.strength``."""
+        config = self
+        for key in sorted(changes, key=lambda key: "." in key):
+            config = config.with_setting(key, changes[key])
+        return config
+
+    def _with(self, key: str, value: Any) -> RunConfig:
+        values = self.model_dump()
+        direct = [name for name in values if not name.endswith("options") and name != "settings"]
+        groups = ("benchmark", "model", *FAMILIES)
+        group, _, name = key.partition(".")
+        if key in direct:
+            values[key] = value
+        elif name and group in groups:
+            inner, name = ("settings", key) if group in FAMILIES else (f"{group}_options", name)
+            values[inner][name] = value
+        else:
+            known = [*direct, *(f"{group}.{name}" for group in groups if name)]
+            raise ValueError(
+                f"unknown setting {key!r}{did_you_mean(key, known)} "
+                f"(settings: {', '.join(direct)}; and {', '.join(f'{group}.NAME' for group in groups)})"
+            )
+        return RunConfig.of(values)
+
+    def recipe(self) -> Recipe:
+        """The method's, with the parts and settings asked for."""
+        recipe = base = find_recipe(self.method)
+        for family in FAMILIES:
+            name = getattr(self, family)
+            recipe = recipe if name is None else recipe.with_part(family, name)
+        for key, value in defaults_of(self.benchmark).settings.get(self.method, {}).items():
+            family = key.partition(".")[0]
+            if getattr(recipe, family).name == getattr(base, family).name:  # it is for the method's own part
+                recipe = recipe.with_setting(key, value)
+        for key, value in self.settings.items():
+            recipe = recipe.with_setting(key, value)
+        return recipe
+
+    def resolved(self) -> dict[str, Any]:
+        """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
+        row, recipe = defaults_of(self.benchmark), self.recipe()
+        model = self.model or row.model
+        settings: dict[str, Any] = {}
+        for family in FAMILIES:
+            values = recipe.part(family)[1].model_dump()
+            settings.update({f"{family}.{name}": value for name, value in values.items()})
+        complete = {
+            "benchmark": self.benchmark.partition(":")[0],
+            "benchmark_options": self._benchmark_options(row),
+            "model": model,
+            "model_options": model_options(model, self.model_options),
+            "method": self.method,
+            **{family: getattr(recipe, family).name for family in FAMILIES},
+            "settings": settings,
+            "epochs": self.epochs or row.epochs,
+            "batch_size": self.batch_size or row.batch_size,
+            "lr": self.lr or row.lr,
+            "seed": self.seed,
+            "logit_mask": self.logit_mask,
+            "merged": self.merged,
+        }
+        return {key: _sorted(complete[key]) for key in sorted(complete)}
+
+    def _benchmark_options(self, row: Defaults) -> dict[str, Any]:
+        name, _, path = self.benchmark.partition(":")
+        given = {**({"path": path} if path else {}), **self.benchmark_options}
+        if name == "folder" and "path" not in given:
+            raise ValueError("benchmark 'folder' is called folder:PATH")
+        options = asdict(checked_options(self.benchmark, BENCHMARKS[name].options, given))
+        options = {key: value for key, value in options.items() if key not in PLACES}
+        options["tasks"] = options["tasks"] or row.tasks
+        order = options.get("class_order")
+        if isinstance(order, str) and "," in order:
+            options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]
+        return options
+
+    def to_yaml(self) -> str:
+        """The resolved configuration, to be read by people and by :meth:`from_yaml`."""
+        return yaml.safe_dump(self.resolved(), allow_unicode=True)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> RunConfig:
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"a configuration is a YAML mapping such as 'benchmark: split-digits', not {values!r}")
+        dotted = {key: value for key, value in values.items() if "." in str(key)}
+        return cls.of({key: value for key, value in values.items() if key not in dotted}).with_settings(dotted)
+
+
+def run_id(config: RunConfig) -> str:
+    """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
+    digest = hashlib.sha256(canonical(config.resolved()).encode()).hexdigest()[:16]
+    readable = f"{config.benchmark.partition(':')[0]}-{config.method}-s{config.seed}"
+    return f"{re.sub(r'[^a-z0-9+.-]+', '-', readable.lower())}-{digest}"
+
+
+def canonical(value: Any) -> str:
+    """JSON in which equal values are equal texts: sorted keys, no spaces, whole numbers without a point."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return int(value) if value.is_integer() else value
+        if isinstance(value, Mapping):
+            return {str(key): plain(item) for key, item in value.items()}
+        return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _sorted(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [_sorted(item) for item in value]
+    return str(value.expanduser().resolve()) if isinstance(value, Path) else value

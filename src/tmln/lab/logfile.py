@@ -1,0 +1,64 @@
+"""``log.jsonl``: one JSON object a line, each with its step; what a kill cut short, or a resumed run repeats, goes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tmln.lab.files import to_json
+
+log = logging.getLogger(__name__)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """One line, in one write."""
+    if not isinstance(record.get("step"), int):
+        raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
+    with path.open("ab", buffering=0) as file:
+        file.write(f"{to_json(record)}\n".encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines; a last one without an end is passed over, others that are no JSON are reported too."""
+    return [record for _, record in _records(path) if record is not None]
+
+
+def truncate_after(path: Path, step: int, size: int | None = None) -> None:
+    """Drops every line past ``step``, and a last one without an end, so that a resumed run writes what follows.
+
+    ``size`` is that of the log when the checkpoint was written: lines of the same step that came later go, too.
+    """
+    if not path.exists():
+        return
+    end = 0
+    for length, record in _records(path):
+        if (record is not None and record["step"] > step) or (size is not None and end + length > size):
+            break
+        end += length
+    os.truncate(path, end)
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The bytes of each ended line and what it says, None if nothing."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            record = _parse(line)
+            if record is None:
+                log.warning("%s: line %d is damaged and passed over", path, number)
+            yield len(line), record
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None

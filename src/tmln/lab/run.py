@@ -1,0 +1,227 @@
+"""One run from its configuration to its result: learn every task, test on all after each, be killed, go on."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+import tmln
+from tmln import metrics
+from tmln.lab.config import RunConfig
+from tmln.lab.store import Run
+from tmln.learner import Diverged, Learner
+from tmln.learner.checkpoint import read_newest, write_checkpoint
+from tmln.learner.evaluate import evaluate_tasks
+from tmln.models import make_model
+from tmln.streams import Stream, Task, concat, make_stream
+
+LOG_EVERY = 50  # steps between lines of the log
+
+
+class Interrupted(Exception):
+    """Asked to stop; all is saved, and the same command goes on."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a progress display is told after every step."""
+
+    task: int
+    tasks: int
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+
+
+@dataclass
+class Watch:
+    """What the outside does with a run: save it every so often, look on, ask it to stop."""
+
+    checkpoint_seconds: float = 300.0
+    checkpoint_steps: int | None = None
+    on_step: Callable[[Moment], None] = lambda moment: None
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass
+class Progress:
+    """A run so far, apart from the learner."""
+
+    step: int = 0
+    seconds: float = 0.0
+    accuracy: list[list[float]] = field(default_factory=list)
+    masked: list[list[float]] = field(default_factory=list)
+    extra: dict[str, list[float]] = field(default_factory=dict)
+    baseline: list[float] = field(default_factory=list)
+
+
+def build(config: RunConfig) -> tuple[Stream, Learner]:
+    """The stream and a learner at its beginning; one seed fixes both."""
+    full = config.resolved()
+    given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
+    options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
+    stream = make_stream(config.benchmark, **options, **given)
+    torch.manual_seed(full["seed"])
+    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
+    learner = Learner(
+        model,
+        config.recipe(),
+        lr=full["lr"],
+        batch_size=full["batch_size"],
+        seed=full["seed"],
+        augment=stream.augment,
+        prepare=stream.prepare,
+        logit_mask=full["logit_mask"],
+    )
+    return stream, learner
+
+
+def steps_of(stream: Stream, learner: Learner, epochs: int, merged: bool = False) -> list[int]:
+    """Steps of each task; ``joint`` learns all earlier ones again, ``merged`` all of them at once."""
+    sizes = [len(task.train) for task in stream]
+    if merged:
+        sizes = [sum(sizes)]
+    if learner.recipe.joint:
+        sizes = [sum(sizes[: k + 1]) for k in range(len(sizes))]
+    return [epochs * -(-size // learner.batch_size) for size in sizes]
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of every weight and buffer: equal runs have equal ones, to the last bit."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def merge(stream: Stream) -> Task:
+    """All tasks as one: what the shortcut oracle learns."""
+    classes = tuple(sorted({c for task in stream for c in task.classes}))
+    return Task("all", concat([task.train for task in stream]), concat(list(stream.tests)), classes)
+
+
+class Execution:
+    """A run at work. Hold the run's lock around it."""
+
+    def __init__(
+        self,
+        run: Run,
+        watch: Watch | None = None,
+        reference: Sequence[float] | None = None,
+        oracle: str = "none",
+    ) -> None:
+        self.run, self.watch, self.reference, self.oracle = run, watch or Watch(), reference, oracle
+        self.epochs = int(run.config.resolved()["epochs"])
+        self.stream, self.learner = build(run.config)
+        merged = run.config.merged
+        self.lessons = (merge(self.stream),) if merged else self.stream.tasks
+        self.total = sum(steps_of(self.stream, self.learner, self.epochs, merged))
+        self.progress = Progress()
+        self._saved_at = self._resumed_at = time.monotonic()
+        self._restore()
+
+    def __call__(self) -> dict[str, Any]:
+        """The result, which is also written; a run that diverges has one too, and says so."""
+        diverged = None
+        try:
+            while self.learner.tasks < len(self.lessons):
+                self._learn(self.learner.tasks)
+        except Diverged as error:
+            diverged = str(error)
+        self.run.finish(self._result(diverged))
+        result = self.run.result
+        assert result is not None
+        return result
+
+    def _learn(self, index: int) -> None:
+        task = self.lessons[index]
+        self.learner.learn(task.train, self.epochs, classes=task.classes, on_step=self._after_step)
+        self._test()
+        self.run.append_log({"step": self.progress.step, "task": index, "accuracy": self.progress.accuracy[-1]})
+        if time.monotonic() - self._saved_at > 10.0:  # a task's end is a good place, if the last one is not fresh
+            self._save()
+
+    def _after_step(self, epoch: int, number: int, loss: float) -> None:
+        self.progress.step += 1
+        step, index = self.progress.step, self.learner.tasks
+        if step % LOG_EVERY == 0:
+            self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
+        self.watch.on_step(Moment(index, len(self.lessons), epoch, self.epochs, step, self.total, loss))
+        stop = self.watch.stop()
+        by_step = self.watch.checkpoint_steps and step % self.watch.checkpoint_steps == 0
+        if stop or by_step or time.monotonic() - self._saved_at > self.watch.checkpoint_seconds:
+            self._save()
+        if stop:
+            raise Interrupted(f"stopped at step {step} of {self.total}; the same command goes on from there")
+
+    def _test(self) -> None:
+        learner, progress = self.learner, self.progress
+        seen = learner.classes if learner.logit_mask == "seen" else None
+        tests = [(task.test, task.classes) for task in self.stream]
+        found = evaluate_tasks(learner.model, tests, learner.prepare, open_classes=seen)
+        progress.accuracy.append([f["accuracy"] for f in found])
+        progress.masked.append([f["masked_accuracy"] for f in found])
+        for name, samples in self.stream.extra_tests.items():
+            extra = evaluate_tasks(learner.model, [(samples, samples.classes)], learner.prepare, open_classes=seen)
+            progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _seconds(self) -> float:
+        return self.progress.seconds + time.monotonic() - self._resumed_at
+
+    def _save(self) -> None:
+        state = {**vars(self.progress), "seconds": self._seconds(), "learner": self.learner.state_dict()}
+        state["log_size"] = self.run.log_size
+        self.run.lock.check()
+        write_checkpoint(self.run.checkpoints, state, self.progress.step)
+        self._saved_at = time.monotonic()
+
+    def _restore(self) -> None:
+        saved = read_newest(self.run.checkpoints)
+        if saved is None:
+            self.run.truncate_log(-1)
+            tests = [(task.test, task.classes) for task in self.stream]
+            found = evaluate_tasks(self.learner.model, tests, self.learner.prepare)
+            self.progress.baseline = [f["accuracy"] for f in found]
+            return
+        state = dict(saved[0])
+        self.run.truncate_log(saved[1], state.pop("log_size"))
+        history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
+        self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
+        self.progress = Progress(**state)
+
+    def _result(self, diverged: str | None) -> dict[str, Any]:
+        progress = self.progress
+        found = {"acc": float("nan"), "fm": float("nan")}
+        if self.run.config.merged and progress.accuracy:
+            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
+        elif len(progress.accuracy) == len(self.stream):
+            found = metrics.summary(progress.accuracy, self.reference)
+            found["fwt"] = metrics.forward_transfer(progress.accuracy, progress.baseline)
+            found["acc_task_masked"] = metrics.average_accuracy(progress.masked)
+            found |= {f"acc_{name}": values[-1] for name, values in progress.extra.items()}
+        return {
+            "accuracy": progress.accuracy,
+            "masked_accuracy": progress.masked,
+            "baseline": progress.baseline,
+            "metrics": found,
+            "oracle": self.oracle if self.reference is not None else "none",
+            "diverged": diverged,
+            "steps": progress.step,
+            "seconds": self._seconds(),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "weights_sha256": fingerprint(self.learner.model),
+            "parameters": sum(p.numel() for p in self.learner.model.parameters()),
+            "stream": dict(self.stream.metadata),
+            "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        }

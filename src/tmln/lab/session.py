@@ -1,0 +1,106 @@
+"""Many runs, one after another: what is to be done, what it will cost, and doing it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.oracle import Oracle, reference_config, reference_of
+from tmln.lab.run import Execution, Moment, Watch, build, steps_of
+from tmln.lab.store import Store
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done; ``reference`` marks those that are there for intransigence only."""
+
+    config: RunConfig
+    reference: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.config.method}, seed {self.config.seed}"
+
+
+def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
+    """Every run once, the references first: what needs them comes after."""
+    asked = {run_id(config): Job(config) for config in configs}
+    needed = {}
+    for config in configs:
+        wanted = reference_config(config, oracle)
+        if wanted is not None and run_id(wanted) not in asked:
+            needed[run_id(wanted)] = Job(wanted, reference=True)
+    oracles = [name for name in asked if asked[name].config.method == "joint"]
+    return [*needed.values(), *(asked[name] for name in oracles), *(asked[n] for n in asked if n not in oracles)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Steps and samples of a run, its parameters, and the floats that its method holds besides."""
+
+    steps: int
+    samples: int
+    parameters: int
+
+
+def cost(config: RunConfig) -> Cost:
+    stream, learner = build(config)
+    epochs = int(config.resolved()["epochs"])
+    steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
+    replayed = 2 if learner.replay.memory is not None else 1
+    parameters = sum(p.numel() for p in learner.model.parameters())
+    return Cost(steps, steps * learner.batch_size * replayed, parameters)
+
+
+def run_jobs(
+    store: Store,
+    jobs: Sequence[Job],
+    oracle: Oracle,
+    *,
+    on_begin: Callable[[Job, bool], None] = lambda job, finished: None,
+    on_step: Callable[[Moment], None] = lambda moment: None,
+    on_end: Callable[[Job, dict[str, Any]], None] = lambda job, result: None,
+    checkpoint_seconds: float = 300.0,
+    checkpoint_steps: int | None = None,
+) -> None:
+    """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.lab.run.Interrupted`."""
+    with asked_to_stop() as stop:
+        for job in jobs:
+            run = store.open(job.config)
+            result = run.result
+            on_begin(job, result is not None)
+            if result is None:
+                watch = Watch(checkpoint_seconds, checkpoint_steps, on_step, stop)
+                with run.lock:
+                    result = run.result  # another process may have finished it while this one waited
+                    if result is None:
+                        reference = reference_of(store, job.config, oracle)
+                        result = Execution(run, watch, reference, oracle)()
+            on_end(job, result)
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Within the block SIGTERM and Ctrl-C only set a flag, which is returned as a question; a second one is final."""
+    asked = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

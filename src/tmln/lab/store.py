@@ -1,0 +1,184 @@
+"""A folder of runs, each named by the hash of its configuration: found again, never half-visible, never done twice."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+
+from tmln.lab.files import sync_folder, write_whole
+from tmln.lab.lock import STALE_AFTER, RunLock
+from tmln.lab.logfile import append_line, read_lines, truncate_after
+from tmln.lab.result import NewerResult, read_result, write_result
+
+if TYPE_CHECKING:
+    from tmln.lab.config import RunConfig
+
+LEFTOVER_AFTER = 3600.0  # seconds until the hidden folder of a process that was killed while making it is removed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as a listing shows it; ``reason`` says what is wrong with a corrupt one."""
+
+    name: str
+    path: Path
+    state: Literal["finished", "unfinished", "corrupt"]
+    config: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    reason: str = ""
+
+
+class Run:
+    """One run's folder, for whoever works on it."""
+
+    def __init__(self, path: Path, config: RunConfig, stale_after: float = STALE_AFTER) -> None:
+        self.path, self.config = path, config
+        self.lock = RunLock(path / ".lock", stale_after)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are written, and read to go on."""
+        return self.path / "checkpoint"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The result of a finished run; one that is damaged is reported, and computed again."""
+        try:
+            return read_result(self.path / "result.json")
+        except FileNotFoundError:
+            return None
+        except NewerResult as error:
+            raise NewerResult(f"run {self.path}: {error}") from None
+        except ValueError as error:
+            log.warning("run %s counts as unfinished: %s", self.path, error)
+            return None
+
+    @property
+    def finished(self) -> bool:
+        return self.result is not None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, whose presence means that the run is finished. The lock must be held."""
+        self.lock.check()
+        config = self.config.resolved()
+        head = {key: config[key] for key in ("benchmark", "method", "seed")}
+        write_result(self.path / "result.json", {**head, "config": config, **result})
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        """One line of log.jsonl, with its ``step``."""
+        append_line(self.log, record)
+
+    def read_log(self) -> list[dict[str, Any]]:
+        return read_lines(self.log)
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of the log so far, for the checkpoint to remember."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def truncate_log(self, step: int, size: int | None = None) -> None:
+        """Before going on from the checkpoint of ``step`` (-1: from the beginning): drop what will come again.
+
+        ``size`` is the ``log_size`` of that moment; without it, lines of the step itself are taken to be of before.
+        """
+        truncate_after(self.log, step, size)
+
+
+class Store:
+    """A folder of runs.
+
+    >>> store = Store("runs")                    # doctest: +SKIP
+    >>> run = store.open(config)                 # doctest: +SKIP
+    >>> with run.lock:                           # doctest: +SKIP
+    ...     if not run.finished:
+    ...         run.finish(work(run))
+    """
+
+    def __init__(self, root: str | os.PathLike[str], stale_after: float = STALE_AFTER) -> None:
+        self.root, self.stale_after = Path(root), stale_after
+
+    def find(self, config: RunConfig) -> Run | None:
+        """The run of this configuration, if there is one."""
+        run = self._run(config)
+        return run if run.path.is_dir() else None
+
+    def open(self, config: RunConfig) -> Run:
+        """The run of this configuration, made if need be: it appears with its configuration in it."""
+        run = self._run(config)
+        if run.path.is_dir():
+            if not (run.path / "config.yaml").is_file():  # somebody's hand was in there
+                write_whole(run.path / "config.yaml", config.to_yaml())
+            return run
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        making = self.root / f".making-{run.name}-{uuid.uuid4().hex[:8]}"
+        making.mkdir()
+        try:
+            write_whole(making / "config.yaml", config.to_yaml())
+            os.rename(making, run.path)
+        except OSError:
+            if not run.path.is_dir():  # else another process made it in the same moment
+                raise
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+        sync_folder(self.root)
+        return run
+
+    def runs(self) -> Iterator[Entry]:
+        """Every run, by name. None of them can make the listing fail."""
+        for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
+            if path.is_dir() and not path.name.startswith("."):
+                yield _look(path)
+
+    def _run(self, config: RunConfig) -> Run:
+        from tmln.lab.config import run_id
+
+        return Run(self.root / run_id(config), config, self.stale_after)
+
+    def _sweep(self) -> None:
+        for path in self.root.glob(".making-*"):
+            with suppress(FileNotFoundError):  # made into a run in this moment
+                if time.time() - path.stat().st_mtime > LEFTOVER_AFTER:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _look(path: Path) -> Entry:
+    try:
+        result = read_result(path / "result.json")
+        return Entry(path.name, path, "finished", result["config"], result)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        return Entry(path.name, path, "corrupt", reason=str(error))
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = "no config.yaml" if isinstance(error, FileNotFoundError) else "config.yaml cannot be read"
+        return Entry(path.name, path, "corrupt", reason=reason)
+    if not isinstance(config, dict):
+        return Entry(path.name, path, "corrupt", reason="config.yaml holds no configuration")
+    return Entry(path.name, path, "unfinished", config)

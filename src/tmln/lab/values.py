@@ -1,0 +1,63 @@
+"""Values as people write them, read as what they are meant to be: numbers, and the options of models."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from tmln.models.table import MODELS
+from tmln.suggest import did_you_mean
+
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def read_value(text: str) -> Any:
+    """A value from a command line: YAML, and numbers such as 1e-3, which are text to YAML 1.1."""
+    text = text.strip()
+    if NUMBER.fullmatch(text):
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a model of the table, checked; of models of timm and of users, those given."""
+    if ":" in model:
+        return dict(given)
+    if model not in MODELS:
+        raise ValueError(f"unknown model {model!r}{did_you_mean(model, MODELS)} (tmln list models)")
+    build = MODELS[model].build
+    options = {
+        key: parameter.default
+        for key, parameter in inspect.signature(build).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    kinds = typing.get_type_hints(build)
+    for key, value in given.items():
+        if key not in options:
+            hint = did_you_mean(key, options) or f"; it takes {', '.join(options)}"
+            raise ValueError(f"unknown option {key!r} of model {model}{hint}")
+        options[key] = _checked(f"option {key!r} of model {model}", kinds[key], value)
+    return options
+
+
+def _checked(what: str, kind: Any, value: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{what} = {value!r}: {error.errors()[0]['msg']}") from None
+
+
+def one_line(error: ValidationError) -> str:
+    """The first of pydantic's complaints."""
+    first = error.errors()[0]
+    where = ".".join(str(place) for place in first["loc"])
+    return f"{where} = {first['input']!r}: {first['msg']}"

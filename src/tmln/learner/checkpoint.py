@@ -1,0 +1,323 @@
+"""State on disk: safetensors + JSON, checked by a checksum, written whole or not at all. Loading runs no code.
+
+A checkpoint is a folder ``SERIAL-step-STEP`` with two files, ``tensors.safetensors`` and ``state.json``; the newest
+has the highest serial number, whatever its step. In every format version ``state.json`` is ``{"checksum", "content"}``
+with ``content["format"]``, so that a newer format can be told from damage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+FORMAT = 1
+KEEP = 2
+TENSORS, STATE = "tensors.safetensors", "state.json"
+TAG = "$"  # marks what JSON has no form for; a dictionary with this key is written as a list of its items
+FOLDER = re.compile(r"(\d+)-step-\d+")
+# The dtypes that every version of safetensors stores; others are stored as their bytes.
+STORED = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64) + (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+)  # fmt: skip
+
+# What reading a damaged file can raise.
+DAMAGE = (safetensors.SafetensorError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
+
+log = logging.getLogger(__name__)
+
+
+class Torn(ValueError):
+    """What was saved is not whole: cut short, damaged, or not a tmln state at all."""
+
+
+class NewerFormat(ValueError):
+    """Saved by a later version of tmln."""
+
+
+def encode(state: Mapping[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
+    """A nested state as plain JSON values and the tensors that they refer to by name."""
+    tensors: dict[str, Tensor] = {}
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def node(value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {TAG: "float", "value": repr(float(value))}
+        if isinstance(value, Tensor):
+            return tensor(value.detach(), path)
+        if isinstance(value, list):
+            return [node(item, f"{path}.{index}") for index, item in enumerate(value)]
+        if type(value) in (tuple, torch.Size):
+            return {TAG: "tuple", "items": [node(item, f"{path}.{index}") for index, item in enumerate(value)]}
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, (str, int)) or isinstance(key, bool):
+                    raise TypeError(f"a checkpoint cannot hold the key {key!r} of {path or 'the state'}; use a string")
+            items = [[key, node(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]
+            plain = all(isinstance(key, str) and key != TAG for key in value)
+            return dict(items) if plain else {TAG: "dict", "items": items}
+        raise TypeError(
+            f"a checkpoint cannot hold {path or 'the state'}, a {type(value).__name__}; "
+            "it holds tensors, numbers, strings, None, and lists, tuples and dictionaries of them"
+        )
+
+    def tensor(value: Tensor, path: str) -> dict[str, Any]:
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            raise TypeError(f"a checkpoint cannot hold {path}, a sparse, quantized or meta tensor; make it dense")
+        value = value.resolve_conj().resolve_neg()
+        view = (value.device, value.dtype, value.data_ptr(), value.shape, value.stride())
+        if view not in seen or not value.numel():
+            dense = _dense(value)
+            name = f"{len(tensors)}:{path}".encode("ascii", "backslashreplace").decode()
+            tensors[name] = _in_memory_order(dense)
+            shape, stride = list(dense.shape), list(dense.stride())
+            dtype = str(dense.dtype).removeprefix("torch.")
+            seen[view] = {TAG: "tensor", "name": name, "dtype": dtype, "shape": shape, "stride": stride}
+        return seen[view]
+
+    return node(state, ""), _unshared(tensors)
+
+
+def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The state that :func:`encode` took apart; strides are those of before, and what was shared is shared."""
+    made: dict[str, Tensor] = {}
+
+    def node(value: Any) -> Any:
+        if isinstance(value, list):
+            return [node(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        kind = value.get(TAG)
+        if kind is None:
+            return {key: node(item) for key, item in value.items()}
+        if kind == "float":
+            return float(value["value"])
+        if kind == "tuple":
+            return tuple(node(item) for item in value["items"])
+        if kind == "dict":
+            return {key: node(item) for key, item in value["items"]}
+        if kind != "tensor":
+            raise ValueError(f"unknown kind {kind!r}")
+        name = value["name"]
+        if name not in made:
+            dtype, shape, stride = getattr(torch, value["dtype"]), value["shape"], value["stride"]
+            stored = tensors[name].reshape(-1)
+            flat = stored if dtype in STORED else stored.clone().view(dtype)
+            # Memory of torch's own, aligned as in the uninterrupted run: some kernels round differently elsewhere.
+            made[name] = torch.empty_strided(shape, stride, dtype=dtype).copy_(flat.as_strided(shape, stride))
+        return made[name]
+
+    return node(tree)
+
+
+def _order(value: Tensor) -> list[int]:
+    """Its dimensions from the slowest to the fastest."""
+    return sorted(range(value.dim()), key=value.stride().__getitem__, reverse=True)
+
+
+def _dense(value: Tensor) -> Tensor:
+    """On the CPU, without gaps or overlaps; channels_last and other orders of the dimensions stay."""
+    value = value.cpu()
+    return value if value.permute(_order(value)).is_contiguous() else value.clone()
+
+
+def _in_memory_order(dense: Tensor) -> Tensor:
+    """The same memory as a contiguous tensor of a dtype that safetensors stores."""
+    flat = dense.as_strided((dense.numel(),), (1,))  # dimensions of size 1 can have any stride
+    return flat.view([dense.shape[dim] for dim in _order(dense)]) if dense.dtype in STORED else flat.view(torch.uint8)
+
+
+def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """safetensors refuses tensors that overlap: of those in one storage, all but the first are copied."""
+    storages: set[int] = set()
+    apart = {}
+    for name, value in tensors.items():
+        storage = value.untyped_storage().data_ptr()
+        apart[name] = value.clone() if storage in storages else value
+        storages.add(storage)
+    return apart
+
+
+def _seal(tree: Any, tensors: Mapping[str, Tensor], **more: Any) -> str:
+    content = {"format": FORMAT, **more, "tensors": _checksum(tensors), "state": tree}
+    return json.dumps({"checksum": zlib.crc32(_canonical(content)), "content": content}, allow_nan=False)
+
+
+def _unseal(text: str | bytes) -> dict[str, Any]:
+    sealed = json.loads(text)
+    content: dict[str, Any] = sealed["content"]
+    if sealed["checksum"] != zlib.crc32(_canonical(content)):
+        raise ValueError("its JSON does not match its checksum")
+    if content["format"] > FORMAT:
+        raise NewerFormat(f"format {content['format']}, but this tmln reads formats up to {FORMAT}: upgrade tmln")
+    return content
+
+
+def _canonical(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 over names, types, shapes and bytes: 0.08 s for 220 MB, where BLAKE2 took 0.39 s on the same core."""
+    total = 0
+    for name in sorted(tensors):
+        value = tensors[name]
+        total = zlib.crc32(f"{name} {value.dtype} {list(value.shape)}".encode(), total)
+        if value.numel():
+            total = zlib.crc32(value.reshape(-1).view(torch.uint8).numpy().data, total)
+    return total
+
+
+def _store(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
+    path.touch()
+    mode = path.stat().st_mode
+    safetensors.torch.save_file(tensors, path, metadata=header)
+    path.chmod(mode)  # some versions of safetensors let nobody but the owner read
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    with safetensors.safe_open(path, framework="pt") as file:
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}
+
+
+def _restore(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[Any, Any]:
+    if content["tensors"] != _checksum(tensors):
+        raise ValueError("its tensors do not match their checksum")
+    state = decode(content["state"], tensors)
+    if not isinstance(state, dict):
+        raise TypeError("it holds no dictionary")
+    return state
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_file(path: str | os.PathLike[str], state: Mapping[Any, Any]) -> None:
+    """One safetensors file, whose header carries the JSON; replaces an older one only when it is whole."""
+    path = Path(path)
+    tree, tensors = encode(state)
+    writing = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        _store(tensors, writing, {"tmln": _seal(tree, tensors)})
+        _sync(writing)
+        os.replace(writing, path)
+    finally:
+        writing.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def load_file(path: str | os.PathLike[str]) -> dict[Any, Any]:
+    """What :func:`save_file` saved."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+        if "tmln" not in header:
+            raise ValueError("it was not saved by tmln")
+        return _restore(_unseal(header["tmln"]), _tensors(path))
+    except NewerFormat as error:
+        raise NewerFormat(f"{path}: {error}") from None
+    except DAMAGE as error:
+        raise Torn(f"{path} cannot be loaded: {_reason(error)}; save it again, or use another copy") from error
+
+
+def write_checkpoint(root: str | os.PathLike[str], state: Mapping[Any, Any], step: int) -> Path:
+    """A new checkpoint under ``root``, which appears at once and whole; the newest two are kept.
+
+    One process writes at a time (the run's lock sees to it).
+    """
+    root = Path(root)
+    root.mkdir(parents=True, exist_ok=True)
+    for left in (*root.glob(".writing-*"), *root.glob(".old-*")):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    serial = 1 + max((number for number, _ in _checkpoints(root)), default=0)
+    final, writing = root / f"{serial:08d}-step-{step}", root / f".writing-{serial:08d}"
+    tree, tensors = encode(state)
+    try:
+        writing.mkdir()
+        _store(tensors, writing / TENSORS)
+        (writing / STATE).write_text(_seal(tree, tensors, step=step), encoding="ascii")
+        for path in (writing / TENSORS, writing / STATE, writing):
+            _sync(path)
+        os.rename(writing, final)
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+    _sync(root)
+    _prune(root)
+    return final
+
+
+def read_newest(root: str | os.PathLike[str]) -> tuple[dict[Any, Any], int] | None:
+    """State and step of the newest whole checkpoint; those that are not whole are reported and passed over."""
+    for _, folder in _checkpoints(Path(root)):
+        if found := _read(folder):
+            return found
+    return None
+
+
+def _read(folder: Path) -> tuple[dict[Any, Any], int] | None:
+    try:
+        content = _unseal((folder / STATE).read_bytes())
+        return _restore(content, _tensors(folder / TENSORS)), int(content["step"])
+    except NewerFormat as error:
+        raise NewerFormat(f"checkpoint {folder}: {error}") from None
+    except DAMAGE as error:
+        log.warning("checkpoint %s is not whole (%s); looking for the one before it", folder, _reason(error))
+        return None
+
+
+def _checkpoints(root: Path) -> list[tuple[int, Path]]:
+    """Serial numbers and folders, newest first."""
+    found = [(match, path) for path in root.glob("*-step-*") if (match := FOLDER.fullmatch(path.name))]
+    return sorted(((int(match[1]), path) for match, path in found), reverse=True)
+
+
+def _prune(root: Path) -> None:
+    """Leaves the newest two that open; those that do not must not push out one that does."""
+    sound = 0
+    for _, folder in _checkpoints(root):
+        sound += (opens := _opens(folder))
+        if not opens or sound > KEEP:
+            gone = folder.with_name(f".old-{folder.name}")
+            os.rename(folder, gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _opens(folder: Path) -> bool:
+    """Whole as far as can be told without reading the tensors."""
+    try:
+        _unseal((folder / STATE).read_bytes())
+        with safetensors.safe_open(folder / TENSORS, framework="pt"):
+            return True
+    except NewerFormat:
+        return True
+    except DAMAGE:
+        return False
+
+
+def _reason(error: BaseException) -> str:
+    return f"no {Path(error.filename).name}" if isinstance(error, FileNotFoundError) and error.filename else str(error)

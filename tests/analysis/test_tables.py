@@ -1,0 +1,104 @@
+"""Runs become a table: grouping, labels, what is best, what is missing, and every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import Any
+
+import pytest
+
+from tmln.analysis import render
+from tmln.analysis.tables import best_rows, label_methods, rows_of
+
+
+def result(method: str, seed: int, acc: float, fm: float = 0.2, **more: Any) -> dict[str, Any]:
+    settings = more.pop("settings", {})
+    return {
+        "benchmark": more.pop("benchmark", "split-digits"),
+        "method": method,
+        "seed": seed,
+        "config": {"method": method, "seed": seed, "settings": settings},
+        "accuracy": [[acc]],
+        "metrics": {"acc": acc, "fm": fm, **more.pop("metrics", {})},
+        "seconds": 1.0,
+        **more,
+    }
+
+
+RUNS = [
+    *(result("tmln", s, a, metrics={"int": 0.05}, oracle="prefix") for s, a in enumerate((0.90, 0.92, 0.94))),
+    *(result("er", s, a, fm=0.1) for s, a in enumerate((0.80, 0.86))),
+    result("er", 2, math.nan, diverged="the loss is nan"),
+    *(result("joint", s, 0.99, fm=0.0) for s in range(2)),
+]
+
+
+def test_mean_spread_interval_and_what_is_missing() -> None:
+    rows = {row.label: row for row in rows_of(RUNS)}
+    assert [row.label for row in rows_of(RUNS)] == ["joint", "tmln", "er"]
+    acc = rows["tmln"].summaries["acc"]
+    assert acc.n == 3
+    assert [acc.mean, acc.std] == pytest.approx([0.92, 0.02])
+    assert acc.high - acc.mean == pytest.approx(4.302653 * 0.02 / math.sqrt(3), rel=1e-5)
+    assert rows["er"].summaries["acc"].n == 2  # the run that diverged does not count
+    assert (rows["er"].diverged, rows["er"].missing) == ((2,), ())
+    assert rows["joint"].missing == (2,)
+    said = render.notes(list(rows.values()))
+    assert "er: seeds 2 diverged and are left out" in said
+    assert "joint: seeds 2 are missing" in said
+
+
+def test_the_oracle_does_not_compete() -> None:
+    rows = rows_of(RUNS)
+    assert best_rows(rows, "acc") == {"tmln"}
+    assert best_rows(rows, "fm") == {"er"}
+    assert best_rows([], "acc") == set()
+
+
+def test_rows_of_one_method_are_told_apart_by_what_differs() -> None:
+    runs = [result("tmln", s, 0.9, settings={"step.damping": d, "step.eps": 1}) for s in range(2) for d in (0.1, 0.2)]
+    assert label_methods(runs) == ["tmln step.damping=0.1", "tmln step.damping=0.2"] * 2
+    assert [row.summaries["acc"].n for row in rows_of(runs)] == [2, 2]
+
+
+def test_paired_p_values_use_the_seeds_that_both_have() -> None:
+    rows = {row.label: row for row in rows_of(RUNS)}
+    compared = rows["er"].against(rows["tmln"], "acc")
+    assert compared.n == 2
+    assert compared.mean_difference == pytest.approx(-0.08)
+    assert render.reference_row(list(rows.values()), None) is rows["tmln"]
+    assert render.reference_row(list(rows.values()), "er") is rows["er"]
+    with pytest.raises(ValueError, match="no row is called 'ewc'"):
+        render.reference_row(list(rows.values()), "ewc")
+
+
+def test_every_format_says_the_same() -> None:
+    rows = rows_of(RUNS)
+    against = render.reference_row(rows, None)
+    markdown = render.as_markdown(rows, against)
+    assert "| tmln | 3 | **92.0 ± 2.0** |" in markdown
+    latex = render.as_latex(rows, against)
+    assert r"tmln & 3 & \textbf{92.0 $\pm$ 2.0}" in latex
+    assert latex.splitlines()[1] == r"\toprule"
+    table = list(csv.DictReader(render.as_csv(rows).splitlines()))
+    assert float(table[1]["acc_mean"]) == pytest.approx(0.92)
+    assert table[2]["int_mean"] == ""
+    plain = json.loads(render.as_json(rows))
+    assert plain[1]["metrics"]["int"]["mean"] == pytest.approx(0.05)
+    assert plain[2]["metrics"]["int"]["mean"] is None
+    assert render.as_rich(rows, against).row_count == 3
+
+
+def test_names_cannot_break_a_table() -> None:
+    rows = rows_of([result("a|b[bold]_%", s, 0.5) for s in range(2)])
+    assert r"a\|b[bold]_%" in render.as_markdown(rows, None)
+    assert r"a|b[bold]\_\%" in render.as_latex(rows, None)
+    assert render.as_rich(rows, None).row_count == 1
+
+
+def test_one_seed_and_no_reference_are_said() -> None:
+    said = render.notes(rows_of([result("er", 0, 0.5)]))
+    assert any("one seed only" in note for note in said)
+    assert any("no joint reference" in note for note in said)

@@ -1,0 +1,214 @@
+"""A run: its result, its reference, and that no moment of being killed changes anything."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmln import metrics
+from tmln.lab.config import RunConfig
+from tmln.lab.oracle import reference_config, reference_of
+from tmln.lab.run import Execution, Interrupted, Watch
+from tmln.lab.session import cost, plan, run_jobs
+from tmln.lab.store import Store
+from tmln.recipes import RECIPES
+
+SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*strength.*", category=UserWarning)
+        yield
+
+
+def config(method: str = "tmln", **changes: Any) -> RunConfig:
+    return RunConfig.of({**SMALL, "method": method, **changes})
+
+
+def finish(root: Path, wanted: RunConfig, **options: Any) -> dict[str, Any]:
+    run = Store(root).open(wanted)
+    with run.lock:
+        return Execution(run, **options)()
+
+
+def comparable(result: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in result.items() if k not in ("seconds", "peak_memory_bytes")}
+
+
+def test_a_result_has_all_that_the_contract_names(tmp_path: Path) -> None:
+    result = finish(tmp_path, config())
+    for key in ("benchmark", "method", "seed", "config", "accuracy", "metrics", "seconds", "peak_memory_bytes"):
+        assert key in result
+    assert (result["benchmark"], result["method"], result["seed"]) == ("split-digits", "tmln", 0)
+    assert result["parameters"] == 64 * 128 + 128 + 128 * 10 + 10
+    R = result["accuracy"]
+    assert (len(R), len(R[0])) == (5, 5)
+    assert result["metrics"]["acc"] == metrics.average_accuracy(R)
+    assert result["metrics"]["fwt"] == metrics.forward_transfer(R, result["baseline"])
+    assert "int" not in result["metrics"]
+    assert result["oracle"] == "none"
+    for masked, row in zip(result["masked_accuracy"], R, strict=True):
+        assert all(m >= a for m, a in zip(masked, row, strict=True))  # fewer classes compete
+
+
+def test_equal_configurations_give_equal_bits(tmp_path: Path) -> None:
+    one, two = finish(tmp_path / "a", config()), finish(tmp_path / "b", config())
+    assert comparable(one) == comparable(two)
+    assert finish(tmp_path / "c", config(seed=1))["weights_sha256"] != one["weights_sha256"]
+
+
+KILLED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+torch.set_num_threads(1)
+from tmln.lab.config import RunConfig
+from tmln.lab.run import Execution, Watch
+from tmln.lab.store import Store
+
+def step(moment):
+    if moment.step == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run = Store(sys.argv[1]).open(RunConfig.from_yaml(open(sys.argv[2]).read()))
+with run.lock:
+    Execution(run, Watch(checkpoint_steps=5, on_step=step))()
+"""
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_killed_at_a_random_step_it_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
+    wanted = config(method)
+    whole = finish(tmp_path / "whole", wanted)
+    at = random.Random(method).randrange(3, whole["steps"])
+    file = tmp_path / "config.yaml"
+    file.write_text(wanted.to_yaml())
+    root = tmp_path / "killed"
+    process = subprocess.run([sys.executable, "-c", KILLED, root, file, str(at)], check=False, capture_output=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    run = Store(root).open(wanted)
+    assert not run.finished
+    assert bool(list(run.checkpoints.glob("*"))) == (at > 5)
+    with run.lock:  # the dead process's lock does not stand in the way
+        resumed = Execution(run, Watch(checkpoint_steps=5))()
+    assert comparable(resumed) == comparable(whole)
+    assert run.read_log() == Store(tmp_path / "whole").open(wanted).read_log()
+
+
+def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path) -> None:
+    steps = cost(config("naive")).steps // 5  # of a task
+    at: list[int] = []
+    watch = Watch(
+        checkpoint_steps=steps, on_step=lambda moment: at.append(moment.step), stop=lambda: len(at) == steps + 1
+    )
+    with pytest.raises(Interrupted):
+        finish(tmp_path / "stopped", config("naive"), watch=watch)
+    newest = sorted((tmp_path / "stopped").glob("*/checkpoint/*"))[-1]
+    shutil.rmtree(newest)  # back to the checkpoint of the task's last step, before its accuracy was logged
+    finish(tmp_path / "stopped", config("naive"))
+    finish(tmp_path / "whole", config("naive"))
+    logs = [Store(tmp_path / name).open(config("naive")).read_log() for name in ("stopped", "whole")]
+    assert logs[0] == logs[1]
+
+
+def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    whole = finish(tmp_path / "whole", config())
+    seen: list[int] = []
+    stopping = Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: len(seen) == 11)
+    with pytest.raises(Interrupted, match=f"step 11 of {whole['steps']}"):
+        finish(tmp_path / "stopped", config(), watch=stopping)
+    rest: list[int] = []
+    resumed = finish(tmp_path / "stopped", config(), watch=Watch(on_step=lambda moment: rest.append(moment.step)))
+    assert rest[0] == 12
+    assert comparable(resumed) == comparable(whole)
+
+
+def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
+    words = ["run", "--benchmark", "split-digits", "--epochs", "300", "--oracle", "none", "--out", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, "-m", "tmln", *words], stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            if list(tmp_path.glob("*/log.jsonl")):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    assert list(tmp_path.glob("*/checkpoint/*"))
+    assert not list(tmp_path.glob("*/result.json"))
+
+
+def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
+    result = finish(tmp_path, config("naive", lr=1e6))
+    assert "lower lr" in result["diverged"]
+    assert result["metrics"]["acc"] != result["metrics"]["acc"]  # NaN
+    assert Store(tmp_path).open(config("naive", lr=1e6)).finished
+
+
+def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
+    store, wanted = Store(tmp_path), config()
+    jobs = plan([wanted, config("er")], "prefix")
+    assert [(job.config.method, job.reference) for job in jobs] == [("joint", True), ("tmln", False), ("er", False)]
+    results: dict[str, dict[str, Any]] = {}
+    run_jobs(store, jobs, "prefix", on_end=lambda job, result: results.update({job.config.method: result}))
+    reference = [results["joint"]["accuracy"][k][k] for k in range(5)]
+    assert reference_of(store, wanted, "prefix") == reference
+    expected = metrics.intransigence(results["tmln"]["accuracy"], reference)
+    assert results["tmln"]["metrics"]["int"] == pytest.approx(expected)
+    assert results["tmln"]["oracle"] == "prefix"
+    again: list[bool] = []
+    run_jobs(store, jobs, "prefix", on_begin=lambda job, finished: again.append(finished))
+    assert again == [True, True, True]  # nothing is computed twice
+
+
+def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
+    prefix = reference_config(config(), "prefix")
+    assert prefix == reference_config(config("ewc++", settings={"penalty.strength": 1.0}), "prefix")
+    assert prefix != reference_config(config(seed=1), "prefix")
+    assert prefix != reference_config(config(epochs=3), "prefix")
+    assert reference_config(config("joint"), "prefix") is None
+    assert reference_config(config(), "none") is None
+
+
+def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
+    store, wanted = Store(tmp_path), config()
+    results: list[dict[str, Any]] = []
+    run_jobs(store, plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
+    merged, mine = results
+    assert (len(merged["accuracy"]), len(merged["accuracy"][0])) == (1, 5)
+    assert merged["metrics"]["acc"] == pytest.approx(sum(merged["accuracy"][0]) / 5)
+    assert mine["oracle"] == "final"
+    expected = metrics.intransigence(mine["accuracy"], merged["accuracy"][0])
+    assert mine["metrics"]["int"] == pytest.approx(expected)
+
+
+def test_costs_are_counted_before_they_are_paid(tmp_path: Path) -> None:
+    assert cost(config("naive")).steps == finish(tmp_path, config("naive"))["steps"]
+    joint = finish(tmp_path, config("joint"))
+    assert cost(config("joint")).steps == joint["steps"] > cost(config("naive")).steps
+    assert cost(config("er")).samples == 2 * cost(config("naive")).samples
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    run = Store(tmp_path).open(config())
+    words = ["run", "--config", str(run.path / "config.yaml"), "--out", str(tmp_path), "--oracle", "none"]
+    with run.lock:
+        other = subprocess.run([sys.executable, "-m", "tmln", *words], check=False, capture_output=True, text=True)
+    assert other.returncode == 2
+    assert f"{os.getpid()}" in other.stderr

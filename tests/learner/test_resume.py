@@ -1,0 +1,115 @@
+"""Stop anywhere, save, load into a fresh learner: the rest is bit for bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tmln.learner import Learner
+from tmln.recipes import RECIPES
+
+TASKS, EPOCHS, STEPS = 3, 2, 4
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*strength.*", category=UserWarning)
+        yield
+
+
+def data(k: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(k)
+    y = torch.randint(2, (40,), generator=generator) + 2 * k
+    return torch.randn(40, 5, generator=generator) + y[:, None], y
+
+
+def network(seed: int) -> nn.Module:
+    """With batch norm and dropout, so that buffers and the global random state count."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 6))
+
+
+def noisy(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x + 0.1 * torch.randn(x.shape, generator=generator)
+
+
+class Stopped(Exception):
+    pass
+
+
+def everything(learner: Learner) -> list[Tensor]:
+    def tensors(state: object) -> Iterator[Tensor]:
+        if isinstance(state, Tensor):
+            yield state
+        elif isinstance(state, dict):
+            for key in sorted(state, key=str):
+                yield from tensors(state[key])
+        elif isinstance(state, (list, tuple)):
+            for value in state:
+                yield from tensors(value)
+
+    return list(tensors(learner.state_dict()))
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_resume_is_exact_for_every_method(method: str, tmp_path: Path) -> None:
+    whole = Learner(network(0), method, lr=1e-3, batch_size=10, seed=1, augment=noisy)
+    torch.manual_seed(5)
+    for k in range(TASKS):
+        whole.learn(data(k), EPOCHS)
+
+    stops = random.Random(method).sample(range(1, TASKS * EPOCHS * STEPS), 3)
+    learner = Learner(network(0), method, lr=1e-3, batch_size=10, seed=1, augment=noisy)
+    torch.manual_seed(5)
+    taken = 0
+
+    def count(epoch: int, step: int, loss: float) -> None:
+        nonlocal taken
+        taken += 1
+        if taken in stops:
+            stops.remove(taken)
+            raise Stopped
+
+    while learner.tasks < TASKS:
+        try:
+            learner.learn(data(learner.tasks), EPOCHS, on_step=count)
+        except Stopped:
+            learner.save(tmp_path / "half.tmln")
+            torch.manual_seed(77)  # a new process has another random state
+            history = [data(k) for k in range(learner.tasks)]
+            learner = Learner.load(tmp_path / "half.tmln", network(9), augment=noisy, history=history)
+    assert taken == EPOCHS * STEPS * (1 + 2 + 3 if method == "joint" else TASKS)
+    assert not stops
+    for a, b in zip(everything(whole), everything(learner), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_a_file_needs_to_be_loaded(tmp_path: Path) -> None:
+    learner = Learner(network(0), "joint", batch_size=10)
+    learner.learn(data(0))
+    learner.save(tmp_path / "joint.tmln")
+    with pytest.raises(ValueError, match="pass their data as history, got 0"):
+        Learner.load(tmp_path / "joint.tmln", network(0))
+    changed = Learner(network(0), "tmln", settings={"step.damping": 0.3}, lr=0.002, batch_size=7, seed=4)
+    changed.save(tmp_path / "changed.tmln")
+    loaded = Learner.load(tmp_path / "changed.tmln", network(0))
+    assert loaded.recipe == changed.recipe
+    assert (loaded.lr, loaded.batch_size, loaded.seed) == (0.002, 7, 4)
+    assert loaded.step.settings.damping == 0.3
+
+
+def test_known_classes_include_those_that_come_again() -> None:
+    """In a stream of domains every task has the same classes; they are known from the second on."""
+    learner = Learner(network(0), "ocar", settings={"step.replay_weight": "class_ratio"}, batch_size=10)
+    seen: list[tuple[int, ...]] = []
+    learner.step.begin = lambda lesson: seen.append(lesson.known)  # type: ignore[method-assign]
+    learner.learn(data(0))
+    learner.learn(data(0))
+    assert seen == [(), (0, 1)]
