@@ -44,7 +44,7 @@ def demo(
 ) -> None:
     """The one-minute tour: the paper's methods on digits that ship with scikit-learn."""
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
-    cli_runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1)
+    cli_runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1, logger="none")
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"

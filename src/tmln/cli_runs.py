@@ -40,6 +40,8 @@ OracleOption = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it would cost.")]
 Every = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")]
+LoggerName = Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")]
+Compile = Annotated[bool, typer.Option("--compile", help="torch.compile the training pass: a slow start, then faster.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all cores unless given.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
 
@@ -56,10 +58,12 @@ def run(
     dry_run: DryRun = False,
     checkpoint_steps: Every = None,
     threads: Threads = None,
+    logger: LoggerName = "auto",
+    compile: Compile = False,
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was."""
-    configs = _configs(benchmark, [method], seeds, epochs, sets, config)
-    _work(configs, out, oracle, dry_run, checkpoint_steps, threads)
+    configs = _configs(benchmark, [method], seeds, epochs, sets, config, compile)
+    _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
 
 def compare(
@@ -74,11 +78,13 @@ def compare(
     dry_run: DryRun = False,
     checkpoint_steps: Every = None,
     threads: Threads = None,
+    logger: LoggerName = "auto",
+    compile: Compile = False,
 ) -> None:
     """Train several methods on a benchmark and show them side by side."""
     names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
-    configs = _configs(benchmark, names, seeds, epochs, sets, config)
-    _work(configs, out, oracle, dry_run, checkpoint_steps, threads)
+    configs = _configs(benchmark, names, seeds, epochs, sets, config, compile)
+    _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
 
 def show(
@@ -135,11 +141,14 @@ def _configs(
     epochs: int | None,
     sets: list[str] | None,
     file: Path | None,
+    compile: bool,
 ) -> list[RunConfig]:
     from tmln.lab.config import RunConfig
     from tmln.recipes import find_recipe
 
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    if compile:
+        changes["compile"] = True
     for text in sets or []:
         key, equals, value = text.partition("=")
         if not equals:
@@ -159,7 +168,13 @@ def _configs(
 
 
 def _work(
-    configs: list[RunConfig], out: Path, oracle: OracleName, dry_run: bool, every: int | None, threads: int | None
+    configs: list[RunConfig],
+    out: Path,
+    oracle: OracleName,
+    dry_run: bool,
+    every: int | None,
+    threads: int | None,
+    logger: str,
 ) -> None:
     import torch
 
@@ -198,6 +213,7 @@ def _work(
                 on_step=display.step,
                 on_end=end,
                 checkpoint_steps=every,
+                logger=logger,
             )
     except Interrupted as stopped:
         typer.echo(f"tmln: {stopped}", err=True)
@@ -214,5 +230,12 @@ def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: in
     need = cost(first)
     typer.echo(
         f"# {runs} runs, {open_runs} of them not done yet, {references} as references for INT\n"
-        f"# the first: {need.steps} steps, {need.samples} samples through a model of {need.parameters} parameters"
+        f"# the first: {need.steps} steps of {need.seconds_per_step:.3g} s (tried), about {_duration(need.seconds)} "
+        f"and {need.peak_bytes / 2**30:.1f} GiB; {need.parameters} parameters"
     )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -202,7 +202,8 @@ def test_costs_are_counted_before_they_are_paid(tmp_path: Path) -> None:
     assert cost(config("naive")).steps == finish(tmp_path, config("naive"))["steps"]
     joint = finish(tmp_path, config("joint"))
     assert cost(config("joint")).steps == joint["steps"] > cost(config("naive")).steps
-    assert cost(config("er")).samples == 2 * cost(config("naive")).samples
+    assert cost(config("er")).seconds_per_step > 0
+    assert cost(config("er")).peak_bytes > 10**7
 
 
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:

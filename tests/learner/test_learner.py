@@ -122,9 +122,27 @@ def test_a_loss_that_is_no_number_stops_before_the_step() -> None:
     before = copy.deepcopy(learner.model.state_dict())
     x[7, 2] = float("nan")
     broken = Samples.of(x, y)
-    with pytest.raises(Diverged, match=r"loss is nan in task 1, epoch 1, step 1: .*lr 0.01.*flat directions 0.1"):
+    with pytest.raises(Diverged, match=r"loss is nan in task 1, epoch 1, step 1: the batch of 60 .*not finite"):
         learner.learn(broken)
     assert all(torch.equal(v, before[k]) for k, v in learner.model.state_dict().items())
+
+
+def test_steps_that_are_too_long_say_so() -> None:
+    learner = Learner(network(), "naive", lr=1e20, batch_size=20)
+    with pytest.raises(Diverged, match=r"batch of 20\): the steps are too long \(lr 1e\+20"):
+        learner.learn(blobs(0), epochs=5)
+
+
+def test_a_compiled_training_pass_learns_the_same() -> None:
+    losses: list[list[float]] = []
+    for compiled in (False, True):
+        losses.append([])
+        learner = Learner(network(), "tmln", batch_size=20, compile=compiled)
+        if compiled:
+            learner._forward = torch.compile(learner.model, backend="eager")  # type: ignore[assignment]
+        for k in range(2):
+            learner.learn(blobs(k), on_step=lambda epoch, step, loss: losses[-1].append(loss))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_joint_learns_the_union_from_the_beginning() -> None:

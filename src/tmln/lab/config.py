@@ -47,6 +47,7 @@ class RunConfig(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     logit_mask: Literal["none", "seen"] = "none"
     merged: bool = False  # all tasks learned at once, as one
+    compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -150,6 +151,7 @@ class RunConfig(BaseModel):
             "seed": self.seed,
             "logit_mask": self.logit_mask,
             "merged": self.merged,
+            "compile": self.compile,
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 

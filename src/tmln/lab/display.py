@@ -26,7 +26,7 @@ class Display(AbstractContextManager["Display"]):
         self.bar = _bar(Console(file=self.stream)) if self.stream.isatty() else None
         self.work = self.bar.add_task("", total=None, detail="") if self.bar else None
         self._begun = self._said = time.monotonic()
-        self._first = 0
+        self._first = self._samples = 0
 
     def __enter__(self) -> Display:
         if self.bar:
@@ -42,7 +42,7 @@ class Display(AbstractContextManager["Display"]):
         why = " (reference for INT)" if job.reference else ""
         self.label = f"[{self.number}/{self.jobs}] {job.label}{why}"
         self._begun = self._said = time.monotonic()
-        self._first = 0
+        self._first = self._samples = 0
         if finished:
             self._say(f"{self.label}: done before")
         elif self.bar and self.work is not None:
@@ -51,14 +51,17 @@ class Display(AbstractContextManager["Display"]):
     def step(self, moment: Moment) -> None:
         now = time.monotonic()
         self._first = self._first or moment.step
-        rate = (moment.step - self._first) / max(now - self._begun, 1e-9)
+        seconds = max(now - self._begun, 1e-9)
+        rate = (moment.step - self._first) / seconds
+        self._samples += moment.samples
         where = f"task {moment.task + 1}/{moment.tasks} epoch {moment.epoch + 1}/{moment.epochs} loss {moment.loss:.3f}"
         if self.bar and self.work is not None:
-            detail = f"{where} {rate:.0f} steps/s"
+            detail = f"{where} {self._samples / seconds:.0f} samples/s"
             self.bar.update(self.work, completed=moment.step, total=moment.steps, detail=detail)
         elif now - self._said > PAUSE:
             left = (moment.steps - moment.step) / rate if rate else float("nan")
-            self._say(f"{self.label}: {where}, step {moment.step}/{moment.steps}, {left:.0f} s left")
+            speed = f"{self._samples / seconds:.0f} samples/s"
+            self._say(f"{self.label}: {where}, step {moment.step}/{moment.steps}, {speed}, {left:.0f} s left")
             self._said = now
 
     def end(self, job: Job, result: dict[str, Any]) -> None:

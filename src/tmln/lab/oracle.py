@@ -18,6 +18,7 @@ SHARED = (
     "lr",
     "seed",
     "logit_mask",
+    "compile",
 )
 
 

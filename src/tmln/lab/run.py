@@ -16,6 +16,7 @@ from torch import nn
 import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig
+from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.store import Run
 from tmln.learner import Diverged, Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
@@ -40,6 +41,7 @@ class Moment:
     epochs: int
     step: int
     steps: int
+    samples: int  # of this step, replayed ones included
     loss: float
 
 
@@ -51,6 +53,7 @@ class Watch:
     checkpoint_steps: int | None = None
     on_step: Callable[[Moment], None] = lambda moment: None
     stop: Callable[[], bool] = lambda: False
+    logger: str = "none"
 
 
 @dataclass
@@ -82,6 +85,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
         augment=stream.augment,
         prepare=stream.prepare,
         logit_mask=full["logit_mask"],
+        compile=full["compile"],
     )
     return stream, learner
 
@@ -128,17 +132,22 @@ class Execution:
         self.lessons = (merge(self.stream),) if merged else self.stream.tasks
         self.total = sum(steps_of(self.stream, self.learner, self.epochs, merged))
         self.progress = Progress()
+        self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
         self._restore()
 
     def __call__(self) -> dict[str, Any]:
         """The result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
+        self.logger = make_logger(self.watch.logger, self.run, self.progress.step)
         try:
             while self.learner.tasks < len(self.lessons):
                 self._learn(self.learner.tasks)
         except Diverged as error:
             diverged = str(error)
+        finally:
+            if self.logger is not None:
+                self.logger.close()
         self.run.finish(self._result(diverged))
         result = self.run.result
         assert result is not None
@@ -148,7 +157,10 @@ class Execution:
         task = self.lessons[index]
         self.learner.learn(task.train, self.epochs, classes=task.classes, on_step=self._after_step)
         self._test()
-        self.run.append_log({"step": self.progress.step, "task": index, "accuracy": self.progress.accuracy[-1]})
+        row = self.progress.accuracy[-1]
+        self.run.append_log({"step": self.progress.step, "task": index, "accuracy": row})
+        self._log({f"accuracy/task {j + 1}": value for j, value in enumerate(row)})
+        self._log({"accuracy/seen": sum(row[: index + 1]) / (index + 1)})
         if time.monotonic() - self._saved_at > 10.0:  # a task's end is a good place, if the last one is not fresh
             self._save()
 
@@ -157,13 +169,19 @@ class Execution:
         step, index = self.progress.step, self.learner.tasks
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
-        self.watch.on_step(Moment(index, len(self.lessons), epoch, self.epochs, step, self.total, loss))
+            self._log({"loss": loss})
+        moment = Moment(index, len(self.lessons), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
+        self.watch.on_step(moment)
         stop = self.watch.stop()
         by_step = self.watch.checkpoint_steps and step % self.watch.checkpoint_steps == 0
         if stop or by_step or time.monotonic() - self._saved_at > self.watch.checkpoint_seconds:
             self._save()
         if stop:
             raise Interrupted(f"stopped at step {step} of {self.total}; the same command goes on from there")
+
+    def _log(self, values: dict[str, float]) -> None:
+        if self.logger is not None:
+            self.logger.scalars(values, self.progress.step)
 
     def _test(self) -> None:
         learner, progress = self.learner, self.progress

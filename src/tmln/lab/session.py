@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+
+import torch
 
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import Oracle, reference_config, reference_of
@@ -42,20 +47,30 @@ def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Steps and samples of a run, its parameters, and the floats that its method holds besides."""
+    """What a run takes; seconds a step and memory are those of a few steps that were tried."""
 
     steps: int
-    samples: int
     parameters: int
+    seconds_per_step: float
+    peak_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.steps * self.seconds_per_step
 
 
-def cost(config: RunConfig) -> Cost:
+def cost(config: RunConfig, tries: int = 3) -> Cost:
+    """Counted, and measured on the last of ``tries`` steps of a second task, when replay has begun."""
     stream, learner = build(config)
     epochs = int(config.resolved()["epochs"])
     steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
-    replayed = 2 if learner.replay.memory is not None else 1
     parameters = sum(p.numel() for p in learner.model.parameters())
-    return Cost(steps, steps * learner.batch_size * replayed, parameters)
+    few = stream[0].train.subset(torch.arange(min(len(stream[0].train), tries * learner.batch_size)))
+    learner.learn(few)
+    at = [time.perf_counter()]
+    learner.learn(few, on_step=lambda *step: at.append(time.perf_counter()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak)
 
 
 def run_jobs(
@@ -68,6 +83,7 @@ def run_jobs(
     on_end: Callable[[Job, dict[str, Any]], None] = lambda job, result: None,
     checkpoint_seconds: float = 300.0,
     checkpoint_steps: int | None = None,
+    logger: str = "none",
 ) -> None:
     """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.lab.run.Interrupted`."""
     with asked_to_stop() as stop:
@@ -76,7 +92,7 @@ def run_jobs(
             result = run.result
             on_begin(job, result is not None)
             if result is None:
-                watch = Watch(checkpoint_seconds, checkpoint_steps, on_step, stop)
+                watch = Watch(checkpoint_seconds, checkpoint_steps, on_step, stop, logger)
                 with run.lock:
                     result = run.result  # another process may have finished it while this one waited
                     if result is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner.checkpoint import load_file, save_file
+from tmln.learner.diverged import stop_if_diverged
 from tmln.learner.evaluate import evaluate, mask_logits
 from tmln.parts import Batch, Lesson, Part
 from tmln.recipes import Recipe, find_recipe, make_parts
@@ -20,10 +20,6 @@ from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples, concat
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
-
-
-class Diverged(FloatingPointError):
-    """The loss is no longer a number; nothing was stepped with it."""
 
 
 @dataclass
@@ -57,6 +53,7 @@ class Learner:
         augment, prepare: stored samples -> model inputs, in training and in testing; bytes become fractions unless
             given. ``augment`` gets a generator, so that a seed fixes a run.
         logit_mask: ``"seen"`` lets only the classes met so far compete.
+        compile: the training pass goes through ``torch.compile``.
     """
 
     def __init__(
@@ -74,6 +71,7 @@ class Learner:
         augment: Augment | None = None,
         prepare: Callable[[Tensor], Tensor] | None = None,
         logit_mask: Literal["none", "seen"] = "none",
+        compile: bool = False,
     ) -> None:
         if not lr > 0:
             raise ValueError(f"lr must be positive, got {lr}")
@@ -87,6 +85,9 @@ class Learner:
         for key, value in (settings or {}).items():
             recipe = recipe.with_setting(key, value)
         self.model, self.recipe = model, recipe
+        self.compile = compile
+        self._forward: nn.Module = torch.compile(model) if compile else model  # type: ignore[assignment]
+        self.last_batch = 0  # samples in the last step, replayed ones included
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
         self.prepare = prepare or to_float
         self.augment: Augment = augment or (lambda x, generator: self.prepare(x))
@@ -180,16 +181,14 @@ class Learner:
         more_x, more_y, fields = self.replay.draw(x, y)
         inputs = self.augment(torch.cat([x, more_x]).to(device), self.noise)
         batch = Batch(inputs, torch.cat([y, more_y]).to(device), len(x), fields)
+        self.last_batch = len(batch.y)
         self.step.before_forward(self.model, batch, lesson)
         loss, output = self.replay.loss(self._masked, batch)
         extra = self.penalty.loss(self.model, batch, output)
         total = loss if extra is None else loss + extra
         value = float(total.detach())
-        if not math.isfinite(value):
-            raise Diverged(
-                f"the loss is {value} in task {lesson.index + 1}, epoch {epoch + 1}, step {number + 1}: the steps are "
-                f"too long (lr {self.lr}, rate in flat directions {self.step.rate:g}); lower lr or raise the damping"
-            )
+        where = f"task {lesson.index + 1}, epoch {epoch + 1}, step {number + 1}"
+        stop_if_diverged(value, inputs, where, self.lr, self.step.rate)
         self.step.optimizer.zero_grad()
         total.backward()
         self.penalty.add()
@@ -201,8 +200,8 @@ class Learner:
     @property
     def _masked(self) -> nn.Module:
         if self.logit_mask == "none":
-            return self.model
-        return _Seen(self.model, self.classes)
+            return self._forward
+        return _Seen(self._forward, self.classes)
 
     def _lesson(self, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
@@ -245,7 +244,7 @@ class Learner:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded."""
-        options = {name: getattr(self, name) for name in ("lr", "batch_size", "seed", "logit_mask")}
+        options = {name: getattr(self, name) for name in ("lr", "batch_size", "seed", "logit_mask", "compile")}
         save_file(path, {"recipe": asdict(self.recipe), "options": options, "state": self.state_dict()})
 
     @classmethod
