@@ -41,6 +41,7 @@ def test_resolved_by_hand() -> None:
         "logit_mask": "none",
         "lr": 0.01,
         "merged": False,
+        "compile": False,
         "method": "naive",
         "model": "mlp",
         "model_options": {"hidden": 128},
