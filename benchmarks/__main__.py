@@ -16,6 +16,7 @@ BENCHMARKS = {
     "optimizer": "TMLN's step against SGD's",
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
     "methods": "a training step of each method against naive SGD",
+    "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
     "augment": "batched augmentation against Pillow, prefetch",
 }
 

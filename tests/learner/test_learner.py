@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from tmln.learner import Diverged, Learner, evaluate
 from tmln.learner.evaluate import mask_logits
@@ -173,6 +174,30 @@ def test_bad_calls() -> None:
     learner = Learner(network())
     with pytest.raises(ValueError, match="epochs"):
         learner.learn(blobs(0), epochs=0)
+
+
+class Slow(Dataset[tuple[Tensor, int]]):
+    """Read item by item, as files are: goes through the thread that reads ahead."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.targets = x, y.tolist()
+        self.readers: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        self.readers.add(threading.current_thread().name)
+        return self.x[row], self.targets[row]
+
+
+def test_reading_ahead_changes_nothing() -> None:
+    slow, plain = Slow(*blobs(0)), blobs(0)
+    one, two = Learner(network(), "er", batch_size=16), Learner(network(), "er", batch_size=16)
+    one.learn(slow, epochs=2)
+    two.learn(plain, epochs=2)
+    assert "tmln-prefetch" in slow.readers
+    assert torch.equal(flat(one.model), flat(two.model))
 
 
 def test_steps_are_reported() -> None:

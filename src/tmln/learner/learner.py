@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from os import PathLike
 from typing import Any, Literal
 
@@ -16,9 +17,11 @@ from tmln.learner.diverged import stop_if_diverged
 from tmln.learner.evaluate import evaluate, mask_logits
 from tmln.parts import Batch, Lesson, Part
 from tmln.recipes import Recipe, find_recipe, make_parts
-from tmln.streams.arrays import as_samples
+from tmln.streams.arrays import DatasetSource, as_samples
+from tmln.streams.prefetch import prefetch
 from tmln.streams.samples import Samples, concat
 
+READ_AHEAD = 2**20  # values in a batch from which on it is read ahead by a thread
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -133,8 +136,7 @@ class Learner:
                 part.begin(lesson)
         self.model.train()
         while self._place.epoch < epochs:
-            for number, rows in self._rest_of_epoch(len(samples), self._place):
-                x, y = samples.gather(rows)
+            for number, (x, y) in self._rest_of_epoch(samples, self._place):
                 loss = self._step(x, y, lesson, self._place.epoch, number)
                 self._place.step = number + 1
                 if on_step is not None:
@@ -157,14 +159,17 @@ class Learner:
         self._place = Place(known=self.classes, order=self.order.get_state())
         self.classes = tuple(sorted({*self.classes, *new}))
 
-    def _rest_of_epoch(self, count: int, place: Place) -> Iterator[tuple[int, Tensor]]:
+    def _rest_of_epoch(self, samples: Samples, place: Place) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
         """The epoch's batches with their numbers, from the place on; the order is that of the epoch's beginning."""
         if place.step:
             self.order.set_state(place.order)
         else:
             place.order = self.order.get_state()
-        batches = torch.randperm(count, generator=self.order).split(self.batch_size)
-        return ((number, rows) for number, rows in enumerate(batches) if number >= place.step)
+        batches = torch.randperm(len(samples), generator=self.order).split(self.batch_size)
+        rest = ((n, samples.gather(rows)) for n, rows in enumerate(batches) if n >= place.step)
+        # reading draws no random numbers, so a thread may do it ahead; for small batches in memory that costs more
+        slow = isinstance(samples.source, DatasetSource) or self.batch_size * prod(samples.shape) >= READ_AHEAD
+        return prefetch(rest, 2 if slow else 0)
 
     def _refuse_without_boundary(self) -> None:
         bound = [part for part in self.parts if part.needs_boundary]

@@ -1,0 +1,62 @@
+"""What the documentation shows runs, and does what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tmln
+from tmln.progress import track
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name: str) -> object:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
+def test_examples_run(name: str) -> None:
+    found = load(name).main()  # type: ignore[attr-defined]
+    accuracies = [f["accuracy"] if isinstance(f, dict) else f for f in found]
+    assert min(accuracies) > 0.8
+
+
+def test_the_readmes_loop_runs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import tmln.*?)```", text, re.DOTALL)
+    batches = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(3)]
+    names = {"model": nn.Linear(3, 2), "tasks": [batches, batches], "loss": nn.functional.cross_entropy}
+    exec(code, names)
+    memory = names["memory"]
+    assert isinstance(memory, tmln.Reservoir)
+    assert memory.seen == 48
+
+
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(tmln.__path__, "tmln.") if "__main__" not in module.name
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_tell_the_truth(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_a_bar_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        list(track(range(5), "counting", show=True)) == list(track(range(5), "counting", show=False)) == [0, 1, 2, 3, 4]
+    )
+    assert list(track(iter("ab"), "letters", show=True)) == ["a", "b"]
