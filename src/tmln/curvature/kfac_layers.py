@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tmln.curvature.patches import patches
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d
 
@@ -78,29 +79,11 @@ def input_rows(layer: Layer, inputs: Tensor) -> Iterator[Tensor]:
     if isinstance(layer, nn.Linear):
         yield inputs.reshape(-1, layer.in_features)
         return
-    images, kernel, stride, dilation, padding = _as_images(layer, inputs)
-    if layer.padding_mode != "zeros":
-        images, padding = F.pad(images, padding, mode=layer.padding_mode), (0, 0, 0, 0)
-    height, width = (
-        (images.shape[side] + before + after - d * (k - 1) - 1) // s + 1
-        for side, before, after, k, s, d in zip(
-            (2, 3), padding[2::-2], padding[3::-2], kernel, stride, dilation, strict=True
-        )
-    )
-    columns = kernel[0] * kernel[1] * images.shape[1]
-    size = max(1, CHUNK_BYTES // max(1, height * width * columns * images.element_size()))
-    batch = images.permute(0, 2, 3, 1)
-    for start in range(0, len(batch), size):
-        piece = batch[start : start + size]
-        if any(padding):
-            piece = F.pad(piece, (0, 0, *padding))
-        n, y, x, channel = piece.stride()
-        patches = piece.as_strided(
-            (len(piece), height, width, *kernel, piece.shape[3]),
-            (n, y * stride[0], x * stride[1], y * dilation[0], x * dilation[1], channel),
-            piece.storage_offset(),
-        )
-        yield patches.reshape(-1, columns)
+    columns = layer.weight[0].numel()
+    positions = patches(layer, inputs[:1])[0, :, :, 0, 0, 0].numel()
+    size = max(1, CHUNK_BYTES // max(1, positions * columns * inputs.element_size()))
+    for piece in inputs.split(size):
+        yield patches(layer, piece).reshape(-1, columns)
 
 
 def in_weight_order(layer: Layer, factor: Tensor) -> Tensor:
@@ -144,28 +127,3 @@ def output_gram(layer: Layer, gradients: Tensor) -> Tensor:
     total = rows.new_zeros(rows.shape[1], rows.shape[1])
     add_gram(total, rows)
     return mirrored(total)
-
-
-def _as_images(
-    layer: nn.Conv1d | nn.Conv2d, inputs: Tensor
-) -> tuple[Tensor, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A batch [N, C, H, W], and kernel, stride, dilation (y, x) and padding (left, right, top, bottom)."""
-    dims = layer.weight.dim() - 2
-    if inputs.dim() == dims + 1:  # a single sample without the batch dimension
-        inputs = inputs.unsqueeze(0)
-    if layer.padding == "same":
-        total = [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-        sides = [(t // 2, t - t // 2) for t in total]
-    elif isinstance(layer.padding, str):  # "valid"
-        sides = [(0, 0)] * dims
-    else:
-        sides = [(p, p) for p in layer.padding]
-    if dims == 1:
-        return (
-            inputs.unsqueeze(2),
-            (1, *layer.kernel_size),
-            (1, *layer.stride),
-            (1, *layer.dilation),
-            (*sides[0], 0, 0),
-        )
-    return inputs, layer.kernel_size, layer.stride, layer.dilation, (*sides[1], *sides[0])
