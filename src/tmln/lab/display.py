@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
@@ -50,10 +50,12 @@ class Display(AbstractContextManager["Display"]):
 
     def step(self, moment: Moment) -> None:
         now = time.monotonic()
-        self._first = self._first or moment.step
+        if not self._first:  # the time it took to get ready does not count
+            self._first, self._begun = moment.step, now
+        else:
+            self._samples += moment.samples
         seconds = max(now - self._begun, 1e-9)
         rate = (moment.step - self._first) / seconds
-        self._samples += moment.samples
         where = f"task {moment.task + 1}/{moment.tasks} epoch {moment.epoch + 1}/{moment.epochs} loss {moment.loss:.3f}"
         if self.bar and self.work is not None:
             detail = f"{where} {self._samples / seconds:.0f} samples/s"
@@ -79,5 +81,5 @@ class Display(AbstractContextManager["Display"]):
 
 
 def _bar(console: Console) -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"))
-    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=6), TextColumn("{task.fields[detail]}"))
+    return Progress(*columns, TimeRemainingColumn(compact=True), console=console, transient=True)
