@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.zoo import ZOO, Case, cnn_with_batch_norm, images, mlp
+from tests.zoo import ZOO, Case, SharedTransformer, cnn_with_batch_norm, images, mlp, tokens
 from tmln.curvature import Fisher, diagonal_fisher
+from tmln.curvature.batches import class_log_likelihood, read_batch
+from tmln.curvature.hooks import HookPass
 
 
 def oracle(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -264,6 +266,19 @@ def test_batches_may_be_a_generator_and_chunks_do_not_matter() -> None:
         parts = diagonal_fisher(model, stream(), chunk_size=size)
         for name in whole:
             torch.testing.assert_close(parts[name], whole[name], rtol=1e-12, atol=0)
+
+
+def test_memory_bounds_the_chunk_also_for_shared_weights() -> None:
+    """A tied embedding holds the gradients of a whole table for each sample; the chunk must count them."""
+    table = 500 * 8
+    model = SharedTransformer(vocabulary=500)
+    hooks = HookPass(model, set(model.parameters()), class_log_likelihood)
+    hooks(read_batch(tokens(5, 500)(4)))
+    assert hooks.floats_per_sample > 2 * table
+    sizes: list[int] = []
+    model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
+    diagonal_fisher(model, [tokens(5, 500)(40)], memory=4 * 10 * hooks.floats_per_sample)
+    assert sizes[3:] == [10, 10, 10, 10]  # after two samples alone and the pair of the check
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,10 @@ class HookPass:
             trace.recording = False
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")
-            self.floats_per_sample = trace.floats // max(1, batch.size)
             torch.autograd.grad(total, trace.roots, allow_unused=True)
-            return trace.finish()
+            squares = trace.finish()
+        self.floats_per_sample = trace.floats // max(1, batch.size)
+        return squares
 
 
 class _Trace:
