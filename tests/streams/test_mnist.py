@@ -44,6 +44,7 @@ def test_split(tmp_path: Path) -> None:
         (gzip.compress(bytes(100))[:12] + b"junkjunkjunkjunkjunk", "cannot be read"),
         (made.idx(np.zeros((59, 28, 28), np.uint8)), "59 images but 60 labels"),
     ],
+    ids=["empty", "labels", "one byte short", "one byte long", "gzip cut short", "gzip of junk", "one image short"],
 )
 def test_bad_images(data: bytes, message: str, tmp_path: Path) -> None:
     made.make_idx(tmp_path / "mnist")
