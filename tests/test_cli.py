@@ -76,6 +76,15 @@ def test_compare_show_and_once_more(tmp_path: Path) -> None:
     assert "steps" in dry
 
 
+def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
+    few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
+    words = ["run", "--benchmark", "split-digits", *few, "--set", "seed=3", "--oracle", "none", "--out", str(tmp_path)]
+    assert "seed 3" in run(*words)
+    (config,) = tmp_path.glob("*/config.yaml")
+    again = run("run", "--config", str(config), "--oracle", "none", "--out", str(tmp_path))
+    assert "seed 3: done before" in again
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -28,7 +28,9 @@ class Format(str, Enum):
 
 
 Benchmark = Annotated[str | None, typer.Option(help="A name from `tmln list benchmarks`, or folder:PATH.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, ...")]
+Seeds = Annotated[
+    int, typer.Option(min=1, help="How many seeds: 0, 1, ..., or from the one given by --set seed or --config on.")
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2.")
 ]
@@ -163,7 +165,7 @@ def _configs(
         base = RunConfig.from_yaml(file.read_text(encoding="utf-8")) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
         base = base.with_settings({**given, **changes})
-        configs += [base.with_setting("seed", seed) for seed in range(seeds)]
+        configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
     return configs
 
 

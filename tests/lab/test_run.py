@@ -161,6 +161,14 @@ def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
     assert Store(tmp_path).open(config("naive", lr=1e6)).finished
 
 
+def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflow(self: object, lesson: object) -> None:
+        raise FloatingPointError("the path integral is not finite")
+
+    monkeypatch.setattr("tmln.steps.tmln.TMLNStep.end", overflow)
+    assert finish(tmp_path, config())["diverged"] == "the path integral is not finite"
+
+
 def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted, config("er")], "prefix")

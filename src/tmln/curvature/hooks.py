@@ -18,8 +18,9 @@ from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelih
 from tmln.curvature.functional import module_gradients
 from tmln.curvature.rules import Rule, rule_for
 
-# Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache (2 MB measured
-# best on a 2-core Zen 4 for the reduced ResNet18 at widths 20 and 64; 8 MB is 1.3x slower, 0.5 MB 1.1x).
+# Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
+# convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
+# 8 MB 1.2x of it.
 BLOCK = 2**19
 # Above this many elements, adding squares sample by sample beats squaring a block and summing it.
 LARGE = 2**14

@@ -18,7 +18,7 @@ from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.store import Run
-from tmln.learner import Diverged, Learner
+from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
@@ -143,7 +143,7 @@ class Execution:
         try:
             while self.learner.tasks < len(self.lessons):
                 self._learn(self.learner.tasks)
-        except Diverged as error:
+        except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
             diverged = str(error)
         finally:
             if self.logger is not None:

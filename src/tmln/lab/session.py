@@ -60,7 +60,7 @@ class Cost:
 
 
 def cost(config: RunConfig, tries: int = 3) -> Cost:
-    """Counted, and measured on the last of ``tries`` steps of a second task, when replay has begun."""
+    """Counted, and measured: the best of ``tries`` steps of a second task, when replay has begun."""
     stream, learner = build(config)
     epochs = int(config.resolved()["epochs"])
     steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
@@ -94,7 +94,7 @@ def run_jobs(
             if result is None:
                 watch = Watch(checkpoint_seconds, checkpoint_steps, on_step, stop, logger)
                 with run.lock:
-                    result = run.result  # another process may have finished it while this one waited
+                    result = run.result  # another process may have finished it in between
                     if result is None:
                         reference = reference_of(store, job.config, oracle)
                         result = Execution(run, watch, reference, oracle)()

@@ -12,12 +12,9 @@ from tmln.parts import Lesson, Replay, Settings
 from tmln.replay.reservoir import Reservoir
 
 
-class MemorySettings(Settings):
+class ERSettings(Settings):
     capacity: int = Field(500, ge=1, description="samples kept (M); for no memory use replay 'none'")
     batch: int | None = Field(None, ge=0, description="samples replayed a step; as many as current ones unless given")
-
-
-class ERSettings(MemorySettings):
     fill: Literal["end", "online", "every-epoch"] = Field(
         "end",
         description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
