@@ -33,7 +33,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[digits]'
+	$(PIP) -e '.[digits,report]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -95,14 +95,18 @@ def show(
     reference: Annotated[
         str | None, typer.Option(help="The row that p-values are against; the best unless given.")
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="What to show, e.g. acc,fm,bwt,fwt; ACC, FM, INT and seconds unless given.")
+    ] = None,
 ) -> None:
     """The table of finished runs: mean ± sample deviation over seeds, 95% t-interval, paired p-values."""
+    from tmln.lab.oracle import with_references
     from tmln.lab.store import Store
 
     if not runs.is_dir():
         raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
     entries = list(Store(runs).runs())
-    results = [entry.result for entry in entries if entry.result is not None]
+    results = with_references(entry.result for entry in entries if entry.result is not None)
     for entry in entries:
         if entry.state == "corrupt":
             typer.echo(f"passed over {entry.name}: {entry.reason}", err=True)
@@ -112,26 +116,29 @@ def show(
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
-    print_results(results, format, reference)
+    print_results(results, format, reference, metrics)
 
 
-def print_results(results: Sequence[dict[str, Any]], format: Format, reference: str | None) -> None:
+def print_results(
+    results: Sequence[dict[str, Any]], format: Format, reference: str | None, metrics: str | None = None
+) -> None:
     from rich.console import Console
 
     from tmln.analysis import render
     from tmln.analysis.tables import rows_of
 
+    wanted = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     rows = rows_of(result for result in results if not result["config"].get("merged"))
     if format in (Format.csv, Format.json):
-        typer.echo(render.as_csv(rows) if format is Format.csv else render.as_json(rows))
+        typer.echo((render.as_csv if format is Format.csv else render.as_json)(rows, wanted))
         return
     for benchmark in dict.fromkeys(row.benchmark for row in rows):
         mine = [row for row in rows if row.benchmark == benchmark]
         against = render.reference_row(mine, reference)
         if format is Format.table:
-            Console().print(render.as_rich(mine, against))
+            Console().print(render.as_rich(mine, against, wanted))
         else:
-            typer.echo((render.as_markdown if format is Format.md else render.as_latex)(mine, against))
+            typer.echo((render.as_markdown if format is Format.md else render.as_latex)(mine, against, wanted))
         for note in render.notes(mine, against):
             typer.echo(note, err=format is not Format.table)
 

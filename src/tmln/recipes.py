@@ -9,6 +9,7 @@ from typing import Any
 from tmln.parts import Part, Penalty, Replay, Step, find_part, read_settings
 from tmln.penalties import PENALTIES
 from tmln.replay import REPLAYS
+from tmln.seeds import seed_of
 from tmln.steps import STEPS
 from tmln.suggest import did_you_mean
 
@@ -109,5 +110,6 @@ def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> tuple[Replay
     assert issubclass(replay_kind, Replay)
     assert issubclass(penalty_kind, Penalty)
     assert issubclass(step_kind, Step)
-    replay = replay_kind(replay_settings, seed)
-    return replay, penalty_kind(penalty_settings, model), step_kind(step_settings, model, lr, seed, replay.memory)
+    replay = replay_kind(replay_settings, seed_of(seed, "replay"))
+    step = step_kind(step_settings, model, lr, seed_of(seed, "step"), replay.memory)
+    return replay, penalty_kind(penalty_settings, model), step

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tmln.analysis.statistics import Summary
-from tmln.analysis.tables import COLUMNS, Row, best_rows
+from tmln.analysis.tables import Row, best_rows, columns_of, metric_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,6 +21,8 @@ def cell(summary: Summary, percent: bool) -> str:
     scale = 100.0 if percent else 1.0
     if not summary.n or math.isnan(summary.mean):
         return "-"
+    if not percent:
+        return f"{summary.mean:.1f}"
     deviation = f" ± {scale * summary.std:.1f}" if summary.n > 1 else ""
     return f"{scale * summary.mean:.1f}{deviation}"
 
@@ -41,7 +43,7 @@ def notes(rows: Sequence[Row], reference: Row | None = None) -> list[str]:
             said.append(f"{row.label}: seeds {', '.join(map(str, row.missing))} are missing")
         if row.diverged:
             said.append(f"{row.label}: seeds {', '.join(map(str, row.diverged))} diverged and are left out")
-        if row.summaries["acc"].n == 1:
+        if row.summary("acc").n == 1:
             said.append(f"{row.label}: one seed only, so no spread and no interval")
         if "final" in row.oracles:
             said.append(f"{row.label}: INT against the shortcut oracle, one joint model of all tasks")
@@ -61,29 +63,31 @@ def reference_row(rows: Sequence[Row], reference: str | None) -> Row | None:
     return found
 
 
-def grid(rows: Sequence[Row], reference: Row | None, strong: Callable[[str], str]) -> list[list[str]]:
+def grid(
+    rows: Sequence[Row], reference: Row | None, metrics: Sequence[str], strong: Callable[[str], str]
+) -> list[list[str]]:
     """Heading and rows as text; the best mean of each metric goes through ``strong``."""
-    lines = [["method", "n", *(COLUMNS[m][0] for m in COLUMNS), "ACC 95%", "p"]]
-    best = {metric: best_rows(rows, metric) for metric in COLUMNS if metric != "seconds"}
+    lines = [["method", "n", *(metric_of(m).title for m in metrics), "ACC 95%", "p"]]
+    best = {metric: best_rows(rows, metric) for metric in metrics if metric != "seconds"}
     for row in rows:
         cells = []
-        for metric, (_, percent, _) in COLUMNS.items():
-            text = cell(row.summaries[metric], percent) if percent else f"{row.summaries[metric].mean:.1f}"
+        for metric in metrics:
+            text = cell(row.summary(metric), metric_of(metric).percent)
             cells.append(strong(text) if row.label in best.get(metric, ()) else text)
         p = "-"
         if reference is not None and row is not reference:
             value = row.against(reference, "acc").p_value
             p = "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
-        lines.append([row.label, str(row.summaries["acc"].n), *cells, interval(row.summaries["acc"]), p])
+        lines.append([row.label, str(row.summary("acc").n), *cells, interval(row.summary("acc")), p])
     return lines
 
 
-def as_rich(rows: Sequence[Row], reference: Row | None) -> Table:
+def as_rich(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
-    lines = grid(rows, reference, lambda text: f"[bold]{text}[/bold]")
+    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"[bold]{text}[/bold]")
     table = Table(title=escape(rows[0].benchmark), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(lines[0][0], min_width=min(14, max(len(row.label) for row in rows)), overflow="fold")
     for heading in lines[0][1:]:
@@ -93,32 +97,35 @@ def as_rich(rows: Sequence[Row], reference: Row | None) -> Table:
     return table
 
 
-def as_markdown(rows: Sequence[Row], reference: Row | None) -> str:
-    lines = grid(rows, reference, lambda text: f"**{text}**")
+def as_markdown(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
+    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"**{text}**")
     lines.insert(1, ["---"] + ["---:"] * (len(lines[0]) - 1))
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
 
-def as_latex(rows: Sequence[Row], reference: Row | None) -> str:
+def as_latex(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
     escaped = str.maketrans({c: f"\\{c}" for c in "%&_#$"} | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"})
-    lines = grid(rows, reference, lambda text: f"\\textbf{{{text}}}")
+    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"\\textbf{{{text}}}")
     body = [" & ".join(text.translate(escaped) for text in line) + r" \\" for line in lines]
     top = rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}"
     return "\n".join([top, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:
+    columns = columns_of(rows, metrics)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     parts = ("n", "mean", "std", "low", "high")
-    writer.writerow(["benchmark", "method", *(f"{m}_{part}" for m in COLUMNS for part in parts)])
+    writer.writerow(["benchmark", "method", *(f"{m}_{part}" for m in columns for part in parts)])
     for row in rows:
-        values = [getattr(row.summaries[m], part) for m in COLUMNS for part in parts]
+        values = [getattr(row.summary(m), part) for m in columns for part in parts]
         writer.writerow([row.benchmark, row.label, *("" if math.isnan(v) else v for v in values)])
     return out.getvalue().rstrip("\n")
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:
+    columns = columns_of(rows, metrics)
+
     def plain(value: float) -> float | None:
         return None if math.isnan(value) else value
 
@@ -131,7 +138,7 @@ def as_json(rows: Sequence[Row]) -> str:
                 "diverged": row.diverged,
                 "metrics": {
                     m: {"n": s.n, **{part: plain(getattr(s, part)) for part in ("mean", "std", "low", "high")}}
-                    for m, s in row.summaries.items()
+                    for m, s in ((name, row.summary(name)) for name in columns)
                 },
             }
             for row in rows

@@ -8,14 +8,42 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tmln.analysis.statistics import Comparison, Summary, compare, summarise
+from tmln.suggest import did_you_mean
 
-# metric: (heading, is a fraction shown in percent, more is better)
-COLUMNS = {
-    "acc": ("ACC % ↑", True, True),
-    "fm": ("FM % ↓", True, False),
-    "int": ("INT % ↓", True, False),
-    "seconds": ("seconds", False, False),
+
+@dataclass(frozen=True)
+class Metric:
+    """How a number of a result is shown; ``percent`` marks fractions."""
+
+    heading: str
+    about: str
+    more_is_better: bool = True
+    percent: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.heading} % {'↑' if self.more_is_better else '↓'}" if self.percent else self.heading
+
+
+METRICS = {
+    "acc": Metric("ACC", "accuracy over all tasks at the end"),
+    "fm": Metric("FM", "forgetting: how far tasks fell from their best", more_is_better=False),
+    "int": Metric("INT", "intransigence: how far new tasks stay behind joint training", more_is_better=False),
+    "int_all": Metric("INT all", "intransigence, the first task included", more_is_better=False),
+    "int_last": Metric("INT last", "intransigence of the last task alone", more_is_better=False),
+    "bwt": Metric("BWT", "backward transfer: what later tasks did to earlier ones"),
+    "fwt": Metric("FWT", "forward transfer: what earlier tasks gave to later ones"),
+    "learning_accuracy": Metric("LA", "accuracy on each task when it had just been learned"),
+    "average_anytime_accuracy": Metric("AAA", "accuracy on the tasks seen so far, averaged over time"),
+    "acc_task_masked": Metric("masked ACC", "accuracy when the task is told at test time"),
+    "seconds": Metric("seconds", "the whole run", more_is_better=False, percent=False),
 }
+SHOWN = ("acc", "fm", "int")
+
+
+def metric_of(name: str) -> Metric:
+    """The known ones, and the accuracy on a benchmark's extra test set: ``acc_official``."""
+    return METRICS.get(name) or Metric(f"ACC {name.removeprefix('acc_')}", "accuracy on an extra test set at the end")
 
 
 @dataclass(frozen=True)
@@ -29,6 +57,10 @@ class Row:
     diverged: tuple[int, ...] = ()
     oracles: tuple[str, ...] = ()
     summaries: dict[str, Summary] = field(default_factory=dict)
+
+    def summary(self, metric: str) -> Summary:
+        """Of no values where the runs do not have the metric."""
+        return self.summaries.get(metric) or summarise([])
 
     def against(self, other: Row, metric: str) -> Comparison:
         """The paired difference to another row, seed by seed."""
@@ -45,38 +77,48 @@ def rows_of(results: Iterable[dict[str, Any]]) -> list[Row]:
     for (benchmark, _), members in groups.items():
         seeds.setdefault(benchmark, set()).update(int(r["seed"]) for r in members)
     rows = [_row(benchmark, label, members, seeds[benchmark]) for (benchmark, label), members in groups.items()]
-    return sorted(rows, key=lambda row: (row.benchmark, -_sortable(row.summaries["acc"].mean), row.label))
+    return sorted(rows, key=lambda row: (row.benchmark, -_sortable(row.summary("acc").mean), row.label))
 
 
 def label_methods(results: Sequence[dict[str, Any]]) -> list[str]:
     """The method's name; where runs of one method on one benchmark differ, with the fields in which they do."""
-    flat = [_flat({k: v for k, v in r["config"].items() if k != "seed"}) for r in results]
+    flat = [flat_fields({k: v for k, v in r["config"].items() if k != "seed"}) for r in results]
+    found: dict[tuple[Any, Any], dict[str, set[str | None]]] = {}  # a method's fields, and the values they take
+    for fields, result in zip(flat, results, strict=True):
+        kin = found.setdefault((result["benchmark"], result["method"]), {key: set() for key in fields})
+        for key in kin.keys() | fields.keys():
+            kin.setdefault(key, {None}).add(fields.get(key))
     labels = []
-    for i, mine in enumerate(flat):
-        kin = [
-            other
-            for other, result in zip(flat, results, strict=True)
-            if (result["benchmark"], result["method"]) == (results[i]["benchmark"], results[i]["method"])
-        ]
-        differing = sorted(
-            {key for other in kin for key in mine.keys() | other.keys() if mine.get(key) != other.get(key)}
-        )
-        shown = [f"{key.removeprefix('settings.')}={mine[key]}" for key in differing if key in mine]
-        labels.append(" ".join([str(results[i]["method"]), *shown]))
+    for fields, result in zip(flat, results, strict=True):
+        kin = found[result["benchmark"], result["method"]]
+        shown = [f"{key.removeprefix('settings.')}={fields[key]}" for key in sorted(fields) if len(kin[key]) > 1]
+        labels.append(" ".join([str(result["method"]), *shown]))
     return labels
+
+
+def columns_of(rows: Iterable[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What a table shows: the metrics asked for, or ACC, FM, INT, extra test sets, and seconds."""
+    there = {metric for row in rows for metric in row.summaries}
+    if metrics is None:
+        extra = sorted(name for name in there if name.startswith("acc_") and name not in METRICS)
+        return (*SHOWN, *extra, "seconds")
+    for name in metrics:
+        if name not in there and name not in METRICS:
+            known = ", ".join(sorted(there | METRICS.keys()))
+            raise ValueError(f"unknown metric {name!r}{did_you_mean(name, there | METRICS.keys())} (metrics: {known})")
+    return tuple(metrics)
 
 
 def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
     """The labels of the best mean; the oracle, which sees all data at once, does not compete."""
-    better = COLUMNS[metric][2]
     means = {
-        row.label: row.summaries[metric].mean
+        row.label: row.summary(metric).mean
         for row in rows
-        if metric in row.summaries and not row.label.startswith("joint") and math.isfinite(row.summaries[metric].mean)
+        if not row.label.startswith("joint") and math.isfinite(row.summary(metric).mean)
     }
     if not means:
         return set()
-    top = (max if better else min)(means.values())
+    top = (max if metric_of(metric).more_is_better else min)(means.values())
     return {label for label, mean in means.items() if mean == top}
 
 
@@ -85,8 +127,7 @@ def _row(benchmark: str, label: str, members: list[dict[str, Any]], seeds: set[i
     values: dict[str, dict[int, float]] = {}
     for result in good:
         found = {**result["metrics"], "seconds": result.get("seconds", math.nan)}
-        for metric in COLUMNS:
-            value = found.get(metric)
+        for metric, value in found.items():
             if isinstance(value, (int, float)):
                 values.setdefault(metric, {})[int(result["seed"])] = float(value)
     return Row(
@@ -96,15 +137,16 @@ def _row(benchmark: str, label: str, members: list[dict[str, Any]], seeds: set[i
         missing=tuple(sorted(seeds - {int(r["seed"]) for r in members})),
         diverged=tuple(sorted(int(r["seed"]) for r in members if r.get("diverged"))),
         oracles=tuple(sorted({str(r.get("oracle", "none")) for r in good if "int" in r["metrics"]})),
-        summaries={metric: summarise(list(values.get(metric, {}).values())) for metric in COLUMNS},
+        summaries={metric: summarise(list(found.values())) for metric, found in values.items()},
     )
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
+    """A nested configuration as ``settings.step.damping: '0.1'``."""
     if isinstance(value, dict) and value:
-        found: dict[str, Any] = {}
+        found: dict[str, str] = {}
         for key, item in value.items():
-            found |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+            found |= flat_fields(item, f"{prefix}.{key}" if prefix else str(key))
         return found
     return {prefix: str(value)}
 

@@ -22,6 +22,7 @@ from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
+from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
 
 LOG_EVERY = 50  # steps between lines of the log
@@ -74,7 +75,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
     given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
     options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
     stream = make_stream(config.benchmark, **options, **given)
-    torch.manual_seed(full["seed"])
+    torch.manual_seed(seed_of(full["seed"], "weights"))
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
     learner = Learner(
         model,

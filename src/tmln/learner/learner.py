@@ -17,6 +17,7 @@ from tmln.learner.diverged import stop_if_diverged
 from tmln.learner.evaluate import evaluate, mask_logits
 from tmln.parts import Batch, Lesson, Part
 from tmln.recipes import Recipe, find_recipe, make_parts
+from tmln.seeds import seed_of
 from tmln.streams.arrays import DatasetSource, as_samples
 from tmln.streams.prefetch import prefetch
 from tmln.streams.samples import Samples, concat
@@ -97,7 +98,9 @@ class Learner:
         self.replay, self.penalty, self.step = make_parts(recipe, model, lr, seed)
         self.tasks = 0
         self.classes: tuple[int, ...] = ()  # met so far, ascending
-        self.order, self.noise = (torch.Generator().manual_seed(seed + offset) for offset in (1, 2))
+        self.order, self.noise = (
+            torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
+        )
         self._place: Place | None = None  # within a task; None between tasks
         # `joint` goes back to the beginning at every task
         self._initial = copy.deepcopy(model.state_dict()) if recipe.joint else None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature.untouched import untouched
 from tmln.parts import Batch, Lesson, Settings, Step, read_settings
 from tmln.replay.reservoir import Reservoir
+from tmln.seeds import seed_of
 from tmln.steps.ocar import OCARStep
 from tmln.steps.sgd import SGDStep
 from tmln.steps.tmln import TMLNStep
@@ -49,7 +50,7 @@ class AGEMStep(Step[AGEMSettings]):
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
         part = INNER[settings.inner]
-        self.checks = Reservoir(settings.capacity, seed)
+        self.checks = Reservoir(settings.capacity, seed_of(seed, "checks"))
         self.inner = part(read_settings(part, {}), model, lr, seed, self.checks if memory is None else memory)
         self.optimizer = self.inner.optimizer
 
