@@ -1,7 +1,9 @@
 """The learner's loop against a bare one, and, where there is an environment for it, against Avalanche.
 
-Set TMLN_AVALANCHE to the Python of an environment with avalanche-lib 0.6 to have it measured in the same go. Images are
-CIFAR-100's where TMLN_DATA has them, else random ones of the same shape.
+Set TMLN_AVALANCHE to the Python of an environment with avalanche-lib 0.6 to have it measured in the same go, its rounds
+between ours: as its documentation has it, and lean (see ``peer_avalanche.py``). Set TMLN_COMPILE=1 to measure
+``compile=True`` as well, which takes minutes to warm up. Images are CIFAR-100's where TMLN_DATA has them, else random
+ones of the same shape. The allocator is set as ``tmln run`` sets it, for the bare loop too.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
+from tmln.lab.memory import keep_memory
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.replay import Reservoir
@@ -55,10 +59,10 @@ def bare_steps(stream: Stream) -> Callable[[], None]:
     return run
 
 
-def learner_steps(stream: Stream) -> Callable[[], None]:
+def learner_steps(stream: Stream, compile: bool = False) -> Callable[[], None]:
     torch.manual_seed(0)
     model = make_model("resnet18", stream.shape, stream.classes, width=20)
-    learner = Learner(model, "er", batch_size=BATCH, augment=stream.augment, prepare=stream.prepare)
+    learner = Learner(model, "er", batch_size=BATCH, augment=stream.augment, prepare=stream.prepare, compile=compile)
     learner.learn(stream[0].train.subset(torch.arange(500)))
     part = stream[1].train.subset(torch.arange(SLICE))
     return lambda: learner.learn(part, boundary=True)
@@ -129,31 +133,59 @@ def flat_in_tasks() -> Line:
     return Line("a step of the last tasks / of the first, of 100", min(best[90:]) / min(best[1:11]), 1.03)
 
 
-def avalanche(kind: str) -> float:
-    """Seconds of the same work in Avalanche, as its script prints them."""
-    script = Path(__file__).with_name("peer_avalanche.py")
-    done = subprocess.run([os.environ["TMLN_AVALANCHE"], script, kind], check=True, capture_output=True, text=True)
-    return float(done.stdout.split()[-1])
+class Peer:
+    """Avalanche at the same work, in a process that does a round when called."""
+
+    def __init__(self, python: str, *words: str) -> None:
+        script = Path(__file__).with_name("peer_avalanche.py")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([python, script, *words], text=True, **pipes)  # type: ignore[call-overload]
+
+    def __call__(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        if not self.process.stdout.readline():
+            raise RuntimeError(f"Avalanche's process ended with code {self.process.wait()}")
+
+
+@contextmanager
+def peers(kind: str) -> Iterator[dict[str, Callable[[], None]]]:
+    """Avalanche as it comes and lean; none where there is no environment for it."""
+    python = os.environ.get("TMLN_AVALANCHE")
+    made = {"Avalanche": Peer(python, kind), "Avalanche, lean": Peer(python, kind, "lean")} if python else {}
+    try:
+        yield dict(made)
+    finally:
+        for peer in made.values():
+            peer.process.kill()
+            peer.process.wait()
 
 
 def lines() -> Iterator[Line]:
+    keep_memory()
     stream = cifar()
-    best = best_times({"bare": bare_steps(stream), "tmln": learner_steps(stream)}, rounds=4)
-    yield Line(
-        "ER, CIFAR-100, width 20: throughput of the learner / a bare loop", best["bare"] / best["tmln"], 0.95, True
-    )
-    if "TMLN_AVALANCHE" in os.environ:
-        seconds = avalanche("cifar")
-        yield Line("ER, CIFAR-100, width 20: the learner / Avalanche", seconds / best["tmln"], 1.5, True)
+    ours = {"bare": bare_steps(stream), "tmln": learner_steps(stream)}
+    if os.environ.get("TMLN_COMPILE"):
+        ours["compiled"] = learner_steps(stream, compile=True)
+    with peers("cifar") as others:
+        best = best_times({**ours, **others}, rounds=8)
+    what = "ER, CIFAR-100, width 20: throughput of the learner"
+    yield Line(f"{what} / a bare loop", best["bare"] / best["tmln"], 0.95, True)
+    for name in others:
+        lean = "lean" in name
+        yield Line(f"{what} / {name}", best[name] / best["tmln"], None if lean else 1.5, True)
+        if "compiled" in best:
+            yield Line(f"{what}, compiled / {name}", best[name] / best["compiled"], None if lean else 1.85, True)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     digits = make_stream("split-digits")
     for method in ("naive", "er"):
         runs = {"bare": digits_bare(digits, method == "er"), "tmln": digits_learner(digits, method)}
-        best = best_times(runs, rounds=10)
+        with peers(f"digits-{method}") as others:
+            best = best_times({**runs, **others}, rounds=12)
         yield Line(f"{method}, Split-Digits: the learner / a bare loop", best["bare"] / best["tmln"], 0.8, True)
-        if "TMLN_AVALANCHE" in os.environ:
-            seconds = avalanche(f"digits-{method}")
-            yield Line(f"{method}, Split-Digits: the learner / Avalanche", seconds / best["tmln"], 3.5, True)
+        for name in others:
+            goal = None if "lean" in name else 3.5
+            yield Line(f"{method}, Split-Digits: the learner / {name}", best[name] / best["tmln"], goal, True)
     yield flat_in_tasks()
     torch.set_num_threads(threads)

@@ -14,11 +14,21 @@ class Line:
 
     what: str
     ratio: float
-    goal: float
+    goal: float | None  # None: for information
     at_least: bool = False  # else at most
 
     @property
+    def asked(self) -> str:
+        return "" if self.goal is None else f"{'>=' if self.at_least else '<='} {self.goal:g}"
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.goal is None else "met" if self.met else "MISSED"
+
+    @property
     def met(self) -> bool:
+        if self.goal is None:
+            return True
         return self.ratio >= self.goal if self.at_least else self.ratio <= self.goal
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tmln.analysis import render
-from tmln.analysis.tables import best_rows, label_methods, rows_of
+from tmln.analysis.tables import best_rows, columns_of, label_methods, rows_of
 
 
 def result(method: str, seed: int, acc: float, fm: float = 0.2, **more: Any) -> dict[str, Any]:
@@ -102,3 +102,22 @@ def test_one_seed_and_no_reference_are_said() -> None:
     said = render.notes(rows_of([result("er", 0, 0.5)]))
     assert any("one seed only" in note for note in said)
     assert any("no joint reference" in note for note in said)
+
+
+def test_extra_test_sets_are_shown_and_any_metric_can_be_asked_for() -> None:
+    extra = {"acc_official": 0.7, "acc_task_masked": 0.95, "bwt": -0.1}
+    rows = rows_of([result("er", s, 0.5, metrics=extra) for s in range(2)])
+    assert columns_of(rows) == ("acc", "fm", "int", "acc_official", "seconds")
+    assert "ACC official % ↑" in render.as_markdown(rows, None)
+    wanted = ["bwt", "acc_task_masked"]
+    assert render.as_markdown(rows, None, wanted).splitlines()[0] == (
+        "| method | n | BWT % ↑ | masked ACC % ↑ | ACC 95% | p |"
+    )
+    assert list(json.loads(render.as_json(rows, wanted))[0]["metrics"]) == wanted
+    with pytest.raises(ValueError, match="unknown metric 'bvt'; did you mean 'bwt'"):
+        columns_of(rows, ["bvt"])
+
+
+def test_a_field_that_only_some_runs_have_tells_them_apart() -> None:
+    runs = [result("er", 0, 0.5), result("er", 0, 0.6, settings={"replay.batch": 8})]
+    assert label_methods(runs) == ["er settings={}", "er replay.batch=8"]

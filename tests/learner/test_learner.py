@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from tmln.learner import Diverged, Learner, evaluate
-from tmln.learner.evaluate import mask_logits
+from tmln.learner.evaluate import evaluate_tasks, mask_logits
 from tmln.seeds import seed_of
 from tmln.streams import Samples
 
@@ -206,3 +206,11 @@ def test_steps_are_reported() -> None:
     Learner(network(), batch_size=30).learn(blobs(0), epochs=2, on_step=lambda *step: seen.append(step))
     assert [(epoch, step) for epoch, step, _ in seen] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(loss > 0 for _, _, loss in seen)
+
+
+def test_testing_all_tasks_is_one_forward_pass_over_them() -> None:
+    model, seen = network(), []
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    tests = [(Samples.of(*blobs(k, 30 + k)), (0, 1)) for k in range(3)]
+    evaluate_tasks(model, tests, lambda x: x, batch_size=16)
+    assert sum(seen) == 30 + 31 + 32

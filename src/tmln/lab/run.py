@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.loggers import Logger, make_logger
+from tmln.lab.memory import peak_bytes, reset_peak
 from tmln.lab.store import Run
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
@@ -63,6 +63,7 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
+    peak: int = 0  # bytes, in the processes that worked on it before
     accuracy: list[list[float]] = field(default_factory=list)
     masked: list[list[float]] = field(default_factory=list)
     extra: dict[str, list[float]] = field(default_factory=dict)
@@ -127,6 +128,7 @@ class Execution:
         oracle: str = "none",
     ) -> None:
         self.run, self.watch, self.reference, self.oracle = run, watch or Watch(), reference, oracle
+        reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])
         self.stream, self.learner = build(run.config)
         merged = run.config.merged
@@ -198,8 +200,16 @@ class Execution:
     def _seconds(self) -> float:
         return self.progress.seconds + time.monotonic() - self._resumed_at
 
+    def _peak(self) -> int:
+        return max(self.progress.peak, peak_bytes())
+
     def _save(self) -> None:
-        state = {**vars(self.progress), "seconds": self._seconds(), "learner": self.learner.state_dict()}
+        state = {
+            **vars(self.progress),
+            "seconds": self._seconds(),
+            "peak": self._peak(),
+            "learner": self.learner.state_dict(),
+        }
         state["log_size"] = self.run.log_size
         self.run.lock.check()
         write_checkpoint(self.run.checkpoints, state, self.progress.step)
@@ -238,7 +248,7 @@ class Execution:
             "diverged": diverged,
             "steps": progress.step,
             "seconds": self._seconds(),
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_memory_bytes": self._peak(),
             "weights_sha256": fingerprint(self.learner.model),
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import resource
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
 from tmln.lab.oracle import Oracle, reference_config, reference_of
 from tmln.lab.run import Execution, Moment, Watch, build, steps_of
 from tmln.lab.store import Store
@@ -61,6 +61,7 @@ class Cost:
 
 def cost(config: RunConfig, tries: int = 3) -> Cost:
     """Counted, and measured: the best of ``tries`` steps of a second task, when replay has begun."""
+    reset_peak()
     stream, learner = build(config)
     epochs = int(config.resolved()["epochs"])
     steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
@@ -69,8 +70,7 @@ def cost(config: RunConfig, tries: int = 3) -> Cost:
     learner.learn(few)
     at = [time.perf_counter()]
     learner.learn(few, on_step=lambda *step: at.append(time.perf_counter()))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak)
+    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak_bytes())
 
 
 def run_jobs(
@@ -86,6 +86,7 @@ def run_jobs(
     logger: str = "none",
 ) -> None:
     """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.lab.run.Interrupted`."""
+    keep_memory()
     with asked_to_stop() as stop:
         for job in jobs:
             run = store.open(job.config)
