@@ -9,13 +9,10 @@ import pytest
 import torch
 
 from tmln import metrics
-from tmln.lab.defaults import DEFAULTS
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.recipes import RECIPES
 from tmln.streams import make_stream
-
-FOR_DIGITS = DEFAULTS["split-digits"].settings  # where these small networks cannot take the paper's numbers
 
 
 @cache
@@ -26,7 +23,6 @@ def trained(method: str, seed: int = 0) -> list[list[float]]:
     learner = Learner(
         make_model("mlp", stream.shape, stream.classes),
         method,
-        settings=FOR_DIGITS.get(method),
         batch_size=32,
         seed=seed,
         augment=stream.augment,

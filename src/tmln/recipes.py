@@ -77,7 +77,10 @@ RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
     "joint": Recipe(step=_MOMENTUM, joint=True, about="the oracle: afresh on all data so far, at every task"),
     "er": Recipe(_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
-    "ewc++": Recipe(penalty=Choice("ewc++"), step=_PLAIN, about="a running Fisher penalty"),
+    # at the paper's strength explicit steps overshoot the anchor and diverge
+    "ewc++": Recipe(
+        penalty=Choice("ewc++", {"proximal": True}), step=_PLAIN, about="a running Fisher penalty, its step exact"
+    ),
     "rwalk": Recipe(_ER, Choice("rwalk"), _PLAIN, about="Riemannian walk: Fisher and path penalty, with replay"),
     "upgd": Recipe(step=Choice("upgd"), about="noise and gradient gated by utility"),
     "ocar": Recipe(_ER, step=Choice("ocar"), about="K-FAC natural gradient on current and replayed samples"),

@@ -174,22 +174,6 @@ def test_yaml_and_back(method: str, damping: float, epochs: int, seed: int) -> N
     assert RunConfig.from_yaml(config.to_yaml()).resolved() == config.resolved()
 
 
-# -- benchmarks' own settings of methods -------------------------------------------------------------------------------
-
-
-def strength(**values: Any) -> Any:
-    return RunConfig(**values).resolved()["settings"].get("penalty.strength")
-
-
-def test_a_benchmark_tames_its_methods() -> None:
-    tamed = DEFAULTS["split-digits"].settings["ewc++"]["penalty.strength"]
-    assert strength(benchmark="split-digits", method="ewc++") == tamed < 10000.0
-    assert strength(benchmark="split-cifar100", method="ewc++") == 10000.0
-    assert strength(benchmark="split-digits", method="ewc++", settings={"penalty.strength": 10000}) == 10000.0
-    si = strength(benchmark="split-cifar100", method="ewc++", penalty="si")
-    assert strength(benchmark="split-digits", method="ewc++", penalty="si") == si, "it was for another penalty"
-
-
 # -- changes and errors ------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What was measured about runs beside them: overheads, landscapes and barriers, for the report and the paper to show."""
+"""What was measured about runs, beside them: overheads, landscapes, barriers, for the report and the paper to show."""
 
 from __future__ import annotations
 

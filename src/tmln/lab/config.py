@@ -117,14 +117,10 @@ class RunConfig(BaseModel):
 
     def recipe(self) -> Recipe:
         """The method's, with the parts and settings asked for."""
-        recipe = base = find_recipe(self.method)
+        recipe = find_recipe(self.method)
         for family in FAMILIES:
             name = getattr(self, family)
             recipe = recipe if name is None else recipe.with_part(family, name)
-        for key, value in defaults_of(self.benchmark).settings.get(self.method, {}).items():
-            family = key.partition(".")[0]
-            if getattr(recipe, family).name == getattr(base, family).name:  # it is for the method's own part
-                recipe = recipe.with_setting(key, value)
         for key, value in self.settings.items():
             recipe = recipe.with_setting(key, value)
         return recipe

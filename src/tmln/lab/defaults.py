@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from tmln.suggest import did_you_mean
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """One row. ``tasks`` is the benchmark's own number, None where its data say; ``settings`` are by method."""
+    """One row. ``tasks`` is the benchmark's own number, None where its data say."""
 
     model: str
     epochs: int
     batch_size: int = 128
     lr: float = 0.01
     tasks: int | None = None
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-
-# EWC++ at the paper's strength of 10000, which is CIFAR-100's, diverges on the small MLP: there 500 is
-# near the largest for which rate * strength * max(F) stays below the explicit limit of 2.
-_SPLIT_DIGITS = {"ewc++": {"penalty.strength": 500.0}}
 
 DEFAULTS: dict[str, Defaults] = {
-    "split-digits": Defaults("mlp", 10, batch_size=32, tasks=5, settings=_SPLIT_DIGITS),
+    "split-digits": Defaults("mlp", 10, batch_size=32, tasks=5),
     "rotated-digits": Defaults("mlp", 10, batch_size=32, tasks=8),
     "split-mnist": Defaults("mlp", 5, tasks=5),
     "permuted-mnist": Defaults("mlp", 5, tasks=10),
