@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tmln import cli_runs
+from tmln import cli_analysis, cli_paper, cli_pictures, cli_report, cli_runs, cli_sweep, cli_tune
 
 app = typer.Typer(
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
@@ -50,11 +50,20 @@ def demo(
         "INT: how much worse each new task is learned than by joint training.\n"
         "Next: tmln list methods, or the three lines in the README for your own loop."
     )
+    cli_report.report_of_demo(out)
 
 
 app.command()(cli_runs.run)
 app.command()(cli_runs.compare)
 app.command()(cli_runs.show)
+app.command()(cli_report.report)
+app.command()(cli_sweep.sweep)
+app.command()(cli_tune.tune)
+app.command()(cli_analysis.pareto)
+app.command()(cli_analysis.overhead)
+app.command()(cli_pictures.landscape)
+app.command()(cli_pictures.barrier)
+app.command()(cli_paper.paper)
 
 
 class What(str, Enum):

@@ -100,6 +100,11 @@ def show(
     ] = None,
 ) -> None:
     """The table of finished runs: mean ± sample deviation over seeds, 95% t-interval, paired p-values."""
+    print_results(finished_results(runs), format, reference, metrics)
+
+
+def finished_results(runs: Path) -> list[dict[str, Any]]:
+    """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
     from tmln.lab.oracle import with_references
     from tmln.lab.store import Store
 
@@ -116,7 +121,7 @@ def show(
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
-    print_results(results, format, reference, metrics)
+    return results
 
 
 def print_results(
@@ -125,6 +130,7 @@ def print_results(
     from rich.console import Console
 
     from tmln.analysis import render
+    from tmln.analysis.sentence import sentence
     from tmln.analysis.tables import rows_of
 
     wanted = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
@@ -139,7 +145,7 @@ def print_results(
             Console().print(render.as_rich(mine, against, wanted))
         else:
             typer.echo((render.as_markdown if format is Format.md else render.as_latex)(mine, against, wanted))
-        for note in render.notes(mine, against):
+        for note in (sentence(mine), *render.notes(mine, against)):
             typer.echo(note, err=format is not Format.table)
 
 

@@ -31,7 +31,9 @@ def test_they_are_no_runs(tmp_path: Path) -> None:
     assert list(Store(tmp_path).runs()) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"format": 1, "kind": "overhead", "name": "a", "content": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"format": 1, "kind": "overhead", "name": "a", "content": 3}']
+)
 def test_what_cannot_be_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
     save_analysis(tmp_path, "overhead", "whole", {})
     (tmp_path / FOLDER / "overhead-broken.json").write_text(text)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tmln.analysis.grid import Strong, grid_csv, grid_latex, grid_markdown, grid_rich
 from tmln.analysis.statistics import Summary
 from tmln.analysis.tables import Row, best_rows, columns_of, metric_of
 
@@ -38,18 +37,30 @@ def notes(rows: Sequence[Row], reference: Row | None = None) -> list[str]:
     said = ["n seeds: mean ± sample standard deviation, 95% t-interval, best in bold (joint aside)"]
     if reference is not None:
         said.append(f"p: paired t-test of ACC against {reference.label}, seed by seed")
+    return [*said, *gaps(rows)]
+
+
+def gaps(rows: Sequence[Row]) -> list[str]:
+    """What is missing, was left out, or stands on a single seed."""
+    said = []
     for row in rows:
         if row.missing:
             said.append(f"{row.label}: seeds {', '.join(map(str, row.missing))} are missing")
         if row.diverged:
             said.append(f"{row.label}: seeds {', '.join(map(str, row.diverged))} diverged and are left out")
-        if row.summary("acc").n == 1:
-            said.append(f"{row.label}: one seed only, so no spread and no interval")
-        if "final" in row.oracles:
-            said.append(f"{row.label}: INT against the shortcut oracle, one joint model of all tasks")
+    single = [row.label for row in rows if row.summary("acc").n == 1]
+    said += [f"{who}: one seed only, so no spread and no interval" for who in _folded(single, len(rows))]
+    short = [row.label for row in rows if "final" in row.oracles]
+    said += [
+        f"{who}: INT against the shortcut oracle, one joint model of all tasks" for who in _folded(short, len(rows))
+    ]
     if not any(row.oracles for row in rows):
         said.append("INT is not there: no joint reference has run (--oracle prefix)")
     return said
+
+
+def _folded(labels: list[str], rows: int) -> list[str]:
+    return ["every row"] if len(labels) == rows > 1 else labels
 
 
 def reference_row(rows: Sequence[Row], reference: str | None) -> Row | None:
@@ -63,17 +74,16 @@ def reference_row(rows: Sequence[Row], reference: str | None) -> Row | None:
     return found
 
 
-def grid(
-    rows: Sequence[Row], reference: Row | None, metrics: Sequence[str], strong: Callable[[str], str]
-) -> list[list[str]]:
-    """Heading and rows as text; the best mean of each metric goes through ``strong``."""
-    lines = [["method", "n", *(metric_of(m).title for m in metrics), "ACC 95%", "p"]]
-    best = {metric: best_rows(rows, metric) for metric in metrics if metric != "seconds"}
+def grid(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> list[list[str]]:
+    """Heading and rows as text; the best mean of each metric stands out."""
+    columns = columns_of(rows, metrics)
+    lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%", "p"]]
+    best = {metric: best_rows(rows, metric) for metric in columns if metric != "seconds"}
     for row in rows:
         cells = []
-        for metric in metrics:
+        for metric in columns:
             text = cell(row.summary(metric), metric_of(metric).percent)
-            cells.append(strong(text) if row.label in best.get(metric, ()) else text)
+            cells.append(Strong(text) if row.label in best.get(metric, ()) else text)
         p = "-"
         if reference is not None and row is not reference:
             value = row.against(reference, "acc").p_value
@@ -83,44 +93,26 @@ def grid(
 
 
 def as_rich(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"[bold]{text}[/bold]")
-    table = Table(title=escape(rows[0].benchmark), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(lines[0][0], min_width=min(14, max(len(row.label) for row in rows)), overflow="fold")
-    for heading in lines[0][1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for line in lines[1:]:
-        table.add_row(escape(line[0]), *line[1:])
-    return table
+    return grid_rich(grid(rows, reference, metrics), rows[0].benchmark)
 
 
 def as_markdown(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
-    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"**{text}**")
-    lines.insert(1, ["---"] + ["---:"] * (len(lines[0]) - 1))
-    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+    return grid_markdown(grid(rows, reference, metrics))
 
 
 def as_latex(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
-    escaped = str.maketrans({c: f"\\{c}" for c in "%&_#$"} | {"±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"})
-    lines = grid(rows, reference, columns_of(rows, metrics), lambda text: f"\\textbf{{{text}}}")
-    body = [" & ".join(text.translate(escaped) for text in line) + r" \\" for line in lines]
-    top = rf"\begin{{tabular}}{{l{'r' * (len(lines[0]) - 1)}}}"
-    return "\n".join([top, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+    return grid_latex(grid(rows, reference, metrics))
 
 
 def as_csv(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:
+    """Every number whole, not as shown: n, mean, deviation and interval of each metric."""
     columns = columns_of(rows, metrics)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     parts = ("n", "mean", "std", "low", "high")
-    writer.writerow(["benchmark", "method", *(f"{m}_{part}" for m in columns for part in parts)])
+    lines = [["benchmark", "method", *(f"{m}_{part}" for m in columns for part in parts)]]
     for row in rows:
         values = [getattr(row.summary(m), part) for m in columns for part in parts]
-        writer.writerow([row.benchmark, row.label, *("" if math.isnan(v) else v for v in values)])
-    return out.getvalue().rstrip("\n")
+        lines.append([row.benchmark, row.label, *("" if math.isnan(v) else str(v) for v in values)])
+    return grid_csv(lines)
 
 
 def as_json(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:

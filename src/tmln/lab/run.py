@@ -16,6 +16,7 @@ import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.loggers import Logger, make_logger
+from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
 from tmln.lab.store import Run
 from tmln.learner import Learner
@@ -252,5 +253,6 @@ class Execution:
             "weights_sha256": fingerprint(self.learner.model),
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),
+            "machine": machine(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
         }

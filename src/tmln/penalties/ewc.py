@@ -29,14 +29,14 @@ class EWCSettings(QuadraticSettings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in (lambda/2) * sum F* d^2",
-        json_schema_extra={"search": [1.0, 10.0, 100.0, 1000.0, 10000.0]},
+        json_schema_extra={"search": {"low": 1.0, "high": 10000.0, "log": True}},
     )
     gamma: float = Field(
         default=1.0,
         ge=0.0,
         le=1.0,
         description="what is kept of the old Fisher at a task's end",
-        json_schema_extra={"search": [0.9, 0.95, 1.0]},
+        json_schema_extra={"search": {"low": 0.9, "high": 1.0}},
     )
     normalize: bool = Field(
         default=False,

@@ -25,14 +25,14 @@ class EWCPlusPlusSettings(QuadraticSettings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda; 10000 suits a Fisher that is not normalised",
-        json_schema_extra={"search": [100.0, 1000.0, 10000.0, 100000.0]},
+        json_schema_extra={"search": {"low": 10.0, "high": 100000.0, "log": True}},
     )
     alpha: float = Field(
         default=0.9,
         gt=0.0,
         le=1.0,
         description="weight of the new value in the Fisher's running average",
-        json_schema_extra={"search": [0.1, 0.5, 0.9]},
+        json_schema_extra={"search": {"low": 0.1, "high": 1.0}},
     )
     fisher_source: Literal["online", "dataset"] = Field(
         default="online",

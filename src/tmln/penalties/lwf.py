@@ -27,14 +27,14 @@ class LwFSettings(Settings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda_o, the factor of the distillation loss",
-        json_schema_extra={"search": [0.1, 1.0, 3.0, 10.0]},
+        json_schema_extra={"search": {"low": 0.1, "high": 10.0, "log": True}},
     )
     temperature: float = Field(
         default=2.0,
         gt=0.0,
         allow_inf_nan=False,
         description="T: above 1 the small probabilities count for more",
-        json_schema_extra={"search": [1.0, 2.0, 4.0]},
+        json_schema_extra={"search": {"low": 1.0, "high": 4.0}},
     )
 
 

@@ -89,7 +89,7 @@ class MASSettings(QuadraticSettings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in lambda * sum Omega d^2",
-        json_schema_extra={"search": [0.01, 0.1, 1.0, 10.0]},
+        json_schema_extra={"search": {"low": 0.01, "high": 10.0, "log": True}},
     )
 
 

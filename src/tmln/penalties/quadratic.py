@@ -55,7 +55,7 @@ class QuadraticSettings(Settings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda, the penalty's factor",
-        json_schema_extra={"search": [1.0]},
+        json_schema_extra={"search": {"low": 0.01, "high": 100.0, "log": True}},
     )
     proximal: bool = Field(
         default=False,

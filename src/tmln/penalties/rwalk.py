@@ -40,24 +40,27 @@ class RWalkSettings(QuadraticSettings):
         ge=0.0,
         allow_inf_nan=False,
         description="lambda in lambda * sum (F + S) d^2; with normalize stable below 1 / (2 * learning rate)",
-        json_schema_extra={"search": [0.1, 1.0, 10.0, 100.0]},
+        json_schema_extra={"search": {"low": 0.1, "high": 1000.0, "log": True}},
     )
     alpha: float = Field(
         default=0.8,
         gt=0.0,
         le=1.0,
         description="weight of the new value in the Fisher's running average",
-        json_schema_extra={"search": [0.1, 0.5, 0.8, 0.9]},
+        json_schema_extra={"search": {"low": 0.1, "high": 1.0}},
     )
     interval: int = Field(
-        default=50, ge=1, description="Delta t, steps between two scores", json_schema_extra={"search": [10, 50, 100]}
+        default=50,
+        ge=1,
+        description="Delta t, steps between two scores",
+        json_schema_extra={"search": {"low": 10, "high": 200, "log": True}},
     )
     eps: float = Field(
         default=1e-3,
         gt=0.0,
         allow_inf_nan=False,
         description="added to the distance that divides a score",
-        json_schema_extra={"search": [1e-8, 1e-3, 1e-1]},
+        json_schema_extra={"search": {"low": 1e-08, "high": 0.1, "log": True}},
     )
     half_distance: bool = Field(
         default=True,

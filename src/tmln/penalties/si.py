@@ -24,14 +24,14 @@ class SISettings(QuadraticSettings):
         ge=0.0,
         allow_inf_nan=False,
         description="c in c * sum Omega d^2",
-        json_schema_extra={"search": [0.01, 0.1, 1.0, 10.0]},
+        json_schema_extra={"search": {"low": 0.01, "high": 10.0, "log": True}},
     )
     damping: float = Field(
         default=1e-3,
         gt=0.0,
         allow_inf_nan=False,
         description="xi, added to the squared distance that a weight moved in the task",
-        json_schema_extra={"search": [1e-3, 1e-2, 1e-1, 1.0]},
+        json_schema_extra={"search": {"low": 0.001, "high": 1.0, "log": True}},
     )
 
 

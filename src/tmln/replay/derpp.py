@@ -16,9 +16,17 @@ from tmln.replay.er import ERSettings, MemoryReplay
 
 class DERSettings(ERSettings):
     alpha: float = Field(
-        0.1, ge=0, description="weight of the stored logits", json_schema_extra={"search": [0.1, 0.2, 0.5]}
+        0.1,
+        ge=0,
+        description="weight of the stored logits",
+        json_schema_extra={"search": {"low": 0.01, "high": 1.0, "log": True}},
     )
-    beta: float = Field(0.5, ge=0, description="weight of the stored labels", json_schema_extra={"search": [0.5, 1.0]})
+    beta: float = Field(
+        0.5,
+        ge=0,
+        description="weight of the stored labels",
+        json_schema_extra={"search": {"low": 0.1, "high": 2.0, "log": True}},
+    )
     fill: Literal["online", "every-epoch"] = Field(  # not 'end': there are no logits then
         "every-epoch", description="samples are stored with what the model said of them, step by step"
     )

@@ -23,7 +23,12 @@ INNER: dict[str, type[Step[Any]]] = {part.name: part for part in (SGDStep, TMLNS
 
 class AGEMSettings(Settings):
     capacity: int = Field(500, ge=1, description="samples kept to check against")
-    batch: int = Field(128, ge=0, description="samples checked a step; 0 is the inner step alone")
+    batch: int = Field(
+        128,
+        ge=0,
+        description="samples checked a step; 0 is the inner step alone",
+        json_schema_extra={"search": [32, 64, 128, 256]},
+    )
     inner: Literal["sgd", "tmln", "upgd", "ocar"] = Field("sgd", description="the step that takes the gradient")
 
 

@@ -14,8 +14,16 @@ from tmln.replay.reservoir import Reservoir
 
 
 class OCARSettings(Settings):
-    damping: float = Field(0.1, gt=0, description="tau", json_schema_extra={"search": [1e-4, 1e-3, 1e-2, 1e-1, 1, 10]})
-    ema: float = Field(0.14, gt=0, le=1, description="share of the new factors in their running mean")
+    damping: float = Field(
+        0.1, gt=0, description="tau", json_schema_extra={"search": {"low": 0.0001, "high": 10.0, "log": True}}
+    )
+    ema: float = Field(
+        0.14,
+        gt=0,
+        le=1,
+        description="share of the new factors in their running mean",
+        json_schema_extra={"search": {"low": 0.01, "high": 1.0, "log": True}},
+    )
     update_every: int = Field(10, ge=1, description="steps between factor updates")
     fisher: Literal["mc", "exact", "empirical"] = Field("mc", description="whose labels the Fisher is taken with")
     damping_increment: float = Field(0.0, ge=0, description="added to tau at every step")

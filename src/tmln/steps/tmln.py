@@ -15,11 +15,20 @@ from tmln.replay.reservoir import Reservoir
 
 
 class TMLNSettings(Settings):
-    damping: float = Field(0.1, gt=0, description="lambda", json_schema_extra={"search": [0.01, 0.1, 1.0]})
-    trajectory: float = Field(1.0, ge=0, description="gamma", json_schema_extra={"search": [0.01, 0.1, 1, 10, 100]})
+    damping: float = Field(
+        0.1, gt=0, description="lambda", json_schema_extra={"search": {"low": 0.001, "high": 10.0, "log": True}}
+    )
+    trajectory: float = Field(
+        1.0, ge=0, description="gamma", json_schema_extra={"search": {"low": 0.01, "high": 100.0, "log": True}}
+    )
     geometry: Literal["fisher", "euclidean", "euclidean-score"] = Field("fisher", description="where F is used")
     form: Literal["scaled", "proximal"] = Field("scaled", description="equation 5, or the appendix's form")
-    eps: float = Field(1e-8, gt=0, description="epsilon in the score", json_schema_extra={"search": [1e-8, 1e-3]})
+    eps: float = Field(
+        1e-8,
+        gt=0,
+        description="epsilon in the score",
+        json_schema_extra={"search": {"low": 1e-08, "high": 0.001, "log": True}},
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="mu")
     weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
     clip_norm: float | None = Field(None, gt=0, description="clip the norm of the gradient")

@@ -15,7 +15,9 @@ from tmln.replay.reservoir import Reservoir
 
 class UPGDSettings(Settings):
     beta_utility: float = Field(0.99, ge=0, lt=1, description="beta", json_schema_extra={"search": [0.9, 0.99, 0.999]})
-    sigma: float = Field(0.1, ge=0, description="noise", json_schema_extra={"search": [0.001, 0.01, 0.1]})
+    sigma: float = Field(
+        0.1, ge=0, description="noise", json_schema_extra={"search": {"low": 0.0001, "high": 1.0, "log": True}}
+    )
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay")
     factor: float = Field(1.0, gt=0, description="c: 1 as in the experiments, 2 makes zero utility a plain step")
     variant: Literal["global", "local"] = Field("global", description="what a utility is compared with")

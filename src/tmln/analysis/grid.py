@@ -1,0 +1,96 @@
+"""A grid of text, heading first, for a terminal, Markdown, LaTeX or CSV: one way to write every table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Lines = Sequence[Sequence[str]]
+
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "%&_#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}
+    | {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "<": "$<$", ">": "$>$", "≤": r"$\leq$", "≥": r"$\geq$"}
+    | {
+        "λ": r"$\lambda$",
+        "\N{GREEK SMALL LETTER GAMMA}": r"$\gamma$",
+        "η": r"$\eta$",
+        "\N{GREEK SMALL LETTER SIGMA}": r"$\sigma$",
+    }
+)
+
+
+class Strong(str):
+    """A cell that stands out: bold where the format has bold, plain text elsewhere."""
+
+    __slots__ = ()
+
+
+def grid_rich(lines: Lines, title: str = "") -> Table:
+    """The first column on the left, the others on the right; names are shown as they are, whatever is in them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    heading, *body = _checked(lines)
+    table = Table(title=Text(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    longest = max((len(line[0]) for line in body), default=0)
+    # rich makes a column that may be folded as narrow as it likes; short names are never folded
+    table.add_column(Text(heading[0]), min_width=min(14, longest), overflow="fold", no_wrap=longest <= 14)
+    for text in heading[1:]:
+        table.add_column(Text(text), justify="right", no_wrap=True)
+    for line in body:
+        table.add_row(*(Text(text, style="bold" if isinstance(text, Strong) else "") for text in line))
+    return table
+
+
+def grid_markdown(lines: Lines) -> str:
+    def cell(text: str) -> str:
+        plain = " ".join(text.split()).replace("|", "\\|")
+        return f"**{plain}**" if isinstance(text, Strong) else plain
+
+    heading, *body = ([cell(text) for text in line] for line in _checked(lines))
+    rule = ["---"] + ["---:"] * (len(heading) - 1)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *body))
+
+
+def grid_latex(lines: Lines) -> str:
+    """A ``tabular`` with the rules of the booktabs package; every special character is escaped."""
+
+    def cell(text: str) -> str:
+        plain = text.translate(_LATEX)
+        return f"\\textbf{{{plain}}}" if isinstance(text, Strong) else plain
+
+    def row(line: Sequence[str]) -> str:
+        written = " & ".join(cell(text) for text in line)
+        # a bracket or star that follows the line break before would be taken as its argument
+        return ("{}" if written.startswith(("[", "*")) else "") + written + r" \\"
+
+    heading, *body = _checked(lines)
+    top = rf"\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}"
+    rows = [row(line) for line in body]
+    return "\n".join([top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def grid_csv(lines: Lines) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(_checked(lines))
+    return out.getvalue().rstrip("\n")
+
+
+WRITERS: dict[str, Callable[[Lines], str]] = {"md": grid_markdown, "latex": grid_latex, "csv": grid_csv}
+
+
+def _checked(lines: Lines) -> Lines:
+    if not lines or not lines[0]:
+        raise ValueError("a table needs a heading; got none")
+    for number, line in enumerate(lines[1:], 1):
+        if len(line) != len(lines[0]):
+            raise ValueError(f"row {number} of a table has {len(line)} cells, its heading {len(lines[0])}")
+    return lines

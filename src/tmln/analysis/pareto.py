@@ -1,0 +1,159 @@
+"""Which configurations are not beaten in two metrics at once: fronts of each method and of all, and their hypervolume.
+
+A point dominates another if it is at least as good in both metrics and better in one (the paper's appendix D.1). Equal
+points do not dominate each other, so that duplicates are on the front together; what is not finite is on no front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tmln.analysis.render import gaps
+from tmln.analysis.statistics import Summary, summarise
+from tmln.analysis.tables import Row, columns_of, metric_of
+
+Pair = tuple[float, float]
+MINIMISE = (False, False)  # for each of the two metrics: is more better?
+WORST = {"bwt": -1.0, "fwt": -1.0}  # of the other fractions 0, or 1 where less is better
+
+
+def front(points: Sequence[Pair], more_is_better: tuple[bool, bool] = MINIMISE) -> list[int]:
+    """The numbers of the points that no other dominates, from the best in the first metric on."""
+    costs = {
+        number: cost for number, cost in enumerate(_costs(points, more_is_better)) if all(map(math.isfinite, cost))
+    }
+    found: list[int] = []
+    lowest, last = math.inf, (math.nan, math.nan)
+    for number in sorted(costs, key=lambda number: (costs[number], number)):
+        if costs[number][1] < lowest or costs[number] == last:
+            found.append(number)
+            lowest, last = costs[number][1], costs[number]
+    return found
+
+
+def hypervolume(points: Sequence[Pair], reference: Pair, more_is_better: tuple[bool, bool] = MINIMISE) -> float:
+    """The area that the points dominate up to the reference; points beyond the reference add nothing.
+
+    >>> hypervolume([(0.25, 0.5), (0.5, 0.25)], reference=(1.0, 1.0))
+    0.5
+    """
+    if not all(map(math.isfinite, reference)):
+        raise ValueError(f"the reference of a hypervolume is two finite numbers, not {reference}")
+    (right, top) = _costs([reference], more_is_better)[0]
+    costs = _costs(points, more_is_better)
+    area = 0.0
+    for number in front(points, more_is_better):
+        x, y = costs[number]
+        if x < right and y < top:
+            area += (right - x) * (top - y)
+            top = y
+    return area
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration: the means of the two metrics over the seeds that have both."""
+
+    method: str
+    settings: str  # in which it differs from the method's other configurations
+    x: Summary
+    y: Summary
+
+    @property
+    def at(self) -> Pair:
+        return self.x.mean, self.y.mean
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.settings}".strip()
+
+
+@dataclass(frozen=True)
+class Front:
+    """``members`` are numbers of points; the hypervolume is NaN where no point could be placed."""
+
+    members: tuple[int, ...]
+    hypervolume: float
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """What one benchmark's runs say: every configuration, each method's front, and the front of all of them."""
+
+    benchmark: str
+    x: str
+    y: str
+    points: tuple[Point, ...]
+    methods: Mapping[str, Front]
+    skyline: Front
+    reference: Pair
+    notes: tuple[str, ...]
+
+
+def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
+    """The fronts of one benchmark's rows; the oracle, which sees all data at once, does not compete."""
+    rows = list(rows)
+    if x == y:
+        raise ValueError(f"a front needs two different metrics, not {x!r} twice")
+    columns_of(rows, [x, y])  # refuses what is no metric
+    if len(benchmarks := {row.benchmark for row in rows}) != 1:
+        raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
+    points = tuple(sorted((_point(row, x, y) for row in rows if row.label.partition(" ")[0] != "joint"), key=_order))
+    better = (metric_of(x).more_is_better, metric_of(y).more_is_better)
+    reference = (_worst(x, [point.x.mean for point in points]), _worst(y, [point.y.mean for point in points]))
+
+    def among(numbers: Sequence[int]) -> Front:
+        at = [points[number].at for number in numbers]
+        members = tuple(numbers[found] for found in front(at, better))
+        return Front(members, hypervolume(at, reference, better) if members else math.nan)
+
+    names = list(dict.fromkeys(point.method for point in points))
+    methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
+    skyline = among(range(len(points)))
+    return Fronts(rows[0].benchmark, x, y, points, methods, skyline, reference, tuple(_notes(rows, points, x, y)))
+
+
+def _point(row: Row, x: str, y: str) -> Point:
+    first, second = row.values.get(x, {}), row.values.get(y, {})
+    both = [s for s in sorted(first.keys() & second.keys()) if math.isfinite(first[s]) and math.isfinite(second[s])]
+    if both:
+        first, second = ({seed: values[seed] for seed in both} for values in (first, second))
+    method, _, settings = row.label.partition(" ")
+    return Point(method, settings, summarise(first.values()), summarise(second.values()))
+
+
+def _order(point: Point) -> tuple[str, bool, Pair, str]:
+    missing = not all(map(math.isfinite, point.at))
+    return point.method, missing, (0.0, 0.0) if missing else point.at, point.settings
+
+
+def _worst(metric: str, values: Sequence[float]) -> float:
+    if metric_of(metric).percent:
+        return WORST.get(metric, 0.0 if metric_of(metric).more_is_better else 1.0)
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    return min(finite) if metric_of(metric).more_is_better else max(finite)
+
+
+def _notes(rows: Sequence[Row], points: Sequence[Point], x: str, y: str) -> list[str]:
+    said = [note for note in gaps(rows) if "int" in (x, y) or not note.startswith("INT is not there")]
+    if len(points) < len(rows):
+        said.append("joint sees all data at once: it is the reference, and on no front")
+    lacking = {
+        point.label: [m for m, value in zip((x, y), point.at, strict=True) if not math.isfinite(value)]
+        for point in points
+    }
+    alike = {tuple(metrics) for metrics in lacking.values()}
+    if len(alike) == 1 and () not in alike:
+        lacking = {"every configuration": [*alike.pop()]}
+    for label, metrics in lacking.items():
+        if metrics:
+            said.append(f"{label}: no {' and no '.join(metric_of(m).heading for m in metrics)}, so on no front")
+    return said
+
+
+def _costs(points: Sequence[Pair], more_is_better: tuple[bool, bool]) -> list[Pair]:
+    """Both metrics turned so that less is better."""
+    first, second = (-1.0 if more else 1.0 for more in more_is_better)
+    return [(first * x, second * y) for x, y in points]

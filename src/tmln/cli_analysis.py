@@ -1,0 +1,110 @@
+"""The commands that weigh methods against each other: tmln pareto, overhead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tmln import cli_runs
+from tmln.cli_runs import Format, Out, Sets, Threads, finished_results
+
+Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
+FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
+
+
+def pareto(
+    runs: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    output: Picture = None,
+    format: FormatOption = Format.table,
+    x: Annotated[str, typer.Option(help="The metric on the horizontal axis.")] = "int",
+    y: Annotated[str, typer.Option(help="The metric on the vertical axis.")] = "fm",
+) -> None:
+    """Which configurations no other beats in two metrics at once: fronts by method and overall, and hypervolumes."""
+    from tmln.analysis import pareto_table
+    from tmln.analysis.pareto import fronts_of
+    from tmln.analysis.picture import checked_suffix, save_figure
+    from tmln.analysis.tables import rows_of
+
+    if output is not None:
+        checked_suffix(output)
+    rows = rows_of(result for result in finished_results(runs) if not result["config"].get("merged"))
+    benchmarks = dict.fromkeys(row.benchmark for row in rows)
+    every = [fronts_of([row for row in rows if row.benchmark == benchmark], x, y) for benchmark in benchmarks]
+    if output is not None:
+        from tmln.analysis.pareto_plot import pareto_figure
+
+        save_figure(pareto_figure(every), output)
+    if format in (Format.csv, Format.json):
+        typer.echo((pareto_table.as_csv if format is Format.csv else pareto_table.as_json)(every))
+    else:
+        for fronts in every:
+            print_grid(format, pareto_table.configurations(fronts), fronts.benchmark)
+            print_grid(format, pareto_table.volumes(fronts))
+            for note in pareto_table.notes(fronts):
+                typer.echo(note, err=format is not Format.table)
+    if output is not None:
+        typer.echo(f"picture: {output}", err=format is not Format.table)
+
+
+def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
+    """To the terminal as a table, else as text with an empty line after it."""
+    from rich.console import Console
+
+    from tmln.analysis.grid import WRITERS, grid_rich
+
+    if format is Format.table:
+        console, table = Console(), grid_rich(lines, title)
+        if not console.is_terminal:  # a file has room
+            console.width = max(console.width, console.measure(table).maximum)
+        console.print(table)
+    else:
+        typer.echo(WRITERS[format.value](lines) + "\n")
+
+
+def overhead(
+    benchmark: Annotated[str, typer.Option(help="A name from `tmln list benchmarks`, or folder:PATH.")],
+    methods: Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")] = (
+        "naive,er,ewc++,rwalk,upgd,ocar,tmln"
+    ),
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each method; more make intervals narrower.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Steps a turn; a multiple of 50 has all that is periodic.")] = 50,
+    sets: Sets = None,
+    threads: Threads = None,
+    peak: Annotated[bool, typer.Option(help="Measure peak memory too, each method in a process of its own.")] = True,
+    output: Picture = None,
+    out: Out = Path("runs"),
+    format: FormatOption = Format.table,
+) -> None:
+    """What each method costs over naive training: time of a step and of a task boundary, and memory."""
+    import torch
+
+    from tmln.analysis.overhead import measure_overhead
+    from tmln.analysis.overhead_plot import overhead_figure
+    from tmln.analysis.overhead_table import overhead_csv, overhead_lines, overhead_notes
+    from tmln.analysis.picture import checked_suffix, new_figure, save_figure
+    from tmln.analysis.saved import save_analysis
+    from tmln.lab.files import to_json
+
+    if output is not None:
+        checked_suffix(output)
+        new_figure(1, 1)  # is matplotlib there? asked before long work
+    if threads is not None:
+        torch.set_num_threads(threads)
+    names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
+    content = measure_overhead(
+        cli_runs._configs(benchmark, names, 1, None, sets, None, False), rounds, steps, peak=peak
+    )
+    saved = save_analysis(out, "overhead", benchmark, content)
+    if output is not None:
+        save_figure(overhead_figure(content), output)
+    if format in (Format.csv, Format.json):
+        typer.echo(overhead_csv(content) if format is Format.csv else to_json(content, indent=1))
+    else:
+        print_grid(format, overhead_lines(content, formulas=format is not Format.table), benchmark)
+        for note in overhead_notes(content):
+            typer.echo(note, err=format is not Format.table)
+    for what, path in (("saved", saved), ("picture", output)):
+        if path is not None:
+            typer.echo(f"{what}: {path}", err=format is not Format.table)

@@ -1,0 +1,28 @@
+"""The command that makes the page: tmln report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained page of a folder of runs: open it in any browser, offline."""
+    from tmln.report import write_report
+
+    if output.is_dir():
+        output = output / "report.html"
+    typer.echo(f"report: {write_report(runs, output)}")
+
+
+def report_of_demo(runs: Path) -> None:
+    """The page beside the demo's runs; without plotly only the remedy."""
+    try:
+        report(runs, runs / "report.html")
+    except ImportError as error:
+        typer.echo(str(error))

@@ -1,0 +1,150 @@
+"""The command that searches a method's settings: tmln tune."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tmln import cli_runs
+from tmln.cli_runs import Benchmark, Compile, Config, Epochs, Every, OracleName, OracleOption, Out, Sets
+from tmln.cli_sweep import (
+    Address,
+    Cpus,
+    Executor,
+    Gpus,
+    Retries,
+    Seeds,
+    Spaces,
+    Workers,
+    result_of,
+    stopping,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from tmln.lab.oracle import Oracle
+    from tmln.lab.tune import Trial
+
+
+def tune(
+    benchmark: Benchmark = None,
+    method: Annotated[str | None, typer.Option(help="A name from `tmln list methods`; tmln unless given.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="How many in all; those of earlier sessions count.")] = 20,
+    objective: Annotated[str, typer.Option(help="acc, or several metrics at once: fm,int.")] = "fm,int",
+    space: Spaces = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="A database URL, e.g. postgresql://USER@HOST/NAME, to share; a file in --out unless given."),
+    ] = None,
+    seeds: Seeds = 1,
+    epochs: Epochs = None,
+    sets: Sets = None,
+    config: Config = None,
+    out: Out = Path("runs"),
+    oracle: OracleOption = OracleName.prefix,
+    executor: Executor = "local",
+    workers: Workers = None,
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = 0.0,
+    retries: Retries = 2,
+    checkpoint_steps: Every = None,
+    compile: Compile = False,
+) -> None:
+    """Search a method's settings for the best trade-offs; --set holds one fixed. Trials are ordinary runs in --out."""
+    from tmln.lab.database import in_one_line
+    from tmln.lab.executors import cores, crew, execute
+    from tmln.lab.oracle import SHARED
+    from tmln.lab.session import plan
+    from tmln.lab.store import Store
+    from tmln.lab.sweep import read_spaces, spaces_of
+    from tmln.lab.tune import Search
+
+    objectives = _objectives(objective)
+    (base,) = cli_runs._configs(benchmark, [method], 1, epochs, sets, config, compile)
+    spaces = spaces_of(base, read_spaces(space or []))
+    against_joint = any(name.startswith("int") for name in objectives)
+    wanted: Oracle = oracle.value if against_joint else "none"
+    if against_joint and oracle is OracleName.none:
+        raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective acc")
+    store = Store(out)
+    out.mkdir(parents=True, exist_ok=True)
+    url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
+    search = Search(base, spaces, objectives, url, seeds=seeds, shared=storage is not None)
+    if against_joint and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
+        typer.echo(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
+    typer.echo(f"searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
+    batch = max(1, (workers or cores()) // seeds)
+
+    def run(trials: Sequence[Trial]) -> list[list[Mapping[str, Any] | None]]:
+        points = [[trial.config.with_setting("seed", base.seed + k) for k in range(seeds)] for trial in trials]
+        jobs = plan([config for point in points for config in point], wanted)
+        with table_of(jobs, brief=True) as table:
+            failures = execute(
+                store,
+                jobs,
+                wanted,
+                executor=hands,
+                retries=retries,
+                on_event=table.note,
+                checkpoint_steps=checkpoint_steps,
+            )
+        for failure in failures:
+            typer.echo(f"failed: {failure.job.label}: {failure.error}", err=True)
+        return [[result_of(store, config) for config in point] for point in points]
+
+    with (
+        stopping(),
+        in_one_line(url),
+        crew(executor, jobs=batch * seeds, workers=workers, cpus=cpus, gpus=gpus, address=address) as hands,
+    ):
+        before = len(search.ended())
+        if before:
+            typer.echo(f"{before} trials are there already", err=True)
+        search.search(trials, batch, run, lambda trial: typer.echo(_trial_line(trial, objectives), err=True))
+    _best(search.best(), objectives, seeds, out)
+
+
+def _objectives(text: str) -> dict[str, bool]:
+    """Metrics, and whether more of each is better."""
+    from tmln.analysis.tables import METRICS
+    from tmln.suggest import did_you_mean
+
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"unknown objective {name!r}{did_you_mean(name, METRICS)} (metrics: {', '.join(METRICS)})")
+    if not names:
+        raise ValueError("an objective is a metric, e.g. acc, or several: fm,int")
+    return {name: METRICS[name].more_is_better for name in names}
+
+
+def _values(trial: Trial, objectives: Mapping[str, bool]) -> str:
+    from tmln.analysis.tables import METRICS
+
+    said = []
+    for name, value in zip(objectives, trial.values or (), strict=True):
+        metric = METRICS[name]
+        said.append(f"{metric.heading} {100 * value:.1f}" if metric.percent else f"{metric.heading} {value:.1f}")
+    return ", ".join(said)
+
+
+def _trial_line(trial: Trial, objectives: Mapping[str, bool]) -> str:
+    where = " ".join(f"{key}={value}" for key, value in trial.params.items())
+    return f"trial {trial.number}: {_values(trial, objectives) if trial.values else trial.why} ({where})"
+
+
+def _best(trials: Sequence[Trial], objectives: Mapping[str, bool], seeds: int, out: Path) -> None:
+    from tmln.lab.command import command_of
+
+    if not trials:
+        raise ValueError("no trial came to an end that counts; see what each said above")
+    none_beats = "those that no other beats in all of them" if len(objectives) > 1 else "the best"
+    typer.echo(f"{none_beats}, and the command for each:")
+    for trial in trials:
+        typer.echo(f"{_values(trial, objectives)} (trial {trial.number})")
+        typer.echo(f"  {command_of(trial.config, seeds)} --out {shlex.quote(str(out))}")

@@ -1,0 +1,138 @@
+"""Which run is next: references before those that need them, lost ones again, failed ones put aside."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from tmln.lab.executors.work import Message, Outcome, Work
+from tmln.lab.run import Interrupted, Moment
+from tmln.lab.session import Job
+
+TICK = 0.2  # seconds between two looks at the workers
+LOCKED_PAUSE = 5.0  # seconds until a run that others work on is looked at again
+
+
+@dataclass(frozen=True)
+class Event:
+    """What becomes of a job. ``before``: it was done already; ``again``: its worker was lost; ``elsewhere``: others
+    work on it, and it is waited for; ``said``: a warning."""
+
+    kind: Literal["before", "begun", "step", "finished", "again", "elsewhere", "failed", "said"]
+    job: Job
+    moment: Moment | None = None
+    result: dict[str, Any] | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job without a result, and why."""
+
+    job: Job
+    error: str
+
+
+class Pool(Protocol):
+    """Workers of any kind. Messages come from :meth:`wait`; of every job sent in, the last one is an Outcome."""
+
+    capacity: int
+
+    def submit(self, name: str, work: Work) -> None: ...
+
+    def wait(self, seconds: float) -> list[tuple[str, Message]]: ...
+
+    def stop(self) -> None:
+        """Ask all to save what they do and end it."""
+
+    def close(self) -> None:
+        """End all, at once."""
+
+
+class Schedule:
+    """The jobs that are open, and what is known of each."""
+
+    def __init__(
+        self,
+        works: Mapping[str, Work],
+        needs: Mapping[str, str],
+        on_event: Callable[[Event], None],
+        retries: int,
+    ) -> None:
+        self.works, self.needs, self.tell, self.retries = works, needs, on_event, retries
+        self.waiting = dict.fromkeys(works, 0.0)  # name -> when it may be tried
+        self.running: set[str] = set()
+        self.losses: Counter[str] = Counter()
+        self.failures: list[Failure] = []
+        self.done = 0
+        self._said: set[tuple[str, str]] = set()
+
+    def work(self, pool: Pool, stop: Callable[[], bool]) -> list[Failure]:
+        """Until all is done; :class:`~tmln.lab.run.Interrupted` when asked to stop, with all that was begun saved."""
+        while self.waiting or self.running:
+            if stop():
+                self._stop(pool)
+            for name in self._ready(pool.capacity - len(self.running)):
+                del self.waiting[name]
+                self.running.add(name)
+                pool.submit(name, self.works[name])
+            for name, message in pool.wait(TICK):
+                self._take(name, message)
+        return self.failures
+
+    def _ready(self, room: int) -> list[str]:
+        """The next ones: what a run needs must not be open any more, whether it was finished or failed."""
+        now = time.monotonic()
+        open_names = self.waiting.keys() | self.running
+        free = [n for n, since in self.waiting.items() if since <= now and self.needs.get(n) not in open_names]
+        return free[: max(room, 0)]
+
+    def _take(self, name: str, message: Message) -> None:
+        job = self.works[name].job
+        if message == "begun":
+            self.tell(Event("begun", job))
+        elif isinstance(message, Moment):
+            self.tell(Event("step", job, moment=message))
+        elif isinstance(message, Outcome):
+            self.running.remove(name)
+            self._end(name, job, message)
+
+    def _end(self, name: str, job: Job, outcome: Outcome) -> None:
+        for text in outcome.warnings:
+            if (job.config.method, text) not in self._said:
+                self._said.add((job.config.method, text))
+                self.tell(Event("said", job, text=text))
+        if outcome.state == "finished":
+            self.done += 1
+            self.tell(Event("finished", job, result=outcome.result))
+        elif outcome.state == "failed":
+            self._fail(job, outcome.error)
+        elif outcome.state == "locked":
+            self.waiting[name] = time.monotonic() + LOCKED_PAUSE
+            self.tell(Event("elsewhere", job, text=outcome.error))
+        else:
+            self.losses[name] += 1
+            why = outcome.error or "its worker was stopped"
+            if self.losses[name] > self.retries:
+                self._fail(job, f"{why}, {self.losses[name]} times")
+            else:
+                self.waiting = {name: 0.0, **self.waiting}
+                self.tell(Event("again", job, text=why))
+
+    def _fail(self, job: Job, error: str) -> None:
+        self.failures.append(Failure(job, error))
+        self.tell(Event("failed", job, text=error))
+
+    def _stop(self, pool: Pool) -> None:
+        pool.stop()
+        while self.running:
+            for name, message in pool.wait(TICK):
+                if isinstance(message, Outcome):
+                    self.running.discard(name)
+                    if message.state in ("finished", "failed"):
+                        self._end(name, self.works[name].job, message)
+        left = len(self.works) - self.done - len(self.failures)
+        raise Interrupted(f"stopped with {left} of {len(self.works)} runs to go; the same command goes on from there")

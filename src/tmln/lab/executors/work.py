@@ -1,0 +1,94 @@
+"""One run as a worker does it: what it is sent, what it sends back, and that nothing it meets escapes."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tmln.lab.files import write_whole
+from tmln.lab.lock import LockLost, RunLocked
+from tmln.lab.oracle import Oracle
+from tmln.lab.run import Interrupted, Moment
+from tmln.lab.session import Job, run_jobs
+from tmln.lab.store import Store
+
+ERROR = "error.txt"  # in the run's folder: where a run that failed did so
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job and all that is to be known to do it; ``root`` is the folder of runs, as every worker reaches it."""
+
+    job: Job
+    root: str
+    oracle: Oracle
+    threads: int = 1
+    checkpoint_seconds: float = 300.0
+    checkpoint_steps: int | None = None
+    logger: str = "none"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved."""
+
+    state: Literal["finished", "failed", "locked", "stopped", "lost"]
+    result: dict[str, Any] | None = None
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+Message = Literal["begun"] | Moment | Outcome
+
+
+def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
+    """Do it, or go on with it; SIGTERM and SIGINT save it and end it. Call this in a process's main thread."""
+    import torch
+
+    torch.set_num_threads(work.threads)
+    results: list[dict[str, Any]] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        try:
+            run_jobs(
+                Store(work.root),
+                [work.job],
+                work.oracle,
+                on_step=on_step,
+                on_end=lambda job, result: results.append(result),
+                checkpoint_seconds=work.checkpoint_seconds,
+                checkpoint_steps=work.checkpoint_steps,
+                logger=work.logger,
+            )
+            outcome = Outcome("finished", results[0])
+            _keep(work, None)
+        except Interrupted as stopped:
+            outcome = Outcome("stopped", error=str(stopped))
+        except (RunLocked, LockLost) as error:
+            outcome = Outcome("locked", error=str(error))
+        except Exception as error:
+            outcome = Outcome("failed", error=_one_line(error))
+            _keep(work, traceback.format_exc())
+    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Outcome(outcome.state, outcome.result, outcome.error, said)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    plain = isinstance(error, (ValueError, OSError, ImportError)) and text  # written for people
+    return text if plain else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def _keep(work: Work, trace: str | None) -> None:
+    """Where it went wrong, for whoever looks into the run's folder; nothing once it went well."""
+    try:
+        run = Store(work.root).find(work.job.config)
+        if run is not None and trace is not None:
+            write_whole(run.path / ERROR, trace)
+        elif run is not None:
+            (run.path / ERROR).unlink(missing_ok=True)
+    except (OSError, ValueError):  # the disk, or the configuration, may be what failed
+        pass

@@ -1,0 +1,95 @@
+"""Figure 3: forgetting against intransigence over the grids of Table 6, ours beside the paper's printed points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tmln.analysis.pareto import Fronts, fronts_of
+from tmln.analysis.pareto_plot import pareto_figure
+from tmln.analysis.pareto_table import configurations, volumes
+from tmln.analysis.pareto_table import notes as front_notes
+from tmln.analysis.statistics import summarise
+from tmln.analysis.tables import Row
+from tmln.paper.evidence import Study, find, percent
+from tmln.paper.item import Item
+from tmln.paper.lines import Line
+from tmln.paper.notes import NOTES
+from tmln.paper.page import Page, Sheet
+from tmln.paper.published import TABLE6
+from tmln.paper.scales import TITLES
+from tmln.paper.table6 import BENCHMARK, SWEPT, lines, runs
+
+TITLE = "Figure 3: stability against plasticity"
+SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")
+
+
+def render(study: Study) -> Page:
+    stand = study.stand(BENCHMARK)
+    fronts = [_printed()]
+    rows, missing = _rows(study)
+    page = Page("figure3", TITLE, notes=[stand.remark, *missing])
+    if rows:
+        ours = replace(fronts_of(rows), benchmark=f"ours: {stand.benchmark}")
+        fronts.insert(0, ours)
+        page.notes.extend(front_notes(ours))
+        page.sheets.append(Sheet(f"{ours.benchmark}, configurations", configurations(ours)))
+    for each in fronts:
+        page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volumes(each)))
+        page.records.extend(_records(each))
+    page.notes.extend(NOTES[key] for key in SAID)
+    return replace(page, figure=pareto_figure(fronts))
+
+
+def _rows(study: Study) -> tuple[list[Row], list[str]]:
+    """The runs of Table 6, by the method and the setting that varies; and what is not there."""
+    stand = study.stand(BENCHMARK)
+    rows, lacking = [], []
+    for line in (line for line in lines(stand) if line.method != "joint"):
+        row = find(study, stand, line.method, line.changes, study.scale.grid_seeds).row
+        if row is None:
+            lacking.append(_label(line))
+        else:
+            rows.append(replace(row, label=_label(line)))
+    if not rows:
+        get = f": tmln data get {stand.missing}" if stand.missing else ""
+        return [], [f"{stand.title} was not run{get}; only the paper's points are drawn"]
+    return rows, [f"not run, so on no front: {', '.join(lacking)}"] if lacking else []
+
+
+def _label(line: Line) -> str:
+    return f"{line.method} {line.cells[1].replace(' = ', '=')}"
+
+
+def _printed() -> Fronts:
+    """The paper's Table 6 as points without spread."""
+    rows = []
+    for method, grid in TABLE6.items():
+        for value, cells in grid.items():
+            values = {metric: {0: cells[metric].mean / 100} for metric in ("int", "fm")}
+            summaries = {metric: summarise(found.values()) for metric, found in values.items()}
+            label = f"{method} {SWEPT[method].symbol}={value:g}"
+            rows.append(Row(BENCHMARK, label, values, oracles=("prefix",), summaries=summaries))
+    return replace(fronts_of(rows), benchmark=f"paper: {TITLES[BENCHMARK]}")
+
+
+def _records(fronts: Fronts) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "whose": fronts.benchmark,
+            "method": point.method,
+            "setting": point.settings,
+            "n": min(point.x.n, point.y.n),
+            "int_mean": percent(point.x.mean),
+            "int_std": percent(point.x.std),
+            "fm_mean": percent(point.y.mean),
+            "fm_std": percent(point.y.std),
+            "own_front": number in fronts.methods[point.method].members,
+            "skyline": number in fronts.skyline.members,
+        }
+        for number, point in enumerate(fronts.points)
+    ]
+
+
+ITEM = Item("figure3", TITLE, runs, render, picture=True)

@@ -1,0 +1,104 @@
+"""Rows of methods beside the paper's: what Tables 1, 2 and 6 have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tmln.analysis.grid import Strong
+from tmln.analysis.statistics import summarise
+from tmln.analysis.tables import best_rows, metric_of
+from tmln.lab.config import RunConfig
+from tmln.paper.evidence import Found, Study, find, percent, version_notes
+from tmln.paper.page import Sheet
+from tmln.paper.published import METRICS, Cells
+from tmln.paper.scales import Stand
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: its first cells, the runs behind it, and what the paper prints; ``ours`` marks rows that it lacks."""
+
+    cells: tuple[str, ...]
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    paper: Cells = field(default_factory=dict)
+    ours: bool = False
+
+    @property
+    def label(self) -> str:
+        return ", ".join(cell for cell in self.cells[:2] if cell not in ("yes", "-", ""))
+
+
+def equal_rate(stand: Stand) -> dict[str, Any]:
+    """Plain SGD at the rate that TMLN has in task 1, as its recipe runs there."""
+    full = stand.config("tmln").resolved()
+    rate = float(f"{full['lr'] / full['settings']['step.damping']:.12g}")  # 0.1, not 0.09999999999999999
+    return {"lr": rate, "step.momentum": 0.0}
+
+
+def configs_of(stand: Stand, lines: Sequence[Line], seeds: int) -> list[RunConfig]:
+    """The runs that these rows need, the joint references among them."""
+    wanted = [("joint", {}), *((line.method, line.changes) for line in lines)]
+    return [stand.config(method, seed, changes) for method, changes in wanted for seed in range(seeds)]
+
+
+def metric_sheet(
+    study: Study, stand: Stand, heads: Sequence[str], lines: Sequence[Line], seeds: int
+) -> tuple[Sheet, list[Mapping[str, Any]], list[str]]:
+    """The table, its numbers, and the notes that it needs."""
+    found = [find(study, stand, line.method, line.changes, seeds) for line in lines]
+    heading = [*heads, "n"]
+    for metric in METRICS:
+        heading += [metric_of(metric).title, "paper"]
+    numbered = [replace(f.row, label=f"{lines[k].method} {k}") for k, f in enumerate(found) if f.row]
+    best = {metric: best_rows(numbered, metric) for metric in METRICS}
+    body = []
+    for k, (line, each) in enumerate(zip(lines, found, strict=True)):
+        cells = [*line.cells, str(each.n)]
+        for metric in METRICS:
+            shown = "-" if line.method == "joint" and metric != "acc" else each.text(metric)
+            strong = f"{line.method} {k}" in best[metric] and line.method != "joint"
+            cells += [Strong(shown) if strong else shown, str(line.paper.get(metric, "-"))]
+        body.append(cells)
+    records = [record for line, each in zip(lines, found, strict=True) for record in _records(stand, line, each)]
+    return Sheet(stand.title, [heading, *body]), records, _notes(stand, lines, found)
+
+
+def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Found]) -> list[str]:
+    said = [stand.remark]
+    if stand.missing and not any(each.n for each in found):
+        return [*said, f"{stand.title} was not run: {stand.missing} is not at hand; tmln data get {stand.missing}"]
+    single = [line.label for line, each in zip(lines, found, strict=True) if each.n == 1]
+    if len(single) == len(lines):
+        said.append("one seed only: no deviation and no interval")
+    for line, each in zip(lines, found, strict=True):
+        notes = each.notes(f"{stand.benchmark}, {line.label}")
+        said += [note for note in notes if len(single) < len(lines) or "one seed only" not in note]
+    return said + version_notes(found)
+
+
+def _records(stand: Stand, line: Line, found: Found) -> list[Mapping[str, Any]]:
+    """Percent, as the paper has it."""
+    records: list[Mapping[str, Any]] = []
+    for metric in METRICS:
+        summary = summarise([]) if found.row is None else found.row.summary(metric)
+        printed = line.paper.get(metric)
+        records.append(
+            {
+                "paper_benchmark": stand.paper,
+                "benchmark": stand.benchmark,
+                "row": line.label,
+                "method": line.method,
+                "changes": " ".join(f"{key}={value}" for key, value in line.changes.items()),
+                "metric": metric,
+                "n": summary.n,
+                **{part: percent(getattr(summary, part)) for part in ("mean", "std", "low", "high")},
+                "diverged": 0 if found.row is None else len(found.row.diverged),
+                "not_run": len(found.why),
+                "paper_mean": None if printed is None else printed.mean,
+                "paper_std": None if printed is None else printed.std,
+            }
+        )
+    return records

@@ -1,0 +1,53 @@
+"""Table 1: every method on Split CIFAR-100 and CORe50."""
+
+from __future__ import annotations
+
+from tmln.lab.config import RunConfig
+from tmln.paper.evidence import Study
+from tmln.paper.item import Item
+from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
+from tmln.paper.notes import NOTES
+from tmln.paper.page import Page
+from tmln.paper.published import TABLE1
+from tmln.paper.scales import Scale, Stand
+
+TITLE = "Table 1: accuracy, forgetting and intransigence"
+METHODS = {
+    "joint": "Joint (oracle)",
+    "naive": "Naive SGD",
+    "er": "ER",
+    "ewc++": "EWC++",
+    "rwalk": "RWalk",
+    "upgd": "UPGD",
+    "ocar": "OCAR",
+    "tmln": "TMLN",
+}
+SAID = ("rate", "momentum", "ewc++", "joint", "int", "int reference")
+SAID_CORE50 = ("core50 naive", "core50 tests", "core50 settings")
+
+
+def lines(stand: Stand) -> list[Line]:
+    """The paper's rows in its order, and one of ours after Naive."""
+    printed = TABLE1[stand.paper]
+    rows = [Line((title,), method, paper=printed[method]) for method, title in METHODS.items()]
+    return [*rows[:2], Line(("+ SGD at eta/lambda",), "naive", equal_rate(stand), ours=True), *rows[2:]]
+
+
+def runs(scale: Scale) -> list[RunConfig]:
+    stands = [scale.stand(benchmark) for benchmark in TABLE1]
+    return [config for stand in stands for config in configs_of(stand, lines(stand), scale.seeds)]
+
+
+def render(study: Study) -> Page:
+    page = Page("table1", TITLE)
+    for benchmark in TABLE1:
+        stand = study.stand(benchmark)
+        sheet, records, notes = metric_sheet(study, stand, ["method"], lines(stand), study.scale.seeds)
+        page.sheets.append(sheet)
+        page.records.extend(records)
+        page.notes.extend(notes)
+    page.notes.extend(NOTES[key] for key in (*SAID, *SAID_CORE50, "deviation"))
+    return page
+
+
+ITEM = Item("table1", TITLE, runs, render)

@@ -1,0 +1,43 @@
+"""Table 2: TMLN without its parts, on Split CIFAR-10."""
+
+from __future__ import annotations
+
+from tmln.lab.config import RunConfig
+from tmln.paper.evidence import Study
+from tmln.paper.item import Item
+from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
+from tmln.paper.notes import NOTES
+from tmln.paper.page import Page
+from tmln.paper.published import TABLE2
+from tmln.paper.scales import Scale, Stand
+
+TITLE = "Table 2: ablation"
+BENCHMARK = "split-cifar10"
+SAID = ("eta", "control", "rate", "euclidean", "two deviations", "int", "deviation")
+
+
+def lines(stand: Stand) -> list[Line]:
+    """The paper's four rows, and between them what TMLN is without both parts, with and without replay."""
+    rate = equal_rate(stand)
+    return [
+        Line(("Standard SGD", "-", "-"), "naive", paper=TABLE2["naive"]),
+        Line(("+ SGD at eta/lambda", "-", "-"), "naive", rate, ours=True),
+        Line(("+ replay, eta/lambda", "-", "-"), "er", rate, ours=True),
+        Line(("TMLN-Static", "yes", "-"), "tmln-static", paper=TABLE2["tmln-static"]),
+        Line(("TMLN-Euclidean", "-", "yes"), "tmln-euclidean", paper=TABLE2["tmln-euclidean"]),
+        Line(("TMLN (full)", "yes", "yes"), "tmln", paper=TABLE2["tmln"]),
+    ]
+
+
+def runs(scale: Scale) -> list[RunConfig]:
+    stand = scale.stand(BENCHMARK)
+    return configs_of(stand, lines(stand), scale.seeds)
+
+
+def render(study: Study) -> Page:
+    stand = study.stand(BENCHMARK)
+    sheet, records, notes = metric_sheet(study, stand, ["method", "F", "S"], lines(stand), study.scale.seeds)
+    return Page("table2", TITLE, [sheet], records, [*notes, *(NOTES[key] for key in SAID)])
+
+
+ITEM = Item("table2", TITLE, runs, render)

@@ -1,0 +1,75 @@
+// How a method looks: a colour, a shape and a dash, the same in every picture and in the text.
+
+const SHAPES = {
+  circle: "M6 1a5 5 0 1 1 0 10a5 5 0 1 1 0-10z",
+  square: "M1.5 1.5h9v9h-9z",
+  "triangle-up": "M6 1l5.5 9.5h-11z",
+  "triangle-down": "M6 11l5.5-9.5h-11z",
+  diamond: "M6 .5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
+  cross: "M4.2 1h3.6v3.2h3.2v3.6h-3.2v3.2h-3.6v-3.2h-3.2v-3.6h3.2z",
+  x: "M3 .7l3 3l3-3l2.3 2.3l-3 3l3 3l-2.3 2.3l-3-3l-3 3l-2.3-2.3l3-3l-3-3z",
+  star: "M6 .4l1.5 3.8l4 .3l-3.1 2.6l1 4l-3.4-2.2l-3.4 2.2l1-4l-3.1-2.6l4-.3z",
+  pentagon: "M6 .8l5.3 3.9l-2 6.2h-6.6l-2-6.2z",
+};
+const FILLS = ["", "-open", "-dot", "-open-dot"]; // configurations of one method
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
+
+function colourOf(row) {
+  return document.documentElement.dataset.theme === "dark" ? lighter(row.look.colour) : row.look.colour;
+}
+
+function symbolOf(row) {
+  return row.look.symbol + FILLS[row.variant % FILLS.length];
+}
+
+function dashOf(row) {
+  return DASHES[(DASHES.indexOf(row.look.dash) + row.variant) % DASHES.length];
+}
+
+/** Mixed with white till it stands out from a dark page. */
+function lighter(colour) {
+  let [r, g, b] = channels(colour);
+  for (let tries = 0; tries < 20 && luminance(r, g, b) < 0.22; tries++)
+    [r, g, b] = [r, g, b].map((c) => c + 0.08 * (255 - c));
+  return `rgb(${[r, g, b].map(Math.round).join(",")})`;
+}
+
+function channels(colour) {
+  const hex = colour.match(/^#(..)(..)(..)$/);
+  return hex
+    ? hex.slice(1).map((pair) => parseInt(pair, 16))
+    : (colour.match(/[\d.]+/g) ?? [0, 0, 0]).slice(0, 3).map(Number);
+}
+
+function luminance(...rgb) {
+  const [r, g, b] = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function faint(colour, opacity) {
+  return `rgba(${channels(colour).map(Math.round).join(",")},${opacity})`;
+}
+
+/** The shape as a small picture for the text. */
+function glyph(row) {
+  const open = symbolOf(row).includes("-open");
+  const colour = colourOf(row);
+  return svg(
+    "svg",
+    { class: "glyph", viewBox: "0 0 12 12", "aria-hidden": "true", "data-colour": row.look.colour },
+    svg("path", {
+      d: SHAPES[row.look.symbol] ?? SHAPES.circle,
+      fill: open ? "none" : colour,
+      stroke: colour,
+      "stroke-width": open ? 1.6 : 0,
+    }),
+  );
+}
+
+/** The name of a row: its method, and what tells it from its kin. */
+function nameOf(row) {
+  return [
+    el("span", { class: "who-is" }, glyph(row), el("span", { class: "name" }, row.method)),
+    row.settings ? el("span", { class: "settings" }, row.settings) : null,
+  ];
+}

@@ -1,0 +1,177 @@
+// The page put together: sections built from the view, and built again when it changes.
+
+const SECTIONS = [
+  tableSection,
+  matricesSection,
+  curvesSection,
+  spreadSection,
+  frontsSection,
+  costSection,
+  landscapeSection,
+  runsSection,
+  warningsSection,
+];
+const bodies = new Map();
+
+function begin() {
+  byId("title").textContent = DATA.title;
+  const links = [{ id: "summary", title: "Summary" }, ...SECTIONS];
+  byId("nav").append(
+    el(
+      "ul",
+      {},
+      links.map(({ id, title, nav }) =>
+        el(
+          "li",
+          {},
+          el(
+            "a",
+            {
+              href: `#${id}`,
+              "data-section": id,
+              on: {
+                click: (event) => {
+                  event.preventDefault();
+                  goTo(id);
+                },
+              },
+            },
+            nav ?? title,
+          ),
+        ),
+      ),
+    ),
+  );
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("main").focus();
+  });
+  byId("sections").append(
+    ...SECTIONS.map(({ id, title }) => {
+      const body = el("div");
+      bodies.set(id, body);
+      return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), body);
+    }),
+  );
+  byId("foot").textContent =
+    `Written by tmln ${DATA.tmln} from the runs in ${DATA.title}. Nothing on this page was fetched from anywhere.`;
+  byId("view-toggle").addEventListener("click", () => {
+    const open = byId("view").classList.toggle("open");
+    byId("view-toggle").setAttribute("aria-expanded", String(open));
+  });
+  byId("details").addEventListener("close", () => {
+    if (state.open) update({ open: "" });
+  });
+  byId("details").addEventListener("click", (event) => {
+    if (event.target === byId("details")) byId("details").close();
+  });
+  byId("theme").addEventListener("click", () => update({ theme: themeNow() === "dark" ? "light" : "dark" }));
+  darkWanted.addEventListener("change", () => {
+    applyTheme();
+    render();
+  });
+  onChange(changed);
+  applyTheme();
+  render();
+  details();
+  watchSections();
+  const at = state.at || location.hash.slice(1);
+  if (links.some(({ id }) => id === at)) requestAnimationFrame(() => byId(at).scrollIntoView());
+  document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds from opening
+}
+
+function changed(keys) {
+  if (keys.includes("theme")) applyTheme();
+  if (keys.some((key) => key !== "open" && key !== "at")) render();
+  if (keys.includes("open") || keys.includes("b")) details();
+}
+
+/** All sections. One that fails says so, and the others are there all the same. */
+function render() {
+  rebuild(byId("controls"), controls());
+  byId("view-toggle").textContent = viewInWords();
+  rebuild(byId("sentences"), summary());
+  rebuild(byId("tiles"), tiles());
+  for (const section of SECTIONS) {
+    const body = bodies.get(section.id);
+    try {
+      rebuild(body, section.render());
+    } catch (error) {
+      console.warn(error);
+      rebuild(body, empty(`This part cannot be shown: ${error.message}.`));
+    }
+  }
+  redraw();
+}
+
+function goTo(id) {
+  update({ at: id === "summary" ? "" : id });
+  byId(id).scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+  const title = byId(id).querySelector("h2") ?? byId(id);
+  title.tabIndex = -1;
+  title.focus({ preventScroll: true });
+}
+
+/** The section in sight is marked in the navigation. */
+function watchSections() {
+  const links = new Map([...document.querySelectorAll("#nav a")].map((link) => [link.dataset.section, link]));
+  const mark = (id) => {
+    for (const [name, link] of links)
+      name === id ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
+  };
+  const watcher = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) if (entry.isIntersecting) mark(entry.target.id);
+    },
+    { rootMargin: "-20% 0px -70% 0px" },
+  );
+  for (const id of links.keys()) watcher.observe(byId(id));
+}
+
+const darkWanted = matchMedia("(prefers-color-scheme: dark)");
+let printing = false;
+
+function themeNow() {
+  if (printing) return "light";
+  return ["light", "dark"].includes(state.theme) ? state.theme : darkWanted.matches ? "dark" : "light";
+}
+
+function applyTheme() {
+  const theme = themeNow();
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  byId("theme").setAttribute("aria-pressed", String(theme === "dark"));
+  byId("theme").setAttribute("aria-label", "Dark page");
+}
+
+/** On paper everything is drawn, light, and as wide as the paper. */
+function forPaper(on) {
+  printing = on;
+  document.documentElement.classList.toggle("paper", on);
+  applyTheme();
+  render();
+  if (on) drawAll();
+}
+
+window.addEventListener("beforeprint", () => forPaper(true));
+window.addEventListener("afterprint", () => forPaper(false));
+let width = innerWidth,
+  waiting;
+window.addEventListener("resize", () => {
+  if (innerWidth === width) return; // a phone's bars come and go
+  width = innerWidth;
+  clearTimeout(waiting);
+  waiting = setTimeout(redraw, 120);
+});
+
+// for the tests, and for whoever opens the console
+window.tmlnReport = {
+  data: DATA,
+  stats: { mean, sampleStd, summarise, compare, tTails, tQuantile, fixed },
+  front,
+  sentence,
+  view,
+  csv,
+  plain,
+};
+begin();

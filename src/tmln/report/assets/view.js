@@ -1,0 +1,111 @@
+// The rows that the filters leave, with their statistics.
+
+const LIMIT = 12; // rows in pictures that more would make unreadable
+const LINES = 25; // rows in tables and bars, likewise
+
+let seen = { key: null, view: null };
+
+/** Everything the sections show, computed once for each state. */
+function view() {
+  const key = JSON.stringify([state.b, state.hide, state.f, state.by, state.ref, state.sort]);
+  if (seen.key !== key) seen = { key, view: look() };
+  return seen.view;
+}
+
+function look() {
+  const inBenchmark = DATA.rows.filter((row) => row.benchmark === state.b);
+  const wanted = state.f.map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]);
+  const rows = inBenchmark
+    .filter(
+      (row) =>
+        !state.hide.includes(row.method) &&
+        wanted.every(([field, value]) => field === "seed" || (row.fields[field] ?? "") === value),
+    )
+    .map((row) =>
+      measured(
+        row,
+        wanted.filter(([field]) => field === "seed").map(([, value]) => Number(value)),
+      ),
+    )
+    .filter((item) => item.runs.length);
+  const byAccuracy = [...rows].sort(
+    (a, b) => sortable(b, "acc") - sortable(a, "acc") || inOrder(a.row.label, b.row.label),
+  );
+  const reference = byAccuracy.find((item) => item.row.label === state.ref) ?? best(byAccuracy, state.by)[0] ?? null;
+  const found = { benchmark: state.b, all: inBenchmark, rows: byAccuracy, reference };
+  for (const item of rows)
+    item.against = reference && item !== reference ? compare(item.values(state.by), reference.values(state.by)) : null;
+  found.rows = sorted(byAccuracy, state.sort);
+  found.byAccuracy = byAccuracy;
+  return found;
+}
+
+/** A row with the runs that count (those that diverged do not) and its statistics, each computed when asked for. */
+function measured(row, seeds) {
+  const runs = RUNS_OF[row.id].filter((run) => !seeds.length || seeds.includes(run.seed));
+  const good = runs.filter((run) => !run.diverged);
+  const summaries = new Map();
+  const values = (metric) =>
+    new Map(good.filter((run) => run.metrics[metric] !== undefined).map((run) => [run.seed, run.metrics[metric]]));
+  const summary = (metric) => {
+    if (!summaries.has(metric)) summaries.set(metric, summarise([...values(metric).values()]));
+    return summaries.get(metric);
+  };
+  return { row, runs, good, values, summary };
+}
+
+function sortable(item, metric) {
+  const value = item.summary(metric).mean;
+  return Number.isNaN(value) ? -Infinity : value;
+}
+
+function sorted(rows, sort) {
+  if (!sort) return rows;
+  const down = sort.startsWith("-"),
+    key = down ? sort.slice(1) : sort;
+  const value = (item) => {
+    if (key === "method") return item.row.label;
+    if (key === "n") return item.summary("acc").n;
+    if (key === "p") return item.against ? item.against.p : NaN;
+    return item.summary(key).mean;
+  };
+  const missing = (x) => typeof x === "number" && Number.isNaN(x);
+  return [...rows].sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    if (missing(x) || missing(y)) return missing(x) - missing(y); // what is not there comes last either way
+    return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+  });
+}
+
+/** The rows with the best mean; the oracle does not compete. */
+function best(rows, metric) {
+  const racing = rows.filter(
+    (item) => !item.row.label.startsWith("joint") && Number.isFinite(item.summary(metric).mean),
+  );
+  const means = racing.map((item) => item.summary(metric).mean);
+  const top = (metricOf(metric).more_is_better ? Math.max : Math.min)(...means);
+  return racing.filter((item) => item.summary(metric).mean === top);
+}
+
+/** The metrics that some run of the benchmark has. */
+function metricsThere() {
+  const there = new Set(
+    DATA.runs
+      .filter((run) => DATA.rows[run.row].benchmark === state.b)
+      .flatMap((run) => Object.keys(run.metrics).filter((name) => run.metrics[name] !== null)),
+  );
+  return Object.keys(DATA.metrics)
+    .filter((name) => there.has(name))
+    .sort((a, b) => rank(a) - rank(b) || inOrder(a, b));
+}
+
+const RANKS = ["acc", "fm", "int", "bwt", "fwt", "learning_accuracy", "average_anytime_accuracy"];
+
+function rank(metric) {
+  return RANKS.includes(metric) ? RANKS.indexOf(metric) : RANKS.length + (metric === "seconds");
+}
+
+/** The first rows, or all if they were asked for. */
+function readable(rows, limit = LIMIT) {
+  return state.all ? rows : rows.slice(0, limit);
+}

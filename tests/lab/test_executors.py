@@ -1,0 +1,251 @@
+"""Many runs at once: their order, their losses and failures, and that a killed worker changes no bit of a result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.killing import Killer, config, gone, uninterrupted, worker_of
+from tmln.lab import executors
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.executors import Event, Failure, cores, crew, execute
+from tmln.lab.executors import schedule as schedules
+from tmln.lab.executors.local import LocalPool
+from tmln.lab.executors.schedule import Schedule
+from tmln.lab.executors.work import ERROR, Message, Outcome, Work, perform
+from tmln.lab.run import Interrupted, Moment
+from tmln.lab.session import Job, plan
+from tmln.lab.store import Store
+
+DONE = Outcome("finished", {"seed": 0})
+
+
+class Script:
+    """A pool that answers as it is told: for each name, the outcomes of its tries."""
+
+    def __init__(self, capacity: int = 1, **answers: list[Outcome]) -> None:
+        self.capacity, self.answers = capacity, answers
+        self.submitted: list[str] = []
+        self.open: list[str] = []
+        self.stopped = False
+
+    def submit(self, name: str, work: Work) -> None:
+        self.submitted.append(name)
+        self.open.append(name)
+        assert len(self.open) <= self.capacity
+
+    def wait(self, seconds: float) -> list[tuple[str, Message]]:
+        if not self.open:
+            return []
+        name = self.open.pop(0)
+        answers = self.answers.get(name, [DONE])
+        return [(name, "begun"), (name, answers.pop(0) if len(answers) > 1 else answers[0])]
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def close(self) -> None:
+        pass
+
+
+def schedule(
+    names: str, on_event: Callable[[Event], None] = lambda event: None, retries: int = 2, **needs: str
+) -> Schedule:
+    works = {name: Work(Job(config(seed=k)), "runs", "none") for k, name in enumerate(names)}
+    return Schedule(works, needs, on_event, retries)
+
+
+def never() -> bool:
+    return False
+
+
+def test_what_is_needed_comes_first_and_nobody_else_waits_for_it() -> None:
+    pool = Script(capacity=2)
+    assert schedule("abcr", a="r", b="r").work(pool, never) == []
+    assert pool.submitted == ["c", "r", "a", "b"]
+
+
+def test_a_failed_reference_does_not_keep_others_waiting() -> None:
+    pool = Script(r=[Outcome("failed", error="no data")])
+    failures = schedule("ra", a="r").work(pool, never)
+    assert pool.submitted == ["r", "a"]
+    assert [failure.error for failure in failures] == ["no data"]
+
+
+def test_a_lost_run_is_tried_again_at_once_and_not_for_ever() -> None:
+    lost = Outcome("lost", error="its worker was killed")
+    said: list[str] = []
+    pool = Script(a=[lost, DONE], b=[lost])
+    failures = schedule("abc", lambda event: said.append(event.kind)).work(pool, never)
+    assert pool.submitted == ["a", "a", "b", "b", "b", "c"]
+    assert [failure.error for failure in failures] == ["its worker was killed, 3 times"]
+    assert said.count("again") == 3
+    assert schedule("b", retries=0).work(Script(b=[lost]), never)[0].error == "its worker was killed, 1 times"
+
+
+def test_a_run_that_others_work_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "LOCKED_PAUSE", 0.02)
+    said: list[str] = []
+    pool = Script(a=[Outcome("locked", error="elsewhere"), DONE])
+    assert schedule("ab", lambda event: said.append(event.kind)).work(pool, never) == []
+    assert pool.submitted == ["a", "b", "a"]
+    assert said == ["begun", "elsewhere", "begun", "finished", "begun", "finished"]
+
+
+def test_a_warning_is_told_once_a_method() -> None:
+    said: list[str] = []
+    strong = [Outcome("finished", {}, warnings=("too strong",))]
+    pool = Script(a=strong, b=strong, c=strong)
+    schedule("abc", lambda event: said.append(event.text) if event.kind == "said" else None).work(pool, never)
+    assert said == ["too strong"]
+
+
+def test_asked_to_stop_it_waits_for_what_is_being_saved() -> None:
+    pool = Script(capacity=2, a=[DONE], b=[Outcome("stopped")])
+    asked = iter([False, True])
+    with pytest.raises(Interrupted, match="stopped with 2 of 3 runs to go"):
+        schedule("abc").work(pool, lambda: next(asked))
+    assert pool.stopped
+    assert not pool.open
+
+
+def work_of(root: Path, wanted: RunConfig) -> Work:
+    return Work(Job(wanted), str(root), "none")
+
+
+def test_a_worker_never_raises_and_keeps_what_went_wrong(tmp_path: Path) -> None:
+    bad = work_of(tmp_path, RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er"))
+    outcome = perform(bad, lambda moment: None)
+    assert (outcome.state, outcome.error) == ("failed", f"{tmp_path / 'nowhere'}: no such folder")
+    (trace,) = tmp_path.glob(f"*/{ERROR}")
+    assert "Traceback" in trace.read_text(encoding="utf-8")
+
+    moments: list[Moment] = []
+    good = work_of(tmp_path, config(epochs=1))
+    run = Store(tmp_path).open(good.job.config)
+    (run.path / ERROR).touch()  # of an earlier try
+    outcome = perform(good, moments.append)
+    assert outcome.state == "finished"
+    assert outcome.result == run.result
+    assert [moment.step for moment in moments] == list(range(1, 11))  # 5 tasks of 48 samples, batches of 32
+    assert not (run.path / ERROR).exists()
+    with run.lock:
+        (run.path / "result.json").unlink()
+        assert perform(good, lambda moment: None).state == "locked"
+
+
+def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*words: Any, **more: Any) -> None:
+        raise KeyError("weights")
+
+    monkeypatch.setattr("tmln.lab.executors.work.run_jobs", broken)
+    assert perform(work_of(tmp_path, config()), lambda moment: None).error == "KeyError: 'weights'"
+
+
+def test_done_is_done_and_a_newer_result_is_a_failure_not_a_crash(tmp_path: Path) -> None:
+    store, events = Store(tmp_path), list[Event]()
+    done, newer = config(), config(seed=1)
+    for wanted in (done, newer):
+        run = store.open(wanted)
+        with run.lock:
+            run.finish({"accuracy": [[1.0]], "metrics": {"acc": 1.0}})
+    path = run.path / "result.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"format": 1', '"format": 99'), encoding="utf-8")
+    failures = execute(store, plan([done, newer], "none"), "none", on_event=events.append)
+    assert [failure.job.config for failure in failures] == [newer]
+    assert "upgrade tmln" in failures[0].error
+    assert [event.kind for event in events] == ["before", "failed"]
+
+
+def test_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "cores", lambda: 8)
+    for jobs, workers, cpus, many, threads in (
+        (100, None, None, 8, 1),
+        (3, None, None, 3, 2),
+        (100, 2, None, 2, 4),
+        (100, 16, None, 16, 1),
+        (100, None, 4, 2, 4),
+    ):
+        with crew("local", jobs=jobs, workers=workers, cpus=cpus) as hands:
+            assert (hands.pool.capacity, hands.threads) == (many, threads)
+
+
+def test_unknown_executors_are_answered(tmp_path: Path) -> None:
+    assert cores() >= 1
+    with pytest.raises(ValueError, match="unknown executor 'rai'; did you mean 'ray'"):
+        execute(Store(tmp_path), [Job(config())], "none", executor="rai")
+
+
+def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path) -> None:
+    """One process is killed in the middle of a run: it goes on from its checkpoint to the same bits; one run fails."""
+    store, long = Store(tmp_path / "runs"), config(epochs=150)
+    broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
+    jobs = [*plan([long, config("er")], "final"), Job(broken)]
+    killer = Killer(store, long)
+    failures = execute(
+        store, jobs, "final", workers=2, cpus=1, on_event=killer, checkpoint_steps=50, checkpoint_seconds=1e9
+    )
+    assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
+    assert killer.killed is not None
+    assert "killed by SIGKILL" in next(event.text for event in killer.events if event.kind == "again")
+    resumed = killer.steps_after("again")
+    assert resumed[0] > 50  # not from the beginning
+    runs = [store.open(job.config) for job in jobs[:-1]]
+    results = [run.result for run in runs]
+    assert all(result is not None and not result["diverged"] for result in results)
+    found = {str(result["method"]): result for result in results if result is not None}
+    assert found["tmln"]["oracle"] == "final"  # the reference was there in time
+    assert found["tmln"]["weights_sha256"] == uninterrupted(tmp_path / "again", long)["weights_sha256"]
+    # done once, done for all
+    assert execute(store, jobs[:-1], "final", executor="ray", address="not even looked at") == []
+
+
+def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
+    long = config(epochs=100_000)
+    pool, run = LocalPool(1, 1), Store(tmp_path).open(long)
+    pool.submit("long", work_of(tmp_path, long))
+    seen: list[Message] = []
+    while not any(isinstance(message, Moment) for message in seen):
+        seen += [message for _, message in pool.wait(0.1)]
+    pid = worker_of(run)
+    assert pid is not None
+    pool._workers[0].pipe.close()  # what the end of this process would do
+    assert gone(pid)
+    assert len(list(run.checkpoints.glob("*-step-*"))) == 1
+    assert worker_of(run) is None  # the lock was given back
+    pool.close()
+
+
+def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
+    few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "100000"]
+    words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", *few, "--oracle", "none"]
+    command = [sys.executable, "-m", "tmln", *words, "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 100
+    pids: list[int] = []
+    while len(pids) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+        runs = [entry.path for entry in Store(tmp_path).runs()]
+        learning = [path for path in runs if (path / "log.jsonl").exists()]  # 50 steps at least
+        found = [
+            worker_of(Store(tmp_path).open(RunConfig.from_yaml((p / "config.yaml").read_text()))) for p in learning
+        ]
+        pids = [pid for pid in found if pid is not None]
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 130, said
+    assert said.strip().splitlines()[-1].startswith("tmln: stopped with 2 of 2 runs to go; the same command goes on")
+    assert all(gone(pid) for pid in pids)
+    assert len(list(tmp_path.glob("*/checkpoint/*-step-*"))) == 2
+
+
+def test_names_are_those_of_runs() -> None:
+    assert run_id(config()) != run_id(config(seed=1))

@@ -1,0 +1,92 @@
+"""A scale so small that every item of the paper is made in seconds, and one whose data are not there."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmln.lab.config import RunConfig
+from tmln.lab.store import Store
+from tmln.paper import table1, table4, table6
+from tmln.paper.evidence import Study
+from tmln.paper.items import ITEMS
+from tmln.paper.published import TABLE6
+from tmln.paper.scales import SCALES, Scale, Stand
+from tmln.paper.work import jobs_of, run_all
+
+SMALL = {"benchmark.per_class": 10, "benchmark.per_class_test": 6, "benchmark.tasks": 2, "epochs": 1}
+TINY = Scale(
+    "smoke",
+    "seconds",
+    {
+        "split-cifar100": Stand("split-cifar100", "split-digits", SMALL),
+        "split-cifar10": Stand("split-cifar10", "split-digits", SMALL),
+        "core50": Stand("core50", "rotated-digits", SMALL),
+    },
+    seeds=2,
+    grid_seeds=1,
+    resolution=3,
+    samples=10,
+    rounds=2,
+    tries=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*strength.*", category=UserWarning)
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _few() -> Iterator[None]:
+    """A few methods, one value of each grid, no processes for memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        names = dict(table1.METHODS)
+        patch.setattr(table1, "METHODS", {m: names[m] for m in ("joint", "naive", "tmln")})
+        patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
+        patch.setattr(table4, "STEPS", 3)
+        patch.setattr("tmln.analysis.overhead.peak_memory", lambda config, threads: 10**8)
+        patch.setattr(table6, "SWEPT", {m: table6.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
+        first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}
+        patch.setattr(table6, "TABLE6", first)
+        yield
+
+
+@pytest.fixture(scope="package")
+def store(tmp_path_factory: pytest.TempPathFactory, _few: None) -> Store:
+    """Every run of the tiny scale, done once."""
+    store = Store(tmp_path_factory.mktemp("paper") / "runs")
+    assert run_all(store, jobs_of(ITEMS.values(), TINY), "serial") == {}
+    return store
+
+
+@pytest.fixture
+def study(store: Store) -> Study:
+    return Study(TINY, store)
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """The full scale where no data set is at hand."""
+    monkeypatch.setenv("TMLN_DATA", str(tmp_path / "no-data"))
+    return Study(SCALES["full"], Store(tmp_path / "runs"))
+
+
+def finish(store: Store, config: RunConfig, accuracy: list[list[float]], **more: Any) -> None:
+    """A made-up result."""
+    last = accuracy[-1] if accuracy else [float("nan")]
+    found = {"metrics": {"acc": sum(last) / len(last), "fm": 0.25}, "accuracy": accuracy, "seconds": 1.0}
+    run = store.open(config)
+    with run.lock:
+        run.finish({**found, **more})
+
+
+def single(study: Study) -> Study:
+    return replace(study, scale=replace(study.scale, seeds=1))

@@ -1,0 +1,68 @@
+"""tmln paper as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.paper.conftest import TINY
+from tmln.cli import app
+from tmln.lab.run import Interrupted
+from tmln.lab.store import Store
+from tmln.paper.items import ITEMS
+from tmln.paper.scales import SCALES
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCALES, "smoke", TINY)
+
+
+def type_in(*words: str) -> Result:
+    return CliRunner().invoke(app, ["paper", *words])
+
+
+def test_all_is_printed_and_written(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tmln.paper.write.SUFFIXES", (".svg",))  # the others are tested item by item
+    result = type_in("all", "--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path), "--executor", "serial")
+    assert result.exit_code == 0, result.output
+    for item in ITEMS.values():
+        assert item.title in result.output
+        assert (tmp_path / f"{item.name}.md").is_file()
+    assert f"written: {tmp_path / 'index.md'}" in result.output
+    index = (tmp_path / "index.md").read_text()
+    assert all(f"## {item.title}" in index for item in ITEMS.values())
+
+
+def test_one_item_in_a_format(store: Store, tmp_path: Path) -> None:
+    words = ["table2", "--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path), "--executor", "serial"]
+    result = type_in(*words, "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert {row["method"] for row in json.loads(result.stdout)["records"]} > {"tmln", "tmln-static", "naive"}
+    assert not (tmp_path / "index.md").exists()
+    assert r"\toprule" in type_in(*words, "--format", "latex").output
+
+
+def test_a_dry_run_does_nothing(tmp_path: Path) -> None:
+    result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "1")
+    assert result.exit_code == 0, result.output
+    assert "7 runs: 0 finished, 0 begun, 7 not begun" in result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_stopped_it_says_that_it_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: object) -> None:
+        raise Interrupted("stopped; the same command goes on from there")
+
+    monkeypatch.setattr("tmln.paper.work.run_all", stop)
+    result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path))
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.output
+
+
+@pytest.mark.parametrize("words", [["table9", "--scale", "smoke"], ["table1"], ["table1", "--scale", "huge"]])
+def test_mistakes_are_answered(words: list[str]) -> None:
+    assert type_in(*words).exit_code == 2

@@ -1,0 +1,97 @@
+"""A real browser for the page: the system's Chromium, driven by Playwright. Where there is none, CI insists."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmln.report.page import write_report
+
+
+def chromium() -> Iterator[Any]:
+    """A browser, or a skip that says why; a failure where the environment is CI."""
+    where = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        where = None
+    if where is None:
+        why = "no browser: install chromium and playwright to test the report"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """Opens pages, and keeps account of all that they ask for and of all that goes wrong in them."""
+
+    def __init__(self, browser: Any) -> None:
+        self.browser = browser
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+
+    def open(self, runs: Path, fragment: str = "", width: int = 1300, scheme: str = "light") -> Any:
+        """The page of a folder of runs, read and ready."""
+        address = write_report(runs, runs.parent / f"{runs.name}.html").as_uri()
+        page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("request", lambda request: self._note(request.url, address))
+        page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.goto(address + fragment)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    def _note(self, url: str, address: str) -> None:
+        if url.partition("#")[0] != address and not url.startswith(("data:", "blob:")):
+            self.asked.append(url)
+
+
+def look(page: Any, fragment: str = "", width: int = 1300, scheme: str = "light") -> Any:
+    """The same page at another address: what follows the # is all that a view is."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate("text => new Promise(done => { location.hash = text; setTimeout(done, 30) })", fragment)
+    return page
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait till it is true; Playwright's own way is to evaluate text in the page, which the page's policy forbids."""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"never true: {expression}")
+
+
+def row(page: Any, label: str) -> Any:
+    """The row of the table with this label."""
+    return page.locator("#table tbody tr").filter(has=page.locator(f'[data-focus="row {label}"]'))
+
+
+def labels(page: Any) -> list[str]:
+    found: list[str] = page.eval_on_selector_all("#table tbody tr", "rows => rows.map(row => row.dataset.row)")
+    return found
+
+
+def everything_drawn(page: Any) -> None:
+    """Scroll through the page as a reader would."""
+    height = page.evaluate("document.documentElement.scrollHeight")
+    for top in range(0, height, 700):
+        page.evaluate(f"scrollTo(0, {top})")
+        page.wait_for_timeout(20)
+    page.evaluate("scrollTo(0, 0)")
+
+
+def downloaded(page: Any, place: str, format: str) -> bytes:
+    """What the first menu of a place gives."""
+    page.locator(f"{place} details.menu > summary").first.click()
+    with page.expect_download() as waiting:
+        page.locator(f'{place} details.menu[open] button:has-text("{format}")').click()
+    return bytes(Path(waiting.value.path()).read_bytes())

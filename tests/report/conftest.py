@@ -1,0 +1,80 @@
+"""Folders of runs that are written, not trained: every number in them is known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tmln.lab.config import RunConfig
+from tmln.lab.files import to_json
+
+TASKS = 3
+
+
+def matrix(base: float, drop: float) -> list[list[float]]:
+    """A task is learned to ``base`` and loses ``drop`` with every later one."""
+    return [[max(0.0, base - drop * (k - j)) if j <= k else 0.0 for j in range(TASKS)] for k in range(TASKS)]
+
+
+def result(method: str, seed: int, base: float = 0.9, drop: float = 0.1, **more: Any) -> dict[str, Any]:
+    """A finished run of split-digits in three tasks, whatever the method is called."""
+    known = more.pop("known", method if method.isascii() and method.isalpha() else "er")
+    values = {
+        "benchmark": "split-digits",
+        "benchmark_options": {"tasks": TASKS},
+        "method": known,
+        "seed": seed,
+        "settings": more.pop("settings", {}),
+    }
+    config = {**RunConfig.of(values).resolved(), "method": method}
+    config["benchmark"] = benchmark = more.pop("benchmark", "split-digits")
+    accuracy = matrix(base, drop)
+    last = accuracy[-1]
+    return {
+        "format": 1,
+        "benchmark": benchmark,
+        "method": method,
+        "seed": seed,
+        "config": config,
+        "accuracy": accuracy,
+        "metrics": {"acc": math.fsum(last) / TASKS, "fm": 1.5 * drop, "int": 1.0 - base, **more.pop("metrics", {})},
+        "oracle": "prefix",
+        "diverged": None,
+        "steps": 10,
+        "seconds": 1.0 + seed,
+        "parameters": 123,
+        "stream": {"class_order": list(range(10))},
+        "versions": {"tmln": "0.1.0", "torch": "2.6.0", "python": "3.11.0"},
+        **more,
+    }
+
+
+def keep(folder: Path, results: list[dict[str, Any]]) -> Path:
+    """Written as runs are: one folder each."""
+    for number, one in enumerate(results):
+        place = folder / f"run-{number:03d}"
+        place.mkdir(parents=True)
+        (place / "result.json").write_text(to_json(one), encoding="utf-8")
+        (place / "config.yaml").write_text("benchmark: split-digits\n", encoding="utf-8")
+    return folder
+
+
+def usual() -> list[dict[str, Any]]:
+    """Two methods that differ clearly, one in two settings, one that lacks a seed, one run that diverged."""
+    return [
+        *(result("tmln", seed, 0.95 + 0.01 * seed, 0.02) for seed in range(3)),
+        *(result("tmln", seed, 0.93 - 0.02 * seed, 0.05, settings={"step.damping": 0.5}) for seed in range(3)),
+        *(result("er", seed, 0.9 + 0.015 * seed * seed, 0.1) for seed in range(2)),
+        *(result("naive", seed, 0.8 + 0.01 * seed, 0.4) for seed in range(3)),
+        result("ewc", 0, 0.7, 0.3),
+        result("ewc", 1, 0.7, 0.3, accuracy=[[0.5, 0.0, 0.0]], metrics={"acc": math.nan}, diverged="the loss is nan"),
+        *(result("joint", seed, 0.99, 0.0) for seed in range(3)),
+    ]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return keep(tmp_path / "runs", usual())

@@ -1,0 +1,305 @@
+"""The page in a real browser: the right numbers, and controls that work with mouse and keyboard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look, row, until
+from tests.report.conftest import keep, usual
+from tmln.analysis.pareto import front
+from tmln.analysis.render import cell, interval
+from tmln.analysis.sentence import sentence
+from tmln.analysis.statistics import compare, summarise, t_quantile
+from tmln.analysis.tables import rows_of
+
+SECTIONS = ["summary", "table", "matrices", "time", "seeds", "tradeoff", "cost", "landscape", "runs", "warnings"]
+ROWS = {one.label: one for one in rows_of(usual())}
+DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
+NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+browser = pytest.fixture(scope="module")(chromium)
+
+
+@pytest.fixture(scope="module")
+def reader(browser: Any) -> Reader:
+    return Reader(browser)
+
+
+@pytest.fixture(scope="module")
+def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Opened once: the address alone makes a view."""
+    return reader.open(keep(tmp_path_factory.mktemp("pages") / "runs", usual()))
+
+
+@pytest.fixture
+def page(opened: Any, reader: Reader) -> Iterator[Any]:
+    yield look(opened)
+    assert reader.asked == []
+    assert reader.wrong == []
+
+
+def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
+    assert page.eval_on_selector_all("main section", "all => all.map(one => one.id)") == SECTIONS
+    assert labels(page) == list(ROWS)
+    for label, one in ROWS.items():
+        cells = row(page, label).locator("td")
+        for at, metric in enumerate(("acc", "fm", "int"), 1):
+            text = cells.nth(at).locator("> :first-child").inner_text()
+            assert text.replace(NONE, "-") == cell(one.summary(metric), True)
+        assert cells.nth(5).inner_text().strip().replace(NONE, "-") == interval(one.summary("acc"))
+    assert page.inner_text("#sentence") == sentence(list(ROWS.values()))
+    best = page.eval_on_selector_all("#table strong", "all => all.map(one => one.textContent)")
+    assert best == ["94.0 ± 1.0", "3.0 ± 0.0", "4.0 ± 1.0"]
+
+
+def test_every_picture_is_drawn_when_it_comes_into_sight(page: Any) -> None:
+    everything_drawn(page)
+    drawn = page.eval_on_selector_all(".plot", "all => all.map(one => !!one.querySelector('svg.main-svg'))")
+    assert drawn == [True] * (len(ROWS) + 5)  # a matrix a row, and the five other pictures
+
+
+def test_the_sentence_follows_the_filters_in_pythons_words(page: Any) -> None:
+    for hidden in ([], ["tmln"], ["tmln", "er"], ["er", "naive", "joint", "ewc"], ["tmln", "er", "naive"]):
+        look(page, "#" + "&".join(f"hide={name}" for name in hidden))
+        kept = [one for label, one in ROWS.items() if label.partition(" ")[0] not in hidden]
+        assert page.inner_text("#sentence") == sentence(kept)
+
+
+def test_p_values_are_those_of_python(page: Any) -> None:
+    look(page, "#ref=er")
+    for label, one in ROWS.items():
+        p = one.against(ROWS["er"], "acc").p_value
+        text = row(page, label).locator('td[data-metric="p"]').inner_text()
+        if label == "er" or math.isnan(p):
+            assert text == NONE
+        else:
+            assert text == (f"{p:.3f}" if p >= 0.001 else "<0.001") + ("*" if p < 0.05 else "")
+
+
+def test_statistics_agree_with_python(page: Any) -> None:
+    draw = random.Random(0)
+    names = {"mean": "mean_difference", "p": "p_value"}
+    paired = "([a, b]) => tmlnReport.stats.compare(new Map(Object.entries(a)), new Map(Object.entries(b)))"
+    for n in (0, 1, 2, 3, 5, 30):
+        first = {str(seed): draw.gauss(0.7, 0.1) for seed in range(n)}
+        second = {seed: value + draw.gauss(0.02, 0.05) for seed, value in first.items()}
+        here, there = compare(first, second), page.evaluate(paired, [first, second])
+        for key in ("n", "mean", "std", "low", "high", "p"):
+            wanted = getattr(here, names.get(key, key))
+            assert there[key] == pytest.approx(wanted, rel=1e-9, abs=1e-15, nan_ok=True), (n, key)
+        alone = summarise(first.values())
+        there = page.evaluate("values => tmlnReport.stats.summarise(values)", list(first.values()))
+        for key in ("n", "mean", "std", "low", "high"):
+            assert there[key] == pytest.approx(getattr(alone, key), rel=1e-9, nan_ok=True), (n, key)
+    for freedom in (1, 2, 3, 10, 100):
+        there = page.evaluate("freedom => tmlnReport.stats.tQuantile(0.95, freedom)", freedom)
+        assert there == pytest.approx(t_quantile(0.95, freedom), rel=1e-9)
+    assert math.isnan(page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.2, "1": 0.1}])["p"])
+    assert page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.3, "1": 0.2}])["p"] == 1
+
+
+def test_rounding_is_pythons(page: Any) -> None:
+    draw = random.Random(1)
+    values = [0.25, 0.75, -0.25, 2.5, 0.35, 12.25, 12.75, 0.0, -0.04, 0.0625]
+    values += [draw.uniform(-200, 200) for _ in range(300)]
+    for digits in (0, 1, 2, 3):
+        there = page.evaluate("([v, d]) => v.map(one => tmlnReport.stats.fixed(one, d))", [values, digits])
+        assert there == [f"{value:.{digits}f}" for value in values]
+
+
+def test_fronts_are_those_of_python(page: Any) -> None:
+    draw = random.Random(2)
+    for count in (0, 1, 2, 5, 40):
+        points = [(float(draw.randint(0, 6)), float(draw.randint(0, 6))) for _ in range(count)]
+        assert page.evaluate("points => tmlnReport.front(points)", points) == front(points)
+
+
+def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> None:
+    page.uncheck('input[data-method="tmln"]')
+    assert labels(page) == [label for label in ROWS if not label.startswith("tmln")]
+    assert page.url.endswith("#hide=tmln")
+    page.check('input[data-method="tmln"]')
+    page.select_option('select[data-focus="Field"]', "step.damping")
+    page.select_option('select[data-focus="Value"]', "0.5")
+    assert labels(page) == ["tmln step.damping=0.5"]
+    assert page.url.endswith("#f=step.damping%3D0.5")
+    page.click('.chips button:has-text("step.damping=0.5")')
+    assert labels(page) == list(ROWS)
+    page.select_option('select[data-focus="Field"]', "penalty")
+    page.select_option('select[data-focus="Value"]', "ewc")
+    assert labels(page) == ["ewc"]
+    page.click(".reset")
+    assert "#" not in page.url
+    assert labels(page) == list(ROWS)
+
+
+def test_seeds_are_filtered(page: Any) -> None:
+    look(page, "#f=seed%3D2")
+    assert labels(page) == [label for label in ROWS if label not in ("er", "ewc")]
+    assert row(page, "naive").locator("td").nth(0).inner_text() == "1"
+
+
+def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
+    page.click(".columns summary")
+    page.uncheck('input[data-metric="seconds"]')
+    page.uncheck('input[data-metric="int"]')
+    headings = page.eval_on_selector_all("#table thead th", "all => all.map(one => one.innerText.trim())")
+    assert headings == ["Method", "n", "ACC % ↑", "FM % ↓", "ACC 95%", "Δ ACC", "p"]
+    page.select_option('select[data-focus="by"]', "fm")
+    page.select_option('select[data-focus="with"]', "naive")
+    difference = ROWS["er"].against(ROWS["naive"], "fm").mean_difference
+    assert row(page, "er").locator("td").nth(4).inner_text() == f"{100 * difference:.1f}".replace("-", MINUS)
+    assert row(page, "naive").locator("td").nth(4).inner_text() == "reference"
+
+
+def test_sorting_by_a_click(page: Any) -> None:
+    page.click('[data-sort="fm"]')
+    assert labels(page) == sorted(ROWS, key=lambda label: ROWS[label].summary("fm").mean)
+    assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "ascending"
+    page.click('[data-sort="fm"]')
+    assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "descending"
+    assert labels(page)[0] == "naive"
+    assert page.evaluate("document.activeElement.dataset.sort") == "fm"  # the keyboard stays where it was
+
+
+def test_a_row_opens_its_runs_with_mouse_and_keyboard(page: Any) -> None:
+    row(page, "ewc").click()
+    dialog = page.locator("dialog[open]")
+    assert dialog.locator("tbody tr").count() == 2
+    assert "diverged: the loss is nan" in dialog.inner_text()
+    assert "tmln run --benchmark split-digits --method ewc --seeds 2" in dialog.inner_text()
+    assert page.url.endswith("#open=ewc")
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+    until(page, "!location.hash")
+    page.focus('[data-focus="row naive"]')
+    page.keyboard.press("Enter")
+    assert page.locator("#details-title").inner_text().strip() == "naive"
+    page.click("dialog button:has-text('Close')")
+    until(page, "!location.hash")
+    look(page, "#open=naive")
+    assert page.locator("dialog[open]").count() == 1
+
+
+def test_a_point_opens_its_runs(page: Any) -> None:
+    look(page, "#hide=naive&hide=ewc&hide=tmln&hide=joint")
+    page.locator("#tradeoff .plot").scroll_into_view_if_needed()
+    point = page.locator("#tradeoff .plot .scatterlayer .point").first
+    point.wait_for()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    until(page, "document.querySelector('#tradeoff .hoverlayer').textContent.includes('2 seeds')")
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector("dialog[open]")
+    assert page.locator("#details-title").inner_text().strip() == "er"
+
+
+def test_one_seed_of_a_matrix_on_demand(page: Any) -> None:
+    place = '#matrices figure[data-figure*="damping=0.1"]'
+    numbers = f"() => [...document.querySelectorAll('{place} .textpoint')].map(one => one.textContent)"
+    page.locator(place).scroll_into_view_if_needed()
+    page.wait_for_selector(f"{place} .textpoint")
+    assert page.evaluate(numbers)[:4] == ["96.0", "0.0", "0.0", "94.0"]  # means of 95, 96, 97 and of 93, 94, 95
+    page.select_option('select[data-focus="matrix seed"]', "2")
+    page.wait_for_selector(f"{place} .textpoint")
+    assert page.evaluate(numbers)[:4] == ["97.0", "0.0", "0.0", "95.0"]
+
+
+def test_downloads_hold_what_is_shown(page: Any) -> None:
+    look(page, "#hide=joint")
+    kept = {label: one for label, one in ROWS.items() if label != "joint"}
+    table = list(csv.DictReader(io.StringIO(downloaded(page, "#table", "CSV").decode())))
+    assert [line["method"] for line in table] == list(kept)
+    for line, one in zip(table, kept.values(), strict=True):
+        assert float(line["acc_mean"]) == pytest.approx(one.summary("acc").mean, rel=1e-12)
+        assert line["acc_std"] == "" if one.summary("acc").n == 1 else float(line["acc_std"]) > 0
+    assert [line["method"] for line in json.loads(downloaded(page, "#table", "JSON"))] == list(kept)
+    seeds = list(csv.DictReader(io.StringIO(downloaded(page, "#seeds", "CSV").decode())))
+    assert {(line["method"], int(line["seed"])) for line in seeds if line["method"] in ("er", "ewc")} == {
+        ("er", 0),
+        ("er", 1),
+        ("ewc", 0),
+    }
+    picture = downloaded(page, "#time", "SVG").decode()
+    assert picture.startswith("<svg")
+    assert "naive" in picture
+    assert downloaded(page, "#time", "PNG").startswith(b"\x89PNG")
+
+
+def test_dark_and_light(page: Any) -> None:
+    look(page, scheme="dark")
+    assert page.evaluate(GROUND) == DARK
+    page.click("#theme")
+    assert page.evaluate(GROUND) == LIGHT
+    assert page.url.endswith("#theme=light")
+    assert look(page, "#theme=dark").evaluate(GROUND) == DARK
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Any) -> None:
+    look(page, width=390)
+    everything_drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert not page.is_visible('input[data-method="er"]')
+    page.click("#view-toggle")
+    page.uncheck('input[data-method="er"]')
+    assert "er" not in labels(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.click("#view-toggle")
+
+
+def test_on_paper_all_is_drawn_and_light(page: Any) -> None:
+    look(page, "#theme=dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(GROUND) == LIGHT
+    drawn = page.eval_on_selector_all(".plot", "all => all.map(one => !!one.querySelector('svg.main-svg'))")
+    assert all(drawn)
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(GROUND) == DARK
+
+
+def test_the_sections_are_reached_by_keyboard(page: Any) -> None:
+    page.evaluate("document.activeElement.blur(); document.querySelector('.skip').focus()")
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") == 0  # seen when it has the keyboard
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "table-title"
+    assert page.url.endswith("#at=table")
+
+
+def test_what_was_not_measured_names_its_command(page: Any) -> None:
+    assert "tmln overhead --benchmark split-digits" in page.inner_text("#cost")
+    assert "tmln landscape --benchmark split-digits" in page.inner_text("#landscape")
+    assert "tmln barrier --benchmark split-digits" in page.inner_text("#landscape")
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "fragment"),
+    [(1300, "light", ""), (390, "dark", ""), (1300, "dark", "#open=er")],
+    ids=["wide", "phone", "dialog"],
+)
+def test_axe_finds_no_serious_fault(page: Any, width: int, scheme: str, fragment: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    look(page, fragment, width, scheme)
+    everything_drawn(page)
+    found = Axe().run(page).response["violations"]
+    bad = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert [f"{one['id']}: {node['html'][:200]}" for one in bad for node in one["nodes"]] == []
+
+
+def test_a_shared_address_opens_the_same_view(reader: Reader, tmp_path: Path) -> None:
+    page = reader.open(keep(tmp_path / "runs", usual()), "#hide=tmln&sort=fm&open=er&theme=dark", scheme="light")
+    assert labels(page) == ["joint", "er", "ewc", "naive"]
+    assert page.evaluate(GROUND) == DARK
+    assert page.locator("#details-title").inner_text().strip() == "er"

@@ -1,0 +1,108 @@
+"""The file itself: whole, self-contained, and closed to whatever data may say. No browser is needed here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.report.conftest import keep, result
+from tmln import cli
+from tmln.report.data import document
+from tmln.report.page import SCRIPTS, STYLES, embedded, page, write_report
+
+
+def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_path: Path) -> None:
+    path = write_report(runs, tmp_path / "new" / "report.html")
+    text = path.read_text(encoding="utf-8")
+    assert path.stat().st_size < 8e6
+    outside = re.sub(r"(?s)<script.*?</script>|<style.*?</style>", "", text)
+    assert re.findall(r"""(?:src|href)\s*=\s*["'](?!#|data:,)""", outside) == []
+    assert "default-src 'none'" in text
+    assert text.count("plotly.js v") == 1
+    assert "[[" not in outside
+
+
+def test_only_the_scripts_of_the_page_may_run(runs: Path) -> None:
+    text = page(document(runs))
+    allowed = re.findall(r"'sha256-([^']+)'", text)
+    scripts = re.findall(r"(?s)<script>(.*?)</script>", text)
+    assert [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts] == allowed
+    policy = re.findall(r"script-src ([^;]*);", text)[0]
+    assert "unsafe" not in policy
+
+
+def test_the_page_is_the_same_each_time(runs: Path) -> None:
+    assert page(document(runs)) == page(document(runs))
+
+
+def test_every_asset_is_used_and_builds_no_markup_from_text() -> None:
+    found = {one.name: one for one in (files("tmln.report") / "assets").iterdir()}
+    assert sorted(found) == sorted((*SCRIPTS, *STYLES, "page.html"))
+    for name in SCRIPTS:
+        text = found[name].read_text(encoding="utf-8")
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            name
+        )
+
+
+@given(st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+def test_any_text_is_embedded_and_read_again(value: object) -> None:
+    text = embedded({"x": value})
+    assert json.loads(text) == {"x": value}
+    assert not re.search("[<>&\u2028\u2029]", text)
+    text.encode()
+
+
+def test_a_lone_surrogate_is_embedded_too() -> None:
+    text = embedded({"x": "\ud800</script>"})
+    assert json.loads(text.encode().decode()) == {"x": "\ud800</script>"}
+
+
+def test_words_of_the_template_in_data_are_only_words(tmp_path: Path) -> None:
+    text = page(document(keep(tmp_path, [result("[[script]]", 0), result("er", 0)])))
+    assert "<p>[[script]] leads on split-digits" in text or "points above [[script]]" in text
+    assert text.count("window.tmlnReport = ") == 1
+
+
+def test_without_plotly_the_remedy_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(ImportError, match=r'pip install "tmln\[report\]"'):
+        page(document(runs))
+
+
+def test_the_command_writes_and_names_the_page(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    done = CliRunner().invoke(cli.app, ["report", str(runs), "-o", str(out)])
+    assert (done.exit_code, done.output) == (0, f"report: {out}\n")
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    done = CliRunner().invoke(cli.app, ["report", str(runs), "-o", str(tmp_path)])
+    assert (tmp_path / "report.html").is_file()
+    done = CliRunner().invoke(cli.app, ["report", str(tmp_path / "none")])
+    assert isinstance(done.exception, ValueError)
+
+
+def test_the_demo_lives_without_plotly(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tmln.cli_report import report_of_demo
+
+    report_of_demo(runs)
+    assert capsys.readouterr().out == f"report: {runs / 'report.html'}\n"
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    report_of_demo(runs)
+    assert 'pip install "tmln[report]"' in capsys.readouterr().out
+
+
+def test_show_says_the_same_sentence(runs: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["show", str(runs)])
+    assert document(runs)["sentences"]["split-digits"] in done.output
