@@ -65,6 +65,11 @@ class Part(Generic[S]):
     needs_boundary: bool = False  # of no use unless somebody says where a task ends
     settings: S
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where tensors of a loaded state belong; None: where they are."""
+        return None
+
     def begin(self, lesson: Lesson) -> None:
         """A task begins."""
 
@@ -83,7 +88,7 @@ class Part(Generic[S]):
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())
             else:
-                setattr(self, name, _copy(state[name]))
+                setattr(self, name, _copy(state[name], self.device))
 
 
 class Replay(Part[S]):
@@ -113,6 +118,10 @@ class Penalty(Part[S]):
     def __init__(self, settings: S, model: nn.Module) -> None:
         self.settings = settings
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.parameters[0].device if self.parameters else None
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         """A term that needs the graph; None where ``add`` does it."""
@@ -180,11 +189,11 @@ def _pack(value: Any) -> Any:
     return _copy(value)
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Any, device: torch.device | None = None) -> Any:
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to(device or value.device, copy=True)
     if isinstance(value, (list, tuple)):
-        return [_copy(item) for item in value]
+        return [_copy(item, device) for item in value]
     if isinstance(value, Mapping):
-        return {key: _copy(item) for key, item in value.items()}
+        return {key: _copy(item, device) for key, item in value.items()}
     return value

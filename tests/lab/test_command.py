@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tmln import cli_runs
+from tmln.cli.options import configs_of
 from tmln.lab.command import command_of, commands_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.recipes import RECIPES
@@ -31,7 +31,7 @@ def parsed(command: str) -> list[RunConfig]:
         else:
             options[word.removeprefix("--")] = next(rest)
     epochs = None if options["epochs"] is None else int(options["epochs"])
-    return cli_runs._configs(
+    return configs_of(
         options["benchmark"],
         [options["method"]],
         int(options["seeds"]),

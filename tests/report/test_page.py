@@ -94,7 +94,7 @@ def test_the_command_writes_and_names_the_page(runs: Path, tmp_path: Path) -> No
 def test_the_demo_lives_without_plotly(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tmln.cli_report import report_of_demo
+    from tmln.cli.report import report_of_demo
 
     report_of_demo(runs)
     assert capsys.readouterr().out == f"report: {runs / 'report.html'}\n"

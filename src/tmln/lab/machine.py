@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 
+from tmln.lab.device import device_name, run_device
+
 
 def machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "device": device_name(run_device()),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
     }

@@ -15,6 +15,7 @@ from torch import nn
 import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig
+from tmln.lab.device import run_device
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
@@ -78,7 +79,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
     options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
     stream = make_stream(config.benchmark, **options, **given)
     torch.manual_seed(seed_of(full["seed"], "weights"))
-    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
+    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
     learner = Learner(
         model,
         config.recipe(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 
@@ -11,16 +9,14 @@ class Diverged(FloatingPointError):
     """The loss is no longer a number; nothing was stepped with it."""
 
 
-def stop_if_diverged(loss: float, inputs: Tensor, where: str, lr: float, rate: float) -> None:
-    """Raise unless ``loss`` is finite; ``rate`` is the step's rate in flat directions."""
-    if math.isfinite(loss):
-        return
+def diverged(loss: float, inputs: Tensor, where: str, lr: float, rate: float) -> Diverged:
+    """What to say of a loss that is not finite; ``rate`` is the step's rate in flat directions."""
     if not bool(inputs.isfinite().all()):
-        raise Diverged(
+        return Diverged(
             f"the loss is {loss} in {where}: the batch of {len(inputs)} samples holds values that are not finite; "
             "look at the data"
         )
-    raise Diverged(
+    return Diverged(
         f"the loss is {loss} in {where} (a batch of {len(inputs)}): the steps are too long (lr {lr}, rate in flat "
         f"directions {rate:g}); lower lr or raise the damping"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.learner.diverged import stop_if_diverged
+from tmln.learner.diverged import diverged
 from tmln.learner.evaluate import evaluate, mask_logits
 from tmln.parts import Batch, Lesson, Part
 from tmln.recipes import Recipe, find_recipe, make_parts
@@ -185,9 +186,10 @@ class Learner:
 
     def _step(self, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
         """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
-        device = next(self.model.parameters()).device
+        device = self.step.optimizer.param_groups[0]["params"][0].device
         more_x, more_y, fields = self.replay.draw(x, y)
         inputs = self.augment(torch.cat([x, more_x]).to(device), self.noise)
+        fields = {name: value.to(device) for name, value in fields.items()}
         batch = Batch(inputs, torch.cat([y, more_y]).to(device), len(x), fields)
         self.last_batch = len(batch.y)
         self.step.before_forward(self.model, batch, lesson)
@@ -195,9 +197,12 @@ class Learner:
         extra = self.penalty.loss(self.model, batch, output)
         total = loss if extra is None else loss + extra
         value = float(total.detach())
-        where = f"task {lesson.index + 1}, epoch {epoch + 1}, step {number + 1}"
-        stop_if_diverged(value, inputs, where, self.lr, self.step.rate)
-        self.step.optimizer.zero_grad()
+        if not math.isfinite(value):
+            where = f"task {lesson.index + 1}, epoch {epoch + 1}, step {number + 1}"
+            raise diverged(value, inputs, where, self.lr, self.step.rate)
+        for group in self.step.optimizer.param_groups:
+            for p in group["params"]:
+                p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
         total.backward()
         self.penalty.add()
         self.step.step(self.model, self.prepare)

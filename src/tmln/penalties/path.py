@@ -46,5 +46,5 @@ class Path:
         return {"total": [value.clone() for value in self.total]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.total = [value.clone() for value in state["total"]]
+        self.total = [value.to(p.device, copy=True) for value, p in zip(state["total"], self.weights, strict=False)]
         self._gradients, self._before = [], []

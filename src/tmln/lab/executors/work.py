@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tmln.lab.device import VARIABLE
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.oracle import Oracle
@@ -29,6 +31,7 @@ class Work:
     checkpoint_seconds: float = 300.0
     checkpoint_steps: int | None = None
     logger: str = "none"
+    device: str = field(default_factory=lambda: os.environ.get(VARIABLE) or "auto")  # as whoever asked wants it
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
     import torch
 
     torch.set_num_threads(work.threads)
+    os.environ[VARIABLE] = work.device
     results: list[dict[str, Any]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln import cli_runs
-from tmln.cli_runs import Benchmark, Epochs, Seeds, Sets, Threads
+from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of
+from tmln.cli.tables import Format, print_grid
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -86,7 +86,11 @@ def landscape(
             typer.echo(entry["note"], err=True)
         losses = [f"{loss:.3g}" for moments in entry["losses"].values() for loss in moments.values()]
         lines.append([entry["label"], *losses, f"{100 * entry['residual']:.0f}%"])
-    _show(lines, f"{found['benchmark']}, seed {seed}: loss of tasks 1 and 2 ({found['samples']} {split.value} samples)")
+    print_grid(
+        Format.table,
+        lines,
+        f"{found['benchmark']}, seed {seed}: loss of tasks 1 and 2 ({found['samples']} {split.value} samples)",
+    )
     typer.echo("off plane: root mean square distance of checkpoints from the picture, of that from its origin")
     _keep(out, "landscape", configs, f"s{seed}-{mode.value}-{bn.value}", found, landscape_figure(found), output)
 
@@ -120,7 +124,7 @@ def barrier(
         cells = [_cell(summary[key], scale) for key, scale in (("barrier", 1), ("climb", 1), ("accuracy_barrier", 100))]
         ends = " to ".join(short(summary[key]["mean"]) for key in ("before", "after")) if entry["seeds"] else "-"
         lines.append([entry["label"], str(len(entry["seeds"])), *cells, ends])
-    _show(lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
+    print_grid(Format.table, lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
     typer.echo(
         "barrier: the most by which it exceeds the straight line between both ends (Frankle et al. 2020)\n"
         "climb: the most by which it exceeds its beginning; much can be forgotten without any barrier\n"
@@ -146,7 +150,7 @@ def _configs(
     names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
     if not names:
         raise ValueError("which methods? --methods naive,ewc++,tmln, say (tmln list methods)")
-    configs = cli_runs._configs(benchmark, names, seeds, epochs, sets, None, False)
+    configs = configs_of(benchmark, names, seeds, epochs, sets, None, False)
     if threads is not None:
         import torch
 
@@ -161,14 +165,6 @@ def _cell(summary: Mapping[str, Any], scale: float) -> str:
     if not summary["n"]:
         return "-"
     return short(scale * summary["mean"]) + (f" ± {scale * summary['std']:.1g}" if summary["n"] > 1 else "")
-
-
-def _show(lines: list[list[str]], title: str) -> None:
-    from rich.console import Console
-
-    from tmln.analysis.grid import grid_rich
-
-    Console().print(grid_rich(lines, title))
 
 
 def _keep(

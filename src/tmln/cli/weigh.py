@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tmln import cli_runs
-from tmln.cli_runs import Format, Out, Sets, Threads, finished_results
+from tmln.cli.options import Out, Sets, Threads, configs_of
+from tmln.cli.tables import Format, FormatOption, finished_results, print_grid
 
 Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
-FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 
 def pareto(
@@ -48,21 +47,6 @@ def pareto(
         typer.echo(f"picture: {output}", err=format is not Format.table)
 
 
-def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
-    """To the terminal as a table, else as text with an empty line after it."""
-    from rich.console import Console
-
-    from tmln.analysis.grid import WRITERS, grid_rich
-
-    if format is Format.table:
-        console, table = Console(), grid_rich(lines, title)
-        if not console.is_terminal:  # a file has room
-            console.width = max(console.width, console.measure(table).maximum)
-        console.print(table)
-    else:
-        typer.echo(WRITERS[format.value](lines) + "\n")
-
-
 def overhead(
     benchmark: Annotated[str, typer.Option(help="A name from `tmln list benchmarks`, or folder:PATH.")],
     methods: Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")] = (
@@ -93,9 +77,7 @@ def overhead(
     if threads is not None:
         torch.set_num_threads(threads)
     names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
-    content = measure_overhead(
-        cli_runs._configs(benchmark, names, 1, None, sets, None, False), rounds, steps, peak=peak
-    )
+    content = measure_overhead(configs_of(benchmark, names, 1, None, sets, None, False), rounds, steps, peak=peak)
     saved = save_analysis(out, "overhead", benchmark, content)
     if output is not None:
         save_figure(overhead_figure(content), output)

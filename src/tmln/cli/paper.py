@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli_runs import DryRun, Format, Out, Threads
+from tmln.cli.options import DryRun, Out, Threads
+from tmln.cli.tables import Format
 
 if TYPE_CHECKING:
     from tmln.paper.evidence import Study

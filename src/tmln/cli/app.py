@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tmln import cli_analysis, cli_paper, cli_pictures, cli_report, cli_runs, cli_sweep, cli_tune
+from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
 
 app = typer.Typer(
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
@@ -21,15 +22,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 DEMO = ("naive", "joint", "er", "ewc++", "rwalk", "upgd", "ocar", "tmln")
-data = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
-app.add_typer(data, name="data")
+app.add_typer(data.app, name="data")
 
 
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where runs compute: cpu, cuda, cuda:1; the first GPU, if any, unless given.")
+    ] = None,
 ) -> None:
     _Debug.on = debug
+    if device is not None:
+        os.environ["TMLN_DEVICE"] = device
 
 
 class _Debug:
@@ -44,26 +49,26 @@ def demo(
 ) -> None:
     """The one-minute tour: the paper's methods on digits that ship with scikit-learn."""
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
-    cli_runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1, logger="none")
+    runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1, logger="none")
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
         "Next: tmln list methods, or the three lines in the README for your own loop."
     )
-    cli_report.report_of_demo(out)
+    report.report_of_demo(out)
 
 
-app.command()(cli_runs.run)
-app.command()(cli_runs.compare)
-app.command()(cli_runs.show)
-app.command()(cli_report.report)
-app.command()(cli_sweep.sweep)
-app.command()(cli_tune.tune)
-app.command()(cli_analysis.pareto)
-app.command()(cli_analysis.overhead)
-app.command()(cli_pictures.landscape)
-app.command()(cli_pictures.barrier)
-app.command()(cli_paper.paper)
+app.command()(runs.run)
+app.command()(runs.compare)
+app.command()(runs.show)
+app.command()(report.report)
+app.command()(sweep.sweep)
+app.command()(tune.tune)
+app.command()(weigh.pareto)
+app.command()(weigh.overhead)
+app.command()(pictures.landscape)
+app.command()(pictures.barrier)
+app.command()(paper.paper)
 
 
 class What(str, Enum):
@@ -115,45 +120,6 @@ def _rows(what: What) -> Iterable[tuple[str, ...]]:
 
         yield "name", "about"
         yield from ((name, model.summary) for name, model in MODELS.items())
-
-
-@data.command("list")
-def data_list() -> None:
-    """Which data sets are at hand, and how large the others are."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from tmln.streams import data_root, list_data
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "at hand", "MB", "about"):
-        table.add_column(heading)
-    for status in list_data():
-        size = f"{status.bytes / 1e6:.0f}" if status.bytes else ""
-        table.add_row(status.name, str(status.path or "no"), size, status.summary)
-    Console().print(table)
-    typer.echo(f"data root: {data_root()} (set TMLN_DATA to change it)")
-
-
-@data.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
-    """Download a data set, resuming where an earlier try stopped, and verify it."""
-    from tmln.streams import download_bar, get_data
-
-    with download_bar() as bar:
-        typer.echo(f"{name}: {get_data(name, progress=bar)}")
-
-
-@data.command("check")
-def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
-    """Verify a data set that is at hand; exit code 1 if anything is wrong."""
-    from tmln.streams import check_data
-
-    problems = 0
-    for check in check_data(name):
-        problems += bool(check.problem)
-        typer.echo(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
-    raise typer.Exit(1 if problems else 0)
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln import cli_runs
-from tmln.cli_runs import (
+from tmln.cli.options import (
     Benchmark,
     Compile,
     Config,
     DryRun,
     Epochs,
     Every,
-    Format,
     LoggerName,
     OracleName,
     OracleOption,
     Out,
     Sets,
+    configs_of,
 )
+from tmln.cli.tables import Format, print_results
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -92,7 +92,7 @@ def sweep(
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
     if space and not random:
         raise ValueError("--space says where to draw from; --random N says how often")
-    bases = cli_runs._configs(benchmark, _names(method, methods), 1, epochs, sets, config, compile)
+    bases = configs_of(benchmark, _names(method, methods), 1, epochs, sets, config, compile)
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=seeds)
     for note in found.notes:
         typer.echo(note, err=True)
@@ -173,7 +173,7 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure]) ->
     found = [result_of(store, job.config) for job in jobs if run_id(job.config) not in failed]
     results = with_references(result for result in found if result is not None)
     if results:
-        cli_runs.print_results(results, Format.table, None)
+        print_results(results, Format.table, None)
     for package in ("tmln", "torch"):
         versions = sorted({str(result.get("versions", {}).get(package, "unknown")) for result in results})
         if len(versions) > 1:

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln import cli_runs
-from tmln.cli_runs import Benchmark, Compile, Config, Epochs, Every, OracleName, OracleOption, Out, Sets
-from tmln.cli_sweep import (
+from tmln.cli.options import (
+    Benchmark,
+    Compile,
+    Config,
+    Epochs,
+    Every,
+    OracleName,
+    OracleOption,
+    Out,
+    Sets,
+    configs_of,
+)
+from tmln.cli.sweep import (
     Address,
     Cpus,
     Executor,
@@ -65,7 +75,7 @@ def tune(
     from tmln.lab.tune import Search
 
     objectives = _objectives(objective)
-    (base,) = cli_runs._configs(benchmark, [method], 1, epochs, sets, config, compile)
+    (base,) = configs_of(benchmark, [method], 1, epochs, sets, config, compile)
     spaces = spaces_of(base, read_spaces(space or []))
     against_joint = any(name.startswith("int") for name in objectives)
     wanted: Oracle = oracle.value if against_joint else "none"

@@ -1,0 +1,48 @@
+"""The commands for data sets: tmln data list, get, check."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
+
+
+@app.command("list")
+def data_list() -> None:
+    """Which data sets are at hand, and how large the others are."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from tmln.streams import data_root, list_data
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "at hand", "MB", "about"):
+        table.add_column(heading)
+    for status in list_data():
+        size = f"{status.bytes / 1e6:.0f}" if status.bytes else ""
+        table.add_row(status.name, str(status.path or "no"), size, status.summary)
+    Console().print(table)
+    typer.echo(f"data root: {data_root()} (set TMLN_DATA to change it)")
+
+
+@app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
+    """Download a data set, resuming where an earlier try stopped, and verify it."""
+    from tmln.streams import download_bar, get_data
+
+    with download_bar() as bar:
+        typer.echo(f"{name}: {get_data(name, progress=bar)}")
+
+
+@app.command("check")
+def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
+    """Verify a data set that is at hand; exit code 1 if anything is wrong."""
+    from tmln.streams import check_data
+
+    problems = 0
+    for check in check_data(name):
+        problems += bool(check.problem)
+        typer.echo(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
+    raise typer.Exit(1 if problems else 0)
