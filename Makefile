@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.demo  ## the one-minute tour: naive, er and tmln on Split-Digits
+demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits, a table and a report
 	$(BIN)/tmln demo
 
 test: $(VENV)/.dev  ## all tests

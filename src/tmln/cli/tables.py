@@ -26,18 +26,15 @@ FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 def finished_results(runs: Path) -> list[dict[str, Any]]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
-    from tmln.lab.oracle import with_references
-    from tmln.lab.store import Store
+    from tmln.analysis.gather import gather
 
-    if not runs.is_dir():
-        raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
-    entries = list(Store(runs).runs())
-    results = with_references(entry.result for entry in entries if entry.result is not None)
-    for entry in entries:
-        if entry.state == "corrupt":
-            typer.echo(f"passed over {entry.name}: {entry.reason}", err=True)
-        elif entry.state == "unfinished":
-            typer.echo(f"not finished: {entry.name}", err=True)
+    found, problems = gather(runs)
+    for problem in problems:
+        unfinished = problem.state == "unfinished"
+        typer.echo(
+            f"not finished: {problem.name}" if unfinished else f"passed over {problem.name}: {problem.reason}", err=True
+        )
+    results = list(found.values())
     if not results:
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"

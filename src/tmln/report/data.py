@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tmln
+from tmln.analysis.gather import gather
 from tmln.analysis.palette import look_of
 from tmln.analysis.saved import load_analyses
 from tmln.analysis.sentence import sentence
+from tmln.analysis.sound import readable
 from tmln.analysis.tables import Row, flat_fields, label_methods, metric_of, rows_of
 from tmln.lab.command import commands_of
 from tmln.lab.config import RunConfig
-from tmln.lab.oracle import with_references
-from tmln.lab.store import Store
-from tmln.report.sound import complaint, readable
 from tmln.report.tasks import task_names
 from tmln.report.warn import warnings_of
 
@@ -25,11 +25,10 @@ DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; met
 
 def document(runs: Path) -> dict[str, Any]:
     """Plain values only; whatever cannot be read is named in it, with the reason."""
-    if not runs.is_dir():
-        raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
-    found, problems = _gather(runs)
-    shortcuts = [name for name, result in found if result["config"].get("merged")]
-    found = [(name, result) for name, result in found if not result["config"].get("merged")]
+    everything, troubles = gather(runs)
+    problems = [asdict(trouble) for trouble in troubles]
+    shortcuts = [name for name, result in everything.items() if result["config"].get("merged")]
+    found = [(name, result) for name, result in everything.items() if name not in shortcuts]
     results = [result for _, result in found]
     rows = rows_of(results)
     numbers = {(row.benchmark, row.label): number for number, row in enumerate(rows)}
@@ -51,23 +50,6 @@ def document(runs: Path) -> dict[str, Any]:
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
     }
     return dict(readable(complete))
-
-
-def _gather(runs: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[dict[str, Any]]]:
-    """The results that make sense, with INT wherever its reference is there; and what is wrong with the others."""
-    names: list[str] = []
-    results: list[dict[str, Any]] = []
-    problems: list[dict[str, Any]] = []
-    for entry in Store(runs).runs():
-        result = readable(entry.result)
-        why = entry.reason if result is None else complaint(result)
-        if result is None or why:
-            state = entry.state if result is None else "corrupt"
-            problems.append({"name": entry.name, "state": state, "reason": why})
-        else:
-            names.append(entry.name)
-            results.append(result)
-    return list(zip(names, with_references(results), strict=True)), problems
 
 
 def _metric(name: str) -> dict[str, Any]:
