@@ -1,4 +1,4 @@
-"""The page of 500 runs in the system's Chromium, where there is one: time until it is ready and size, of their limits."""
+"""The page of 500 runs in the system's Chromium, if there is one: time until it is ready, and size, of their limits."""
 
 from __future__ import annotations
 
