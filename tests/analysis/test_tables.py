@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tmln.analysis import render
+from tmln.analysis.grid import grid_latex, grid_markdown, grid_rich
 from tmln.analysis.tables import best_rows, columns_of, label_methods, rows_of
 
 
@@ -77,9 +78,9 @@ def test_paired_p_values_use_the_seeds_that_both_have() -> None:
 def test_every_format_says_the_same() -> None:
     rows = rows_of(RUNS)
     against = render.reference_row(rows, None)
-    markdown = render.as_markdown(rows, against)
+    markdown = grid_markdown(render.grid(rows, against))
     assert "| tmln | 3 | **92.0 ± 2.0** |" in markdown
-    latex = render.as_latex(rows, against)
+    latex = grid_latex(render.grid(rows, against))
     assert r"tmln & 3 & \textbf{92.0 $\pm$ 2.0}" in latex
     assert latex.splitlines()[1] == r"\toprule"
     table = list(csv.DictReader(render.as_csv(rows).splitlines()))
@@ -88,14 +89,14 @@ def test_every_format_says_the_same() -> None:
     plain = json.loads(render.as_json(rows))
     assert plain[1]["metrics"]["int"]["mean"] == pytest.approx(0.05)
     assert plain[2]["metrics"]["int"]["mean"] is None
-    assert render.as_rich(rows, against).row_count == 3
+    assert grid_rich(render.grid(rows, against)).row_count == 3
 
 
 def test_names_cannot_break_a_table() -> None:
     rows = rows_of([result("a|b[bold]_%", s, 0.5) for s in range(2)])
-    assert r"a\|b[bold]_%" in render.as_markdown(rows, None)
-    assert r"a|b[bold]\_\%" in render.as_latex(rows, None)
-    assert render.as_rich(rows, None).row_count == 1
+    assert r"a\|b[bold]_%" in grid_markdown(render.grid(rows, None))
+    assert r"a|b[bold]\_\%" in grid_latex(render.grid(rows, None))
+    assert grid_rich(render.grid(rows, None)).row_count == 1
 
 
 def test_one_seed_and_no_reference_are_said() -> None:
@@ -108,9 +109,9 @@ def test_extra_test_sets_are_shown_and_any_metric_can_be_asked_for() -> None:
     extra = {"acc_official": 0.7, "acc_task_masked": 0.95, "bwt": -0.1}
     rows = rows_of([result("er", s, 0.5, metrics=extra) for s in range(2)])
     assert columns_of(rows) == ("acc", "fm", "int", "acc_official", "seconds")
-    assert "ACC official % ↑" in render.as_markdown(rows, None)
+    assert "ACC official % ↑" in grid_markdown(render.grid(rows, None))
     wanted = ["bwt", "acc_task_masked"]
-    assert render.as_markdown(rows, None, wanted).splitlines()[0] == (
+    assert grid_markdown(render.grid(rows, None, wanted)).splitlines()[0] == (
         "| method | n | BWT % ↑ | masked ACC % ↑ | ACC 95% | p |"
     )
     assert list(json.loads(render.as_json(rows, wanted))[0]["metrics"]) == wanted

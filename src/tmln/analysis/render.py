@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tmln.analysis.grid import Strong, grid_csv, grid_latex, grid_markdown, grid_rich
+from tmln.analysis.grid import Strong, grid_csv
 from tmln.analysis.statistics import Summary
 from tmln.analysis.tables import Row, best_rows, columns_of, metric_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 
 def cell(summary: Summary, percent: bool) -> str:
@@ -90,18 +90,6 @@ def grid(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | No
             p = "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
         lines.append([row.label, str(row.summary("acc").n), *cells, interval(row.summary("acc")), p])
     return lines
-
-
-def as_rich(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> Table:
-    return grid_rich(grid(rows, reference, metrics), rows[0].benchmark)
-
-
-def as_markdown(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
-    return grid_markdown(grid(rows, reference, metrics))
-
-
-def as_latex(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> str:
-    return grid_latex(grid(rows, reference, metrics))
 
 
 def as_csv(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:

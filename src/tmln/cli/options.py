@@ -40,6 +40,11 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
 
 
+def names_in(text: str) -> list[str]:
+    """``a, b`` as a list, each name once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
 def configs_of(
     benchmark: str | None,
     methods: Sequence[str | None],

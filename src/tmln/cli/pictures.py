@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of
+from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of, names_in
 from tmln.cli.tables import Format, print_grid
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _configs(
 
     checked_suffix(output)
     new_figure(1.0, 1.0)
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    names = names_in(methods)
     if not names:
         raise ValueError("which methods? --methods naive,ewc++,tmln, say (tmln list methods)")
     configs = configs_of(benchmark, names, seeds, epochs, sets, None, False)

@@ -22,6 +22,7 @@ from tmln.cli.options import (
     Sets,
     Threads,
     configs_of,
+    names_in,
 )
 from tmln.cli.tables import Format, FormatOption, finished_results, print_results
 
@@ -65,8 +66,7 @@ def compare(
     compile: Compile = False,
 ) -> None:
     """Train several methods on a benchmark and show them side by side."""
-    names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
-    configs = configs_of(benchmark, names, seeds, epochs, sets, config, compile)
+    configs = configs_of(benchmark, names_in(methods), seeds, epochs, sets, config, compile)
     _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
 
@@ -141,18 +141,13 @@ def _work(
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
     from tmln.lab.session import cost
+    from tmln.lab.tally import duration
 
     first = configs[0]
     typer.echo(first.to_yaml().rstrip())
     need = cost(first)
     typer.echo(
         f"# {runs} runs, {open_runs} of them not done yet, {references} as references for INT\n"
-        f"# the first: {need.steps} steps of {need.seconds_per_step:.3g} s (tried), about {_duration(need.seconds)} "
+        f"# the first: {need.steps} steps of {need.seconds_per_step:.3g} s (tried), about {duration(need.seconds)} "
         f"and {need.peak_bytes / 2**30:.1f} GiB; {need.parameters} parameters"
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

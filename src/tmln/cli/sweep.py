@@ -22,6 +22,7 @@ from tmln.cli.options import (
     Out,
     Sets,
     configs_of,
+    names_in,
 )
 from tmln.cli.tables import Format, print_results
 
@@ -118,12 +119,12 @@ def sweep(
     _conclude(store, jobs, failures)
 
 
-def _names(method: str | None, methods: str | None) -> list[str | None]:
+def _names(method: str | None, methods: str | None) -> Sequence[str | None]:
     if method is not None and methods is not None:
         raise ValueError("give --method or --methods, not both")
     if methods is None:
         return [method]
-    names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
+    names = names_in(methods)
     if not names:
         raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
     return names

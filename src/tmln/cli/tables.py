@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tmln.cli.options import names_in
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -50,7 +52,7 @@ def print_results(
     from tmln.analysis.sentence import sentence
     from tmln.analysis.tables import columns_of, rows_of
 
-    wanted = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    wanted = None if metrics is None else names_in(metrics)
     rows = rows_of(result for result in results if not result["config"].get("merged"))
     if format in (Format.csv, Format.json):
         typer.echo((render.as_csv if format is Format.csv else render.as_json)(rows, wanted))

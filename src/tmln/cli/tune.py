@@ -20,6 +20,7 @@ from tmln.cli.options import (
     Out,
     Sets,
     configs_of,
+    names_in,
 )
 from tmln.cli.sweep import (
     Address,
@@ -124,7 +125,7 @@ def _objectives(text: str) -> dict[str, bool]:
     from tmln.analysis.tables import METRICS
     from tmln.suggest import did_you_mean
 
-    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    names = names_in(text.lower())
     for name in names:
         if name not in METRICS:
             raise ValueError(f"unknown objective {name!r}{did_you_mean(name, METRICS)} (metrics: {', '.join(METRICS)})")

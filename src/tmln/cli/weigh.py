@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import Out, Sets, Threads, configs_of
+from tmln.cli.options import Out, Sets, Threads, configs_of, names_in
 from tmln.cli.tables import Format, FormatOption, finished_results, print_grid
 
 Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
@@ -76,8 +76,9 @@ def overhead(
         new_figure(1, 1)  # is matplotlib there? asked before long work
     if threads is not None:
         torch.set_num_threads(threads)
-    names: list[str | None] = [name.strip() for name in methods.split(",") if name.strip()]
-    content = measure_overhead(configs_of(benchmark, names, 1, None, sets, None, False), rounds, steps, peak=peak)
+    content = measure_overhead(
+        configs_of(benchmark, names_in(methods), 1, None, sets, None, False), rounds, steps, peak=peak
+    )
     saved = save_analysis(out, "overhead", benchmark, content)
     if output is not None:
         save_figure(overhead_figure(content), output)

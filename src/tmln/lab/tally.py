@@ -13,6 +13,13 @@ from tmln.lab.run import Moment
 from tmln.lab.session import Job
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
+WORDS: dict[State, str] = {
+    "finished": "finished",
+    "diverged": "diverged",
+    "running": "running",
+    "failed": "failed",
+    "waiting": "to go",
+}
 
 
 @dataclass
@@ -104,14 +111,8 @@ class Tally:
     def __str__(self) -> str:
         """``12 runs: 5 finished, 2 running, 1 failed, 4 to go, about 3 min left``."""
         said = []
-        for state, words in (
-            ("finished", "finished"),
-            ("diverged", "diverged"),
-            ("running", "running"),
-            ("failed", "failed"),
-            ("waiting", "to go"),
-        ):
-            number = len(self.of(state))  # type: ignore[arg-type]
+        for state, words in WORDS.items():
+            number = len(self.of(state))
             if number or state == "finished":
                 said.append(f"{number} {words}")
         left = self.seconds_left() if self.of("running", "waiting") else None

@@ -38,10 +38,11 @@ def judge(results: Sequence[Mapping[str, Any] | None], objectives: Sequence[str]
             return f"seed {result['seed']} diverged: {result['diverged']}"
     means = []
     for name in objectives:
-        values = [result.get("seconds") if name == "seconds" else result["metrics"].get(name) for result in good]
-        if any(value is None or not math.isfinite(value) for value in values):
+        found = [result.get("seconds") if name == "seconds" else result["metrics"].get(name) for result in good]
+        values = [float(value) for value in found if value is not None and math.isfinite(value)]
+        if len(values) < len(found):
             return f"a run has no {name.upper()}" + (", its joint reference is missing" if "int" in name else "")
-        means.append(math.fsum(values) / len(values))  # type: ignore[arg-type]
+        means.append(math.fsum(values) / len(values))
     return tuple(means)
 
 
