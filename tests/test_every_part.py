@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.parts import Lesson, Part, read_settings
+from tmln.parts import Batch, Lesson, Part, Step, read_settings
 from tmln.penalties import PENALTIES
 from tmln.recipes import FAMILIES, Choice, Recipe
 from tmln.replay import REPLAYS
 from tmln.steps import STEPS
+from tmln.steps.sgd import SGDStep
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 PLAIN = {"replay": "none", "penalty": "none", "step": "sgd"}
@@ -188,15 +189,79 @@ def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
         assert torch.equal(value, buffers[key])
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
-def test_every_combination_trains(replay: str, penalty: str, step: str) -> None:
-    trained = Learner(network(), "naive", replay=replay, penalty=penalty, step=step, lr=1e-4, batch_size=20)
-    for k in range(2):
-        trained.learn(task(k), epochs=1)
-    assert weights(trained.model).isfinite().all()
+# A setting of each part that acts in the loss, the penalty or the move alone: turning it must be felt.
+TURNED: dict[str, dict[str, dict[str, Any]]] = {
+    "replay": {"er": {"batch": 3}, "der++": {"alpha": 2.0}, "er-ace": {"asymmetric": False}},
+    "penalty": {name: {"strength": 50.0} for name in PENALTIES if name != "none"},
+    "step": {
+        "sgd": {"momentum": 0.5},
+        "tmln": {"trajectory": 50.0},
+        "upgd": {"beta_utility": 0.5},
+        "ocar": {"damping": 0.01},
+        "a-gem": {"batch": 3},
+    },
+}
+
+
+def combined(chosen: dict[str, str], turned: str | None, steps: Mapping[str, type[Step[Any]]] = STEPS) -> Tensor:
+    """The weights after two tasks, with one family's part turned."""
+    settings = {"penalty.strength": 1.0} if chosen["penalty"] != "none" else {}
+    if turned is not None:
+        settings |= {f"{turned}.{key}": value for key, value in TURNED[turned][chosen[turned]].items()}
+    with pytest.MonkeyPatch.context() as patched:
+        for name, part in steps.items():
+            patched.setitem(STEPS, name, part)
+        trained = Learner(network(), "naive", **chosen, settings=settings, lr=0.01, batch_size=20)  # type: ignore[arg-type]
+        for k in range(2):
+            trained.learn(task(k), epochs=2)
     assert trained.tasks == 2
     assert trained.classes == (0, 1, 2, 3)
+    return weights(trained.model)
+
+
+def assert_all_parts_are_felt(chosen: dict[str, str], steps: Mapping[str, type[Step[Any]]] = STEPS) -> None:
+    plain = combined(chosen, None, steps)
+    assert plain.isfinite().all()
+    for family, name in chosen.items():
+        if name != "none":
+            moved = (combined(chosen, family, steps) - plain).abs().max()
+            assert moved > 1e-6, f"{family} {name} is not felt in {chosen}"
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
+def test_every_part_is_felt_in_every_combination(replay: str, penalty: str, step: str) -> None:
+    assert_all_parts_are_felt({"replay": replay, "penalty": penalty, "step": step})
+
+
+class Deaf(SGDStep):
+    """Asks for a gradient of its own, as sharpness-aware steps do, and so loses what others put into it."""
+
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+        self.batch = batch
+
+    def own_gradient(self, lesson: Lesson) -> None:
+        loss = nn.functional.cross_entropy(lesson.model(self.batch.x), self.batch.y)
+        trainable = list(lesson.model.parameters())
+        for p, gradient in zip(trainable, torch.autograd.grad(loss, trainable), strict=True):
+            p.grad = gradient
+
+    def step(self, lesson: Lesson) -> None:
+        self.own_gradient(lesson)
+        super().step(lesson)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "lost"),
+    [
+        ({"replay": "none", "penalty": "ewc", "step": "sgd"}, "penalty ewc"),
+        ({"replay": "er-ace", "penalty": "none", "step": "sgd"}, "replay er-ace"),
+    ],
+)
+def test_a_step_that_ignores_what_others_add_is_noticed(chosen: dict[str, str], lost: str) -> None:
+    assert_all_parts_are_felt(chosen)
+    with pytest.raises(AssertionError, match=lost):
+        assert_all_parts_are_felt(chosen, {"sgd": Deaf})
 
 
 @pytest.mark.parametrize(("family", "name"), PARTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -18,19 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a part is told about the task being learned, at its beginning and at its end."""
+    """What a part is told about the task being learned, at its beginning, at its steps and at its end."""
 
     index: int  # 0 for the first task
-    model: nn.Module
+    model: nn.Module  # as it is scored: where classes are closed, their logits are -inf
     classes: tuple[int, ...]  # of this task
     known: tuple[int, ...]  # of all earlier tasks
     rate: float  # the step's rate in flat directions, for stability checks
     samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The task's training data as the model sees it at test time."""
-        return ((self.prepare(x), y) for x, y in self.samples())
+    def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Stored samples as the model takes them at test time."""
+        return feed(self.model, x, self.prepare), to_model(self.model, y)
+
+    def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
+        stored = memory.batches(256) if memory else self.samples()
+        return (self.ready(x, y) for x, y in stored)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,18 @@ class Batch:
     y: Tensor
     current: int
     fields: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def to_model(model: nn.Module, value: Tensor) -> Tensor:
+    """The tensor where the model is. Every move between devices goes through here."""
+    return value.to(next(model.parameters()).device)
+
+
+def feed(model: nn.Module, stored: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """Stored samples as ``model`` takes them: on its device, prepared, floats in its precision."""
+    inputs = prepare(to_model(model, stored))
+    precision = next(model.parameters()).dtype
+    return inputs.to(precision) if inputs.is_floating_point() and precision.is_floating_point else inputs
 
 
 class Settings(BaseModel):
@@ -64,6 +82,7 @@ class Part(Generic[S]):
     off: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}  # settings at which it does nothing, if there are any
     needs_boundary: bool = False  # of no use unless somebody says where a task ends
     settings: S
+    diagnostics: Mapping[str, float] = MappingProxyType({})  # what the last boundary found, for the log
 
     @property
     def device(self) -> torch.device | None:
@@ -88,7 +107,7 @@ class Part(Generic[S]):
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())
             else:
-                setattr(self, name, _copy(state[name], self.device))
+                setattr(self, name, copied(state[name], self.device))
 
 
 class Replay(Part[S]):
@@ -104,7 +123,7 @@ class Replay(Part[S]):
         return x[:0], y[:0], {}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of the union, and the model's output for it."""
+        """The loss of the union, and the model's output for it (-inf for closed classes)."""
         output = model(batch.x)
         return nn.functional.cross_entropy(output, batch.y), output
 
@@ -138,6 +157,7 @@ class Step(Part[S]):
     """How does a gradient become a move?"""
 
     optimizer: torch.optim.Optimizer
+    traces: bool = False  # integrates the task's gradient along the way: wants ``look`` and ``walk`` beside a penalty
 
     def __init__(self, settings: S, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
         self.settings = settings
@@ -148,11 +168,18 @@ class Step(Part[S]):
         """The learning rate in directions without curvature."""
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def before_forward(self, model: nn.Module, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
         """The batch is there, the model has not seen it."""
 
-    def step(self, model: nn.Module, prepare: Callable[[Tensor], Tensor]) -> None:
+    def look(self) -> None:
+        """The task's gradient is in ``.grad``, and a penalty will add its own or move the weights after the step."""
+
+    def step(self, lesson: Lesson) -> None:
+        """Move the weights along ``.grad``."""
         self.optimizer.step()
+
+    def walk(self) -> None:
+        """After ``look`` and ``step``: all that moves the weights in this step has done so."""
 
 
 P = TypeVar("P", bound=Part[Any])
@@ -186,14 +213,15 @@ def _pack(value: Any) -> Any:
         return value.state_dict()
     if isinstance(value, torch.Generator):
         return value.get_state()
-    return _copy(value)
+    return copied(value)
 
 
-def _copy(value: Any, device: torch.device | None = None) -> Any:
+def copied(value: Any, device: torch.device | None = None) -> Any:
+    """A state of its own: tensors are copies, on ``device`` if given, in lists and dictionaries of the same form."""
     if isinstance(value, Tensor):
         return value.detach().to(device or value.device, copy=True)
     if isinstance(value, (list, tuple)):
-        return [_copy(item, device) for item in value]
+        return type(value)(copied(item, device) for item in value)
     if isinstance(value, Mapping):
-        return {key: _copy(item, device) for key, item in value.items()}
+        return {key: copied(item, device) for key, item in value.items()}
     return value

@@ -26,12 +26,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What makes a method: ``joint`` starts afresh at every task, on all data so far."""
+    """What makes a method: ``joint`` starts afresh at every task, on all data so far, ``independent`` on it alone."""
 
     replay: Choice = Choice()
     penalty: Choice = Choice()
     step: Choice = Choice("sgd")
     joint: bool = False
+    independent: bool = False
     about: str = ""
 
     @classmethod
@@ -76,6 +77,7 @@ _ER = Choice("er")
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
     "joint": Recipe(step=_MOMENTUM, joint=True, about="the oracle: afresh on all data so far, at every task"),
+    "independent": Recipe(step=_MOMENTUM, independent=True, about="a reference: afresh at every task, on it alone"),
     "er": Recipe(_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
     # at the paper's strength explicit steps overshoot the anchor and diverge
     "ewc++": Recipe(

@@ -36,7 +36,7 @@ def in_the_second_task(recipe: Recipe) -> Learner:
             raise Pause
 
     with pytest.raises(Pause):
-        learner.learn(DATA, on_step=stop)
+        learner.learn(DATA, atomic=False, on_step=stop)
     return learner
 
 

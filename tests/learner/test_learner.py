@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from tmln.learner import Diverged, Learner, evaluate
-from tmln.learner.evaluate import evaluate_tasks, mask_logits
+from tmln.learner.evaluate import evaluate_tasks
+from tmln.replay import Reservoir
 from tmln.seeds import seed_of
 from tmln.streams import Samples
 
@@ -105,8 +106,6 @@ def test_evaluation_by_hand() -> None:
 
 
 def test_masking_closes_what_was_not_met() -> None:
-    masked = mask_logits(torch.zeros(1, 4), [1, 3])
-    assert masked.tolist() == [[float("-inf"), 0.0, float("-inf"), 0.0]]
     learner = Learner(network(), "naive", logit_mask="seen", batch_size=16)
     head = learner.model[2].weight  # type: ignore[index]
     before = head.detach().clone()
@@ -175,6 +174,45 @@ def test_bad_calls() -> None:
     learner = Learner(network())
     with pytest.raises(ValueError, match="epochs"):
         learner.learn(blobs(0), epochs=0)
+
+
+@pytest.mark.parametrize(("fill", "offered"), [("end", 60), ("online", 60), ("every-epoch", 180)])
+def test_a_memory_is_offered_each_sample_as_often_as_asked(fill: str, offered: int) -> None:
+    """'online' is the first epoch only: replay must be told which one it is."""
+    learner = Learner(network(), "er", settings={"replay.fill": fill}, batch_size=16)
+    learner.learn(blobs(0), epochs=3)
+    assert learner.replay.memory is not None
+    assert learner.replay.memory.seen == offered
+
+
+def test_a_memory_is_drawn_by_the_learners_seed() -> None:
+    kept: list[Tensor] = []
+    for seed in (0, 1):
+        learner = Learner(network(), "er", settings={"replay.capacity": 5}, batch_size=16, seed=seed)
+        x, y = blobs(0)
+        learner.learn((x, y))
+        by_hand = Reservoir(5, seed_of(seed, "replay"))
+        by_hand.add(x, y)
+        assert learner.replay.memory is not None
+        kept.append(learner.replay.memory.draw(5)["x"])
+        assert torch.equal(kept[-1], by_hand.draw(5)["x"])
+    assert not torch.equal(kept[0], kept[1])
+
+
+def test_accuracy_among_the_tasks_own_classes_by_hand() -> None:
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.row = nn.Parameter(torch.tensor([[1.0, 0.0, 2.0]]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.row.expand(len(x), 3)
+
+    samples = Samples.of(torch.zeros(4, 1), torch.tensor([0, 0, 1, 2]))
+    (found,) = evaluate_tasks(Fixed(), [(samples, (0, 1))], lambda x: x)
+    assert found["accuracy"] == 0.25  # always class 2
+    assert found["masked_accuracy"] == 0.5  # always class 0
 
 
 class Slow(Dataset[tuple[Tensor, int]]):

@@ -79,7 +79,7 @@ def test_resume_is_exact_for_every_method(method: str, tmp_path: Path) -> None:
 
     while learner.tasks < TASKS:
         try:
-            learner.learn(data(learner.tasks), EPOCHS, on_step=count)
+            learner.learn(data(learner.tasks), EPOCHS, atomic=False, on_step=count)
         except Stopped:
             learner.save(tmp_path / "half.tmln")
             torch.manual_seed(77)  # a new process has another random state

@@ -42,7 +42,7 @@ def test_momentum_by_hand_and_its_reset() -> None:
             step.begin(lesson(model, *data(), index=index))
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
-        step.step(model, lambda x: x)
+        step.step(lesson(model, *data(), index=index))
         moves.append(before - model.weight.item())
     assert moves == pytest.approx([0.1, 0.19, 0.271, 0.1])
 
@@ -79,7 +79,7 @@ def test_agem_does_not_raise_the_memorys_loss() -> None:
     plain = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     before = F.cross_entropy(model(old * 2), labels).item()
     buffers = [b.clone() for b in model.buffers()]
-    step.step(model, lambda x: x * 2)
+    step.step(lesson(model, old, labels, index=1))
     used = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert not torch.equal(plain, used)
     assert F.cross_entropy(model(old * 2), labels).item() <= before + 1e-6
@@ -92,7 +92,7 @@ def test_tmln_takes_the_metric_of_the_memory() -> None:
     step = make("tmln", model, memory=memory)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(model, lambda x: x)
+    step.step(lesson(model, x, y))
     memory.add(x, y)
     step.end(lesson(model, x, y))
     stored = [(x * 2, y) for x, y in memory.batches(5)]  # prepared as for a test
@@ -106,7 +106,7 @@ def test_tmln_without_a_memory_takes_the_task_just_learned() -> None:
     step = make("tmln", model)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(model, lambda x: x)
+    step.step(lesson(model, x, y))
     step.end(lesson(model, x, y))
     assert torch.equal(step.optimizer.state[model.weight]["fisher"], diagonal_fisher(model, [(x * 2, y)])["weight"])
 
@@ -124,7 +124,7 @@ def test_tmln_options() -> None:
         assert k == 0 or step.optimizer.state[model.weight]["fisher"].max() == 0
         model.zero_grad()
         F.cross_entropy(model(data()[0]), data()[1]).backward()
-        step.step(model, lambda x: x)
+        step.step(lesson(model, *data()))
     assert step.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -139,7 +139,7 @@ def test_ocar_weighs_replay_by_the_ratio_of_classes() -> None:
             model.bias.zero_()
         step = make("ocar", model, replay_weight=weight, fisher="exact")
         known = Lesson(1, model, (0,), (1, 2, 3), 0.1, lambda: iter(()), lambda x: x)
-        step.before_forward(model, Batch(x, y, 6), known)
+        step.before_forward(Batch(x, y, 6), known)
         factors.append(step.state_dict()["optimizer"]["curvature"])
     flat = [torch.cat([t.flatten() for t in _tensors(f) if t.is_floating_point()]) for f in factors]
     assert not torch.allclose(flat[0], flat[1])

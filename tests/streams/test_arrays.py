@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tmln.streams import DataError, Samples, as_samples, stream_of_classes, stream_of_tasks
 from tmln.streams.arrays import Data
@@ -134,3 +135,39 @@ def test_stream_of_classes() -> None:
         stream_of_classes((X, Y), (X, Y), 2, blur=1)
     with pytest.raises(DataError, match="only 2 class names"):
         stream_of_classes((X, Y), (X, Y), 2, class_names=["a", "b"])
+
+
+class Dicts(Dataset[dict[str, Any]]):
+    """Samples as Hugging Face's datasets give them."""
+
+    def __init__(self, label: str, **more: Any) -> None:
+        self.label, self.more = label, more
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {"pixels": torch.full((3,), float(row)), self.label: row % 2, **self.more}
+
+
+@pytest.mark.parametrize("label", ["label", "labels", "target", "targets", "y"])
+def test_samples_that_are_dicts(label: str) -> None:
+    samples = as_samples(Dicts(label))
+    x, y = samples.gather(torch.tensor([4, 1]))
+    assert x[:, 0].tolist() == [4.0, 1.0]
+    assert y.tolist() == [0, 1]
+
+
+def test_dicts_that_do_not_say_which_is_the_input() -> None:
+    with pytest.raises(DataError, match=r"pixels, label, mask, but one input and one of label, .* are needed"):
+        as_samples(Dicts("label", mask=1))
+    with pytest.raises(DataError, match="pixels, caption"):
+        as_samples(Dicts("caption"))
+
+
+def test_a_loader_stands_for_its_dataset() -> None:
+    pairs = TensorDataset(torch.arange(8.0).reshape(4, 2), torch.tensor([0, 1, 0, 1]))
+    samples = as_samples(DataLoader(pairs, batch_size=3, shuffle=True))
+    assert samples.x.tolist() == pairs.tensors[0].tolist()
+    with pytest.raises(DataError, match="collate_fn of its own"):
+        as_samples(DataLoader(pairs, collate_fn=list))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.analysis.trajectory import Checkpoint, Recording
-from tmln.learner.evaluate import mask_logits
+from tmln.learner.scored import mask_logits
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 

@@ -8,16 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tmln.learner.scored import mask_logits
+from tmln.parts import feed, to_model
 from tmln.streams.samples import Samples
-
-
-def mask_logits(output: Tensor, open_classes: Sequence[int] | None) -> Tensor:
-    """The output with every class but these closed; None leaves all open."""
-    if open_classes is None:
-        return output
-    closed = torch.ones(output.shape[1], dtype=torch.bool, device=output.device)
-    closed[list(open_classes)] = False
-    return output.masked_fill(closed, float("-inf"))
 
 
 def evaluate(
@@ -44,13 +37,10 @@ def evaluate_tasks(
     batch_size: int = 512,
 ) -> list[dict[str, float]]:
     """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each."""
-    device = next(model.parameters()).device
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        return [
-            _measure(model, samples, classes, prepare, open_classes, batch_size, device) for samples, classes in tests
-        ]
+        return [_measure(model, samples, classes, prepare, open_classes, batch_size) for samples, classes in tests]
     finally:
         for module, mode in modes:
             module.training = mode
@@ -63,15 +53,14 @@ def _measure(
     prepare: Callable[[Tensor], Tensor],
     open_classes: Sequence[int] | None,
     batch_size: int,
-    device: torch.device,
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
     right, masked, loss = 0, 0, 0.0
     for rows in torch.arange(len(samples)).split(batch_size):
         x, y = samples.gather(rows)
-        y = y.to(device)
-        raw = model(prepare(x.to(device)))
+        y = to_model(model, y)
+        raw = model(feed(model, x, prepare))
         output = mask_logits(raw, open_classes)
         right += int((output.argmax(1) == y).sum())
         masked += int((mask_logits(raw, classes).argmax(1) == y).sum())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from os import PathLike
 from typing import Any, Literal
@@ -13,11 +15,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tmln.curvature.untouched import untouched
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.diverged import diverged
-from tmln.learner.evaluate import evaluate, mask_logits
-from tmln.parts import Batch, Lesson, Part
-from tmln.recipes import Recipe, find_recipe, make_parts
+from tmln.learner.evaluate import evaluate
+from tmln.learner.intake import check_intake, observe_intake
+from tmln.learner.scored import Scored
+from tmln.parts import Batch, Lesson, Part, copied, feed, to_model
+from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.arrays import DatasetSource, as_samples
 from tmln.streams.prefetch import prefetch
@@ -42,6 +47,10 @@ def to_float(x: Tensor) -> Tensor:
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
+def _not_augmented(prepare: Callable[[Tensor], Tensor], x: Tensor, generator: torch.Generator) -> Tensor:
+    return prepare(x)
+
+
 class Learner:
     """Trains a model on one task after another.
 
@@ -57,7 +66,8 @@ class Learner:
         settings: numbers of the parts, as ``{"step.damping": 0.2}``.
         augment, prepare: stored samples -> model inputs, in training and in testing; bytes become fractions unless
             given. ``augment`` gets a generator, so that a seed fixes a run.
-        logit_mask: ``"seen"`` lets only the classes met so far compete.
+        logit_mask: ``"seen"`` lets only the classes met so far compete, as if the head grew: in the loss, in every
+            Fisher, importance, teacher and reference gradient, and in evaluation. ``scored`` is the model seen so.
         compile: the training pass goes through ``torch.compile``.
     """
 
@@ -90,22 +100,24 @@ class Learner:
         for key, value in (settings or {}).items():
             recipe = recipe.with_setting(key, value)
         self.model, self.recipe = model, recipe
+        self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
         self.compile = compile
-        self._forward: nn.Module = torch.compile(model) if compile else model  # type: ignore[assignment]
+        self._forward = self._made_forward()
         self.last_batch = 0  # samples in the last step, replayed ones included
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
         self.prepare = prepare or to_float
-        self.augment: Augment = augment or (lambda x, generator: self.prepare(x))
-        self.replay, self.penalty, self.step = make_parts(recipe, model, lr, seed)
+        self.augment: Augment = augment or partial(_not_augmented, self.prepare)
+        self.replay, self.penalty, self.step = make_parts(recipe, self.scored, lr, seed)
         self.tasks = 0
         self.classes: tuple[int, ...] = ()  # met so far, ascending
         self.order, self.noise = (
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
         )
         self._place: Place | None = None  # within a task; None between tasks
-        # `joint` goes back to the beginning at every task
-        self._initial = copy.deepcopy(model.state_dict()) if recipe.joint else None
+        # `joint` and `independent` go back to the beginning at every task
+        self._initial = copy.deepcopy(model.state_dict()) if recipe.joint or recipe.independent else None
         self._history: list[Samples] = []
+        self._intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
 
     def learn(
         self,
@@ -114,25 +126,44 @@ class Learner:
         *,
         classes: Sequence[int] | None = None,
         boundary: bool = True,
+        atomic: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
     ) -> None:
         """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step.
 
         ``boundary=False`` is for data that flows without tasks: the parts are never told of an end, which some need.
-        On a learner that was restored in the middle of a task, the same call goes on with that task.
+        On a learner that was restored in the middle of a task, the same call goes on with that task. If it fails (bad
+        data, a loss that is no number, Ctrl-C), the learner is as before the call; ``atomic=False`` saves the copy of
+        the state that this takes.
         """
         samples = as_samples(dataset)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
+        if not len(samples):
+            raise ValueError("a task needs at least one sample, this one is empty")
         if not boundary:
             self._refuse_without_boundary()
         new = tuple(classes) if classes is not None else samples.classes
-        if self._initial is not None:
+        with self._as_before() if atomic else nullcontext():
+            self._learn(samples, new, epochs, boundary, on_step)
+
+    def _learn(
+        self,
+        samples: Samples,
+        new: tuple[int, ...],
+        epochs: int,
+        boundary: bool,
+        on_step: Callable[[int, int, float], None] | None,
+    ) -> None:
+        if self._intake is None:
+            self._intake = observe_intake(samples, self.prepare, self.augment)
+        met = {*new, *samples.classes}  # blurry boundaries bring samples of other tasks' classes
+        if self.recipe.joint:
             self._history = [*self._history[: self.tasks], samples]
             samples = concat(self._history)
         resumed = self._place is not None
         if not resumed:
-            self._begin(new)
+            self._begin(met)
         assert self._place is not None
         lesson = self._lesson(samples, new, self._place.known)
         if not resumed:
@@ -152,16 +183,40 @@ class Learner:
                 part.end(lesson)
             self.tasks += 1
 
+    @contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Within the block all may fail: then everything is as it was, and the exception goes on."""
+        before = copied(self.state_dict(), torch.device("cpu"))
+        history, modes = self._history, [(module, module.training) for module in self.model.modules()]
+        try:
+            yield
+        except BaseException:
+            self.load_state_dict(before, history)
+            for module, mode in modes:
+                module.training = mode
+            raise
+
     @property
     def parts(self) -> tuple[Part[Any], ...]:
         return self.replay, self.penalty, self.step
 
-    def _begin(self, new: tuple[int, ...]) -> None:
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """What the parts found at the last boundary: ``{"step/active": 0.12, ...}``; empty for most methods."""
+        named = zip(FAMILIES, self.parts, strict=True)
+        return {f"{family}/{key}": value for family, part in named for key, value in part.diagnostics.items()}
+
+    def _begin(self, met: set[int]) -> None:
         if self._initial is not None:
             self.model.load_state_dict(self._initial)
-            self.replay, self.penalty, self.step = make_parts(self.recipe, self.model, self.lr, self.seed)
+            self.replay, self.penalty, self.step = make_parts(self.recipe, self.scored, self.lr, self.seed)
         self._place = Place(known=self.classes, order=self.order.get_state())
-        self.classes = tuple(sorted({*self.classes, *new}))
+        self._meet(tuple(sorted({*self.classes, *met})))
+
+    def _meet(self, classes: tuple[int, ...]) -> None:
+        self.classes = classes
+        if isinstance(self.scored, Scored):
+            self.scored.open(classes)
 
     def _rest_of_epoch(self, samples: Samples, place: Place) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
         """The epoch's batches with their numbers, from the place on; the order is that of the epoch's beginning."""
@@ -186,41 +241,60 @@ class Learner:
 
     def _step(self, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
         """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
-        device = self.step.optimizer.param_groups[0]["params"][0].device
-        more_x, more_y, fields = self.replay.draw(x, y)
-        inputs = self.augment(torch.cat([x, more_x]).to(device), self.noise)
-        fields = {name: value.to(device) for name, value in fields.items()}
-        batch = Batch(inputs, torch.cat([y, more_y]).to(device), len(x), fields)
+        batch = self._batch(x, y)
         self.last_batch = len(batch.y)
-        self.step.before_forward(self.model, batch, lesson)
-        loss, output = self.replay.loss(self._masked, batch)
-        extra = self.penalty.loss(self.model, batch, output)
+        self.step.before_forward(batch, lesson)
+        try:
+            loss, output = self.replay.loss(self._forward, batch)
+        except IndexError:
+            self._check_labels(batch)
+            raise
+        extra = self.penalty.loss(self.scored, batch, output)
         total = loss if extra is None else loss + extra
         value = float(total.detach())
         if not math.isfinite(value):
             where = f"task {lesson.index + 1}, epoch {epoch + 1}, step {number + 1}"
-            raise diverged(value, inputs, where, self.lr, self.step.rate)
+            raise diverged(value, batch.x, where, self.lr, self.step.rate)
         for group in self.step.optimizer.param_groups:
             for p in group["params"]:
                 p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
-        total.backward()
+        if traced := self.step.traces and self.penalty.name != "none":
+            loss.backward(retain_graph=extra is not None)
+            self.step.look()
+            if extra is not None:
+                extra.backward()
+        else:
+            total.backward()
         self.penalty.add()
-        self.step.step(self.model, self.prepare)
+        self.step.step(lesson)
         self.penalty.after_step()
+        if traced:
+            self.step.walk()
         self.replay.after_step(x, y, output[: len(x)].detach(), epoch)
         return value
 
-    @property
-    def _masked(self) -> nn.Module:
-        if self.logit_mask == "none":
-            return self._forward
-        return _Seen(self._forward, self.classes)
+    def _batch(self, x: Tensor, y: Tensor) -> Batch:
+        more_x, more_y, fields = self.replay.draw(x, y)
+        inputs = feed(self.model, torch.cat([x, more_x]), lambda x: self.augment(x, self.noise))
+        labels = to_model(self.model, torch.cat([y, more_y]))
+        return Batch(inputs, labels, len(x), {name: to_model(self.model, value) for name, value in fields.items()})
+
+    @torch.no_grad()
+    def _check_labels(self, batch: Batch) -> None:
+        """Refuse a label that the head has no output for."""
+        with untouched(self.model, training=False):
+            outputs = self.model(batch.x[:1]).shape[1]
+        if (label := int(batch.y.max())) >= outputs:
+            raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")
+
+    def _made_forward(self) -> nn.Module:
+        return torch.compile(self.scored) if self.compile else self.scored  # type: ignore[return-value]
 
     def _lesson(self, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
             return (samples.gather(rows) for rows in torch.arange(len(samples)).split(256))
 
-        return Lesson(self.tasks, self.model, classes, known, self.step.rate, once, self.prepare)
+        return Lesson(self.tasks, self.scored, classes, known, self.step.rate, once, self.prepare)
 
     def evaluate(self, dataset: Any) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
@@ -235,23 +309,31 @@ class Learner:
             "generators": [self.order.get_state(), self.noise.get_state(), torch.get_rng_state()],
             "tasks": self.tasks,
             "classes": list(self.classes),
+            "intake": self._intake,
             "place": None if self._place is None else asdict(self._place),
             "initial": None if self._initial is None else dict(self._initial),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], history: Sequence[Any] = ()) -> None:
-        """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``."""
+        """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``.
+
+        A state that was trained on inputs made otherwise than ``prepare`` and ``augment`` make them is refused.
+        """
+        self._intake = state.get("intake")  # states of before 0.2 have none
+        if self._intake is not None:
+            check_intake(self._intake, self.prepare, self.augment)
         self.model.load_state_dict(state["model"])
         for part, saved in zip(self.parts, state["parts"], strict=True):
             part.load_state_dict(saved)
         for generator, saved in zip((self.order, self.noise), state["generators"], strict=False):
             generator.set_state(saved.cpu())
         torch.set_rng_state(state["generators"][2].cpu())
-        self.tasks, self.classes = state["tasks"], tuple(state["classes"])
+        self.tasks = state["tasks"]
+        self._meet(tuple(state["classes"]))
         place = state["place"]
         self._place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
         self._initial = state["initial"]
-        if self._initial is not None and len(history) != self.tasks:
+        if self.recipe.joint and len(history) != self.tasks:
             raise ValueError(f"'joint' learned {self.tasks} tasks; pass their data as history, got {len(history)}")
         self._history = [as_samples(data) for data in history]
 
@@ -276,14 +358,9 @@ class Learner:
         learner.load_state_dict(saved["state"], history)
         return learner
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_forward"}  # compiled code stays here
 
-class _Seen(nn.Module):
-    """A model whose unmet classes are closed; not a parent of the model."""
-
-    def __init__(self, model: nn.Module, classes: tuple[int, ...]) -> None:
-        super().__init__()
-        self._inner = (model, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        model, classes = self._inner
-        return mask_logits(model(x), classes)
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self._forward = self._made_forward()

@@ -33,11 +33,16 @@ class DERSettings(ERSettings):
 
 
 def dark_loss(output: Tensor, y: Tensor, current: int, logits: Tensor, alpha: float, beta: float) -> Tensor:
-    """CE of the current samples + alpha * MSE(logits) of a first draw + beta * CE of a second draw."""
+    """CE of the current samples + alpha * MSE(logits) of a first draw + beta * CE of a second draw.
+
+    A class that was closed when the logits were stored (-inf) had no logit to keep: it is not compared.
+    """
     loss = F.cross_entropy(output[:current], y[:current])
     labelled = current + len(logits)
     if len(logits):
-        loss = loss + alpha * F.mse_loss(output[current:labelled], logits)
+        kept, now = logits != float("-inf"), output[current:labelled]
+        now, logits = (now, logits) if bool(kept.all()) else (now[kept], logits[kept])
+        loss = loss + alpha * F.mse_loss(now, logits)
     if len(y) > labelled:
         loss = loss + beta * F.cross_entropy(output[labelled:], y[labelled:])
     return loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -58,6 +58,8 @@ class AGEMStep(Step[AGEMSettings]):
         self.checks = Reservoir(settings.capacity, seed_of(seed, "checks"))
         self.inner = part(read_settings(part, {}), model, lr, seed, self.checks if memory is None else memory)
         self.optimizer = self.inner.optimizer
+        self.traces = self.inner.traces
+        self.looked = False
 
     @property
     def rate(self) -> float:
@@ -66,23 +68,42 @@ class AGEMStep(Step[AGEMSettings]):
     def begin(self, lesson: Lesson) -> None:
         self.inner.begin(lesson)
 
-    def before_forward(self, model: nn.Module, batch: Batch, lesson: Lesson) -> None:
-        self.inner.before_forward(model, batch, lesson)
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+        self.inner.before_forward(batch, lesson)
 
-    def step(self, model: nn.Module, prepare: Callable[[Tensor], Tensor]) -> None:
-        if self.settings.batch and self.checks:
-            x, y = self.checks.sample(self.settings.batch)
-            moving = [p for p in model.parameters() if p.grad is not None]
-            gradient = [p.grad for p in moving if p.grad is not None]
-            with untouched(model):  # the memory's pass leaves no trace in batch statistics
-                loss = nn.functional.cross_entropy(model(prepare(x)), y)
-                found = torch.autograd.grad(loss, moving, allow_unused=True)
-            reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
-            for p, g in zip(moving, project(gradient, reference), strict=True):
-                p.grad = g
-        self.inner.step(model, prepare)
+    def look(self) -> None:
+        self.looked = True
+        self.inner.look()
+
+    def step(self, lesson: Lesson) -> None:
+        if not (self.settings.batch and self.checks):
+            self.inner.step(lesson)
+            return
+        if alone := not self.looked:  # the inner step is to see the task's own gradient before it is projected
+            self.inner.look()
+        moving = [p for p in lesson.model.parameters() if p.grad is not None]
+        gradient = [p.grad for p in moving if p.grad is not None]
+        reference = self._reference(lesson, moving)
+        for p, g in zip(moving, project(gradient, reference), strict=True):
+            p.grad = g
+        self.inner.step(lesson)
+        if alone:
+            self.inner.walk()
+
+    def walk(self) -> None:
+        self.looked = False
+        self.inner.walk()
+
+    def _reference(self, lesson: Lesson, moving: list[nn.Parameter]) -> list[Tensor]:
+        """The gradient of the memory's loss."""
+        x, y = lesson.ready(*self.checks.sample(self.settings.batch))
+        with untouched(lesson.model):  # the memory's pass leaves no trace in batch statistics
+            loss = nn.functional.cross_entropy(lesson.model(x), y)
+            found = torch.autograd.grad(loss, moving, allow_unused=True)
+        return [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
 
     def end(self, lesson: Lesson) -> None:
         for x, y in lesson.samples():
             self.checks.add(x, y)
         self.inner.end(lesson)
+        self.diagnostics = dict(self.inner.diagnostics)

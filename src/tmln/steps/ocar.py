@@ -51,9 +51,9 @@ class OCARStep(Step[OCARSettings]):
 
     @property
     def rate(self) -> float:
-        return super().rate / self.settings.damping
+        return super().rate / self.optimizer.damping
 
-    def before_forward(self, model: nn.Module, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
         weight: float | str = 1.0
         if self.settings.replay_weight == "class_ratio" and lesson.known and lesson.classes:
             weight = len(lesson.known) / len(lesson.classes)

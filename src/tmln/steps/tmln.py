@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-from torch import Tensor, nn
+from pydantic import Field, model_validator
+from torch import nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.optim.tmln import TMLN
@@ -34,8 +34,19 @@ class TMLNSettings(Settings):
     clip_norm: float | None = Field(None, gt=0, description="clip the norm of the gradient")
     score_fisher: Literal["previous", "current"] = Field("previous", description="the F that normalises a score")
     score_max: Literal["global", "tensor"] = Field("global", description="scores are divided by this maximum")
-    match_base_lr: bool = Field(False, description="multiply lr by lambda, so that task 1 is SGD at lr")
-    fisher_refresh_every: int = Field(0, ge=0, description="steps between new F within a task; 0 is at boundaries only")
+    keep_momentum: bool = Field(False, description="carry the momentum over task boundaries")
+    match_base_lr: bool = Field(
+        False, description="multiply lr by lambda, so that task 1 is SGD at lr; the proximal form is that already"
+    )
+    fisher_refresh_every: int = Field(
+        0, ge=0, description="steps between new F of the memory within a task; 0 is at boundaries only"
+    )
+
+    @model_validator(mode="after")
+    def _refreshes_what_is_used(self) -> TMLNSettings:
+        if self.fisher_refresh_every and self.geometry == "euclidean":
+            raise ValueError("geometry 'euclidean' uses no F that could be refreshed; set fisher_refresh_every to 0")
+        return self
 
 
 class TMLNStep(Step[TMLNSettings]):
@@ -45,6 +56,7 @@ class TMLNStep(Step[TMLNSettings]):
     Settings = TMLNSettings
     saved = ("optimizer", "steps")
     needs_boundary = True
+    traces = True
     off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
     optimizer: TMLN
 
@@ -52,8 +64,14 @@ class TMLNStep(Step[TMLNSettings]):
         self, settings: TMLNSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
+        if settings.fisher_refresh_every and memory is None:
+            raise ValueError(
+                f"tmln.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
+                "choose a replay such as 'er', or set it to 0"
+            )
         options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every"})
-        lr = lr * settings.damping if settings.match_base_lr else lr
+        if settings.match_base_lr and settings.form == "scaled":
+            lr *= settings.damping
         self.optimizer = TMLN(model.named_parameters(), lr, **options)
         self.steps = 0
 
@@ -61,21 +79,33 @@ class TMLNStep(Step[TMLNSettings]):
     def rate(self) -> float:
         return super().rate / (1.0 if self.settings.form == "proximal" else self.settings.damping)
 
-    def step(self, model: nn.Module, prepare: Callable[[Tensor], Tensor]) -> None:
+    def look(self) -> None:
+        self.optimizer.look()
+
+    def step(self, lesson: Lesson) -> None:
         self.optimizer.step()
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            self.optimizer.refresh(diagonal_fisher(model, _prepared(self.memory, prepare), progress=False))
+            self.optimizer.refresh(diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False))
+
+    def walk(self) -> None:
+        self.optimizer.walk()
 
     def end(self, lesson: Lesson) -> None:
-        if self.settings.geometry == "euclidean":
-            self.optimizer.consolidate()
-            return
-        # without a memory the metric is that of the task just learned
-        batches = _prepared(self.memory, lesson.prepare) if self.memory else lesson.batches()
-        self.optimizer.consolidate(diagonal_fisher(lesson.model, batches, progress=False))
+        fisher = None
+        if self.settings.geometry != "euclidean":  # without a memory the metric is that of the task just learned
+            fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
+        found = self.optimizer.consolidate(fisher)
+        self.diagnostics = {
+            "active": found.active,
+            "head share": sum(found.mass.get(p, 0.0) for p in last_layer(lesson.model)),
+            "slow-down, median": found.slowdown_median,
+            "slow-down, 95th percentile": found.slowdown_p95,
+        }
 
 
-def _prepared(memory: Reservoir, prepare: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return ((prepare(x), y) for x, y in memory.batches(256))
+def last_layer(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of the module that comes last: in a classifier, its head."""
+    owners = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
+    return list(owners[-1].parameters(recurse=False)) if owners else []

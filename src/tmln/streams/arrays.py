@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from tmln.streams.bad import BadData, DataError
 from tmln.streams.complete import complete
@@ -21,7 +21,8 @@ from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Augment, Prepare, Stream, Task
 
 Array: TypeAlias = Tensor | NDArray[Any]
-Data: TypeAlias = Samples | tuple[Array, Array] | Dataset[Any]
+Data: TypeAlias = Samples | tuple[Array, Array] | Dataset[Any] | DataLoader[Any]
+LABELS = ("label", "labels", "target", "targets", "y")  # what the label of a sample that is a dict is called
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class DatasetSource:
 
 
 def _input(dataset: Dataset[Any], row: int) -> Tensor:
-    value = dataset[row][0]
+    value = _pair(dataset[row])[0]
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
@@ -55,13 +56,40 @@ def _input(dataset: Dataset[Any], row: int) -> Tensor:
         raise DataError(f"sample {row} is a {kind}: let the dataset transform its inputs to tensors") from None
 
 
-def as_samples(data: Data) -> Samples:
-    """Samples of ``(x, y)`` arrays, of a dataset of (input, label) pairs, or samples as they are.
+def _pair(item: Any) -> tuple[Any, Any]:
+    """Input and label of one item: a sequence's first two, or what a dict has besides its label, by its usual names."""
+    if not isinstance(item, Mapping):
+        return item[0], item[1]
+    label = next((key for key in LABELS if key in item), None)
+    inputs = [key for key in item if key not in LABELS]
+    if label is None or len(inputs) != 1:
+        raise DataError(
+            f"a sample is a dict with {', '.join(map(str, item))}, but one input and one of {', '.join(LABELS)} are "
+            "needed; wrap the dataset so that it gives (input, label)"
+        )
+    return item[inputs[0]], item[label]
 
-    A dataset's labels are its ``targets`` where it has them; else every item is read once to learn its label.
+
+def _dataset_of(loader: DataLoader[Any]) -> Dataset[Any]:
+    """A loader's dataset: batches, their order and their reading ahead are the learner's own."""
+    if loader.collate_fn is not default_collate:
+        raise DataError(
+            "a DataLoader with a collate_fn of its own cannot be a task: pass its dataset, and let that do what the "
+            "collate_fn does to each sample"
+        )
+    return loader.dataset
+
+
+def as_samples(data: Data) -> Samples:
+    """Samples of ``(x, y)`` arrays, of a dataset of (input, label) pairs or dicts, or samples as they are.
+
+    A dataset's labels are its ``targets`` where it has them; else every item is read once to learn its label. Of a
+    ``DataLoader`` its dataset is taken.
     """
     if isinstance(data, Samples):
         return data
+    if isinstance(data, DataLoader):
+        data = _dataset_of(data)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = (data.tensors[0], data.tensors[1])
     if isinstance(data, tuple):
@@ -78,7 +106,7 @@ def as_samples(data: Data) -> Samples:
     if count == 0:
         raise DataError(f"{type(data).__name__} is empty")
     targets = getattr(data, "targets", None)
-    y = torch.as_tensor(targets if targets is not None else [int(data[row][1]) for row in range(count)])
+    y = torch.as_tensor(targets if targets is not None else [int(_pair(data[row])[1]) for row in range(count)])
     first = _input(data, 0)
     return Samples.of(DatasetSource(data, tuple(first.shape), first.dtype), _labels(y, count))
 
