@@ -169,11 +169,14 @@ class Plain:
             self.S = self.S + s / s.max()
         self.F = torch.zeros_like(fisher) if self.o.get("geometry") == "euclidean" else fisher
         self.anchor, self.omega = self.theta.clone(), torch.zeros_like(self.omega)
+        if not self.o.get("keep_momentum"):
+            self.v = torch.zeros_like(self.v)
 
 
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"momentum": 0.9},
+    {"momentum": 0.9, "keep_momentum": True},
     {"weight_decay": 0.05},
     {"momentum": 0.8, "weight_decay": 0.01, "clip_norm": 0.5},
     {"clip_norm": 0.3},
@@ -269,7 +272,7 @@ def test_no_movement_adds_no_shield() -> None:
     p.grad = torch.zeros(2, dtype=D)
     optimizer.step()
     outcome = optimizer.consolidate([torch.ones(2, dtype=D)])
-    assert outcome == (0.0, 0.0)
+    assert (outcome.peak, outcome.active, outcome.mass) == (0.0, 0.0, {p: 0.0})
     assert optimizer.state[p]["sensitivity"].tolist() == [0.0, 0.0]
 
 

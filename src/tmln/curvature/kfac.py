@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.curvature.kfac_factors import FISHERS, Factors, kfac_factors
-from tmln.curvature.kfac_layers import factor_sizes, kfac_layers, owned_parameters
+from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
 
 
 def damping_split(factors: Factors) -> float:
@@ -44,7 +44,9 @@ def preconditioned(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
     matrix = weight.flatten(1)
     if len(gradients) == 2:
         matrix = torch.cat([matrix, gradients[1].unsqueeze(1)], 1)
-    matrix = (inverse.output.to(matrix.dtype) @ matrix) @ inverse.input.to(matrix.dtype)
+    precise = at_least_single(matrix)
+    precise = (inverse.output.to(precise.dtype) @ precise) @ inverse.input.to(precise.dtype)
+    matrix = precise.to(matrix.dtype)
     columns = weight[0].numel()
     return [matrix[:, :columns].reshape(weight.shape), *matrix[:, columns:].unbind(1)]
 

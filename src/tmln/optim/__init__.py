@@ -1,7 +1,7 @@
 """Gradient -> move: optimizers for any PyTorch loop."""
 
 from tmln.optim.ocar import OCAR
-from tmln.optim.tmln import TMLN
+from tmln.optim.tmln import TMLN, Consolidation, Protection
 from tmln.optim.upgd import UPGD
 
-__all__ = ["OCAR", "TMLN", "UPGD"]
+__all__ = ["OCAR", "TMLN", "UPGD", "Consolidation", "Protection"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -25,9 +25,10 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
 
 def check_gradient(p: Tensor, who: str) -> None:
     """Sparse and complex gradients have no elementwise metric here."""
-    if p.grad is not None and (p.grad.is_sparse or p.grad.layout != p.layout):
+    gradient = p.grad
+    if gradient is not None and (gradient.is_sparse or gradient.layout != p.layout):
         raise TypeError(
-            f"{who} needs dense gradients, got {p.grad.layout} for a parameter of shape {tuple(p.shape)}; "
+            f"{who} needs dense gradients, got {gradient.layout} for a parameter of shape {tuple(p.shape)}; "
             "use sparse=False in the embedding, or give this parameter to torch.optim.SparseAdam"
         )
     if p.is_complex():
@@ -35,3 +36,13 @@ def check_gradient(p: Tensor, who: str) -> None:
             f"{who} needs real parameters, got {p.dtype} of shape {tuple(p.shape)}; "
             "hold the real and imaginary parts as two parameters"
         )
+
+
+def check_finite(gradients: Mapping[Tensor, Tensor], names: Mapping[Tensor, str]) -> None:
+    """Before anything moves: a gradient with NaN or infinity would spoil the weights for good."""
+    for p, gradient in gradients.items():
+        if not gradient.isfinite().all():
+            raise FloatingPointError(
+                f"the gradient of {names[p]} is not finite; nothing was stepped. "
+                "Lower lr, raise damping, or look at the batch"
+            )

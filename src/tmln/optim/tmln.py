@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.optim.foreach import add_, add_product_, scaled
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
+from tmln.optim.boundary import cross, sensitivity_score, shields_of, weigh
+from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient
 from tmln.optim.matching import match_fisher, parameter_names
+from tmln.optim.metric import laid_out, preconditioner, state_of, take_fisher
+from tmln.optim.move import step_group
+from tmln.optim.path import arrive, bank, depart, fix_metric, walked_so_far
+from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.protection import Consolidation, Protection, protection, warn_of_nil
+
+__all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
 
 Geometry = Literal["fisher", "euclidean", "euclidean-score"]
 Form = Literal["scaled", "proximal"]
@@ -22,27 +28,6 @@ _CHOICES = {
     "score_fisher": ("previous", "current"),
     "score_max": ("global", "tensor"),
 }
-
-
-class Consolidation(NamedTuple):
-    """What a task boundary found: the largest raw score, and the share of parameters above 1% of it."""
-
-    peak: float
-    active: float
-
-
-def preconditioner(fisher: Tensor | None, sensitivity: Tensor, damping: float, trajectory: float) -> Tensor:
-    """P = 1 / (F + lambda + gamma*S-bar), elementwise; no F is F = 0."""
-    denominator = sensitivity.mul(trajectory).add_(damping)
-    return (denominator if fisher is None else denominator.add_(fisher)).reciprocal_()
-
-
-def sensitivity_score(path: Tensor, displacement: Tensor, fisher: Tensor | None, eps: float) -> Tensor:
-    """s = relu(omega) / (F*dtheta^2/2 + eps); no F is the Euclidean form relu(omega) / (dtheta^2 + eps)."""
-    distance = displacement.square()
-    if fisher is not None:
-        distance.mul_(fisher).mul_(0.5)
-    return path.relu().div_(distance.add_(eps))
 
 
 class TMLN(Optimizer):
@@ -67,6 +52,7 @@ class TMLN(Optimizer):
         form: ``"scaled"`` is the paper's equation 5; ``"proximal"`` its appendix, g / (F + 1/eta + gamma*S-bar).
         eps: added to the distance that normalises a score.
         momentum, weight_decay: as in SGD, applied to the gradient before it is divided.
+        keep_momentum: carry the momentum over task boundaries, which otherwise forget it.
         clip_norm: clip the norm of all gradients together; unlike ``clip_grad_norm_`` before the step, the path
             integral still sees the gradient as it was.
         score_fisher: the F that normalises a task's score: of the ``"previous"`` boundary, as in Algorithm 1,
@@ -75,8 +61,11 @@ class TMLN(Optimizer):
         error_if_nonfinite: look for NaN and infinite gradients before every step (costs a pass over them).
         foreach: ``False`` walks the tensors one by one, with the same result.
 
+    Where a penalty writes into ``.grad`` or moves weights, see :meth:`look`; what the shield does, :meth:`protection`.
     ``state[p]`` holds ``fisher`` (F), ``sensitivity`` (S-bar) and ``anchor`` (theta at the last boundary).
     """
+
+    _warned_of_nil = False
 
     def __init__(
         self,
@@ -96,6 +85,7 @@ class TMLN(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
         error_if_nonfinite: bool = False,
+        keep_momentum: bool = False,
     ) -> None:
         if clip_norm is not None:
             check_above("clip_norm", clip_norm, 0.0)
@@ -108,6 +98,7 @@ class TMLN(Optimizer):
             "eps": eps,
             "momentum": momentum,
             "weight_decay": weight_decay,
+            "keep_momentum": keep_momentum,
             "score_fisher": score_fisher,
             "score_max": score_max,
             "maximize": maximize,
@@ -115,6 +106,7 @@ class TMLN(Optimizer):
             "clip_norm": clip_norm,
             "error_if_nonfinite": error_if_nonfinite,
             "metric": None,  # the [lambda, gamma] that the preconditioner in use was made with
+            "looked": False,  # between look() and walk(), when step() leaves the path alone
         }
         super().__init__(params, defaults)
 
@@ -144,98 +136,85 @@ class TMLN(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        moving = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
-        gradients = {p: p.grad for params in moving for p in params if p.grad is not None}
+        gradients = {p: g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None}
+        moving = [[p for p in group["params"] if p in gradients] for group in self.param_groups]
         for p in gradients:
             check_gradient(p, "TMLN")
         if self.defaults["error_if_nonfinite"]:
-            for p, gradient in gradients.items():
-                if not gradient.isfinite().all():
-                    raise FloatingPointError(
-                        f"the gradient of {parameter_names(self)[p]} is not finite; nothing was stepped. "
-                        "Lower lr, raise damping, or look at the batch"
-                    )
+            check_finite(gradients, parameter_names(self))
         scale = 1.0
         if self.defaults["clip_norm"] is not None:
             norm = float(torch.nn.utils.get_total_norm(gradients.values()))
             scale = min(1.0, self.defaults["clip_norm"] / (norm + 1e-6))
         for group, params in zip(self.param_groups, moving, strict=True):
             if params:
-                self._move(group, params, [gradients[p] for p in params], scale)
+                fix_metric(group, (self.state[p] for p in group["params"] if self.state.get(p)))
+                states = [state_of(self, p, group) for p in params]
+                step_group(params, [gradients[p] for p in params], states, group, scale)
         return loss
 
-    def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], scale: float) -> None:
-        """One group's step. Without momentum and decay: two calls, no temporaries."""
-        self._fix_metric(group)
-        states = [self._state(p, group) for p in params]
-        metric = [self._preconditioner(state, group) for state in states]
-        raw_path = [state["raw_path"] for state in states]
-        lr = 1.0 if group["form"] == "proximal" else float(group["lr"])
-        sign = -1.0 if group["maximize"] else 1.0
-        foreach = group["foreach"] is not False
-        if not (group["momentum"] or group["weight_decay"]):
-            add_product_(raw_path, grads, grads, lr * scale, foreach)
-            add_product_(params, metric, grads, -lr * scale * sign, foreach)
-            return
-        directions = scaled(grads, sign * scale, foreach)
-        if group["weight_decay"]:
-            add_(directions, params, group["weight_decay"], foreach)
-        if group["momentum"]:
-            for p, state in zip(params, states, strict=True):
-                state.setdefault("momentum_buffer", torch.zeros_like(p))
-            velocities = [state["momentum_buffer"] for state in states]
-            add_(directions, velocities, group["momentum"], foreach)
-            for state, velocity in zip(states, directions, strict=True):
-                state["momentum_buffer"] = velocity
-        add_product_(raw_path, grads, directions, sign * lr, foreach)
-        add_product_(params, metric, directions, -lr, foreach)
+    @torch.no_grad()
+    def look(self) -> None:
+        """Remember the task's gradient and the weights until :meth:`walk`, which takes the path from them.
+
+        For loops in which something besides this optimizer writes into ``.grad`` or moves weights::
+
+            loss.backward()        # the task's loss alone; with a scaler, then scaler.unscale_(optimizer)
+            optimizer.look()
+            penalty.add()          # into .grad
+            optimizer.step()
+            penalty.pull()         # moves weights
+            optimizer.walk()       # omega -= g * (theta now - theta then)
+
+        Otherwise ``step()`` alone is right, whatever ``momentum``, ``weight_decay`` and ``clip_norm`` are: it takes
+        ``.grad`` as the task's and its move as the only one. What an earlier ``look()`` left open is walked first.
+        """
+        for group in self.param_groups:
+            for p in group["params"]:
+                check_gradient(p, "TMLN")
+        self.walk()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    depart(p, state_of(self, p, group))
+            group["looked"] = True
+
+    @torch.no_grad()
+    def walk(self) -> None:
+        """After all moves of a step: count them, whoever made them. Does nothing without a :meth:`look` before."""
+        for group in self.param_groups:
+            if group["looked"]:
+                moved = [p for p in group["params"] if "departure" in self.state.get(p, {})]
+                arrive(moved, [self.state[p] for p in moved], group)
+                group["looked"] = False
 
     @torch.no_grad()
     def consolidate(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None) -> Consolidation:
         """A task boundary: score the path, add it to the shield, take the new metric, drop the anchor here.
 
         ``fisher`` is what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a sequence in the order
-        of the parameters; nothing under ``geometry="euclidean"``. If it raises, nothing has changed.
+        of the parameters; nothing under ``geometry="euclidean"``. If it raises, nothing has changed. Warns, once, if
+        the shield slows next to nothing.
         """
         if not any(self.state.values()):
             raise RuntimeError("consolidate() before any step(): there is no path to score; train first")
-        metric = match_fisher(self, fisher)
-        scores: dict[Tensor, Tensor] = {}
-        for group, p in self._with_state():
-            path = self.path(p)
-            if not path.isfinite().all():
-                raise FloatingPointError(
-                    f"the path integral of {parameter_names(self)[p]} is not finite; lower lr ({float(group['lr'])}) "
-                    f"or raise damping ({group['damping']})"
-                )
-            old = self.state[p].get("fisher")
-            weight = metric.get(p, old) if group["score_fisher"] == "current" else old
-            if group["geometry"] != "fisher":
-                weight = None
-            scores[p] = sensitivity_score(path, p - self.state[p]["anchor"], weight, group["eps"])
-        peak = max((float(s.max()) for s in scores.values() if s.numel()), default=0.0)
-        if not math.isfinite(peak):
-            raise FloatingPointError(f"a score overflowed ({peak}); raise eps")
-        active = 0
-        for group, p in self._with_state():
-            top = peak if group["score_max"] == "global" else float(scores[p].max())
-            if top > 0:
-                share = scores.pop(p).div_(top)
-                active += int((share > 0.01).sum())
-                self.state[p]["sensitivity"].add_(share)
-            self.state[p]["anchor"].copy_(p)
-            self.state[p]["raw_path"].zero_()
-            self.state[p].pop("path", None)
-        self._take_metric(metric)
-        return Consolidation(peak, active / max(1, sum(p.numel() for _, p in self._with_state())))
+        boundary = weigh(self, match_fisher(self, fisher))
+        meant = any(group["trajectory"] or group["geometry"] != "euclidean" for group in self.param_groups)
+        if boundary.protection.nil and meant and not self._warned_of_nil:
+            self._warned_of_nil = True
+            warn_of_nil(stacklevel=3)  # before anything changes: a filter may turn it into an exception
+        cross(self, boundary)
+        return boundary.found
 
     @torch.no_grad()
     def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor]) -> None:
         """A new F in the middle of a task: the metric changes, the path so far is kept."""
-        metric = match_fisher(self, fisher)
-        for _, p in self._with_state():
-            self._fold(p)
-        self._take_metric(metric)
+        metric = {p: laid_out(value, p) for p, value in match_fisher(self, fisher).items()}
+        for group in self.param_groups:
+            for p in group["params"]:
+                if self.state.get(p):
+                    bank(self.state[p], group)
+        take_fisher(self, metric)
 
     @torch.no_grad()
     def path(self, p: Tensor) -> Tensor:
@@ -243,11 +222,12 @@ class TMLN(Optimizer):
         group = next((g for g in self.param_groups if any(q is p for q in g["params"])), None)
         if group is None:
             raise KeyError("path(p): p is not a parameter of this optimizer")
-        if not self.state.get(p):
-            return torch.zeros_like(p)
-        state = self.state[p]
-        omega: Tensor = self._preconditioner(state, group) * state["raw_path"]
-        return omega + state["path"] if "path" in state else omega
+        state = self.state.get(p)
+        return walked_so_far(p, state, group) if state else torch.zeros_like(p, dtype=state_dtype(p))
+
+    def protection(self) -> Protection:
+        """What the shield does now, at any time: by how much the metric in force slows the weights."""
+        return protection(shields_of(self, {}, {}))
 
     def state_dict(self) -> dict[str, Any]:
         packed = super().state_dict()
@@ -259,64 +239,10 @@ class TMLN(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        # torch casts state to the parameter's dtype; that of half-precision parameters stays in float32
-        ids = [i for group in state_dict["param_groups"] for i in group["params"]]
-        params = [p for group in self.param_groups for p in group["params"]]
-        for i, p in zip(ids, params, strict=True):
-            if p.dtype != _state_dtype(p):
-                for key, value in state_dict["state"].get(i, {}).items():
-                    self.state[p][key] = value.to(p.device, _state_dtype(p), copy=True)
+        keep_state_dtype(self, state_dict)
 
-    # -- the state of one parameter ------------------------------------------------------------------------------
-
-    def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[p]
-        if not state:
-            dtype = _state_dtype(p)
-            state["anchor"] = p.detach().to(dtype, copy=True)
-            if group["geometry"] != "euclidean":
-                state["fisher"] = torch.zeros_like(p, dtype=dtype)
-            state["sensitivity"] = torch.zeros_like(p, dtype=dtype)
-            state["raw_path"] = torch.zeros_like(p, dtype=dtype)
-        return state
-
-    def _fix_metric(self, group: dict[str, Any]) -> None:
-        """Where lambda, gamma or (proximal) eta changed: bank the path walked under the old metric, take the new."""
-        damping = group["damping"]
-        if group["form"] == "proximal":
-            damping = 1.0 / float(group["lr"]) if group["lr"] else math.inf
-        wanted = [damping, group["trajectory"]]
-        if group["metric"] != wanted:
-            if group["metric"] is not None:
-                for p in group["params"]:
-                    if self.state.get(p):
-                        self._fold(p)
-                        self.state[p].pop("preconditioner", None)
-            group["metric"] = wanted
-
-    @staticmethod
-    def _preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
-        if "preconditioner" not in state:
-            damping, trajectory = group["metric"] or (group["damping"], group["trajectory"])
-            state["preconditioner"] = preconditioner(state.get("fisher"), state["sensitivity"], damping, trajectory)
-        return state["preconditioner"]
-
-    def _fold(self, p: Tensor) -> None:
-        self.state[p]["path"] = self.path(p)
-        self.state[p]["raw_path"].zero_()
-
-    def _take_metric(self, metric: Mapping[Tensor, Tensor]) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p in metric:
-                    self._state(p, group)["fisher"].copy_(metric[p])
-                if self.state.get(p):
-                    self.state[p].pop("preconditioner", None)
-
-    def _with_state(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        return ((g, p) for g in self.param_groups for p in g["params"] if self.state.get(p))
-
-
-def _state_dtype(p: Tensor) -> torch.dtype:
-    """Half-precision parameters keep their sums in float32: in 8 bits of mantissa they would stop growing."""
-    return torch.float32 if p.dtype in (torch.float16, torch.bfloat16) else p.dtype
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # states saved before there were these
+            group.setdefault("keep_momentum", False)
+            group.setdefault("looked", False)
