@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-
 HALF = (torch.float16, torch.bfloat16)
 
 
