@@ -35,6 +35,7 @@ def network(classes: int) -> nn.Sequential:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 6))
     head = model[3]
+    assert isinstance(head, nn.Linear)
     head.weight = nn.Parameter(head.weight[:classes].detach().clone())
     head.bias = nn.Parameter(head.bias[:classes].detach().clone())
     return model

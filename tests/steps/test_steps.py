@@ -151,3 +151,64 @@ def _tensors(state: Any) -> list[Tensor]:
     if isinstance(state, dict):
         return [t for value in state.values() for t in _tensors(value)]
     return [t for value in state for t in _tensors(value)] if isinstance(state, (list, tuple)) else []
+
+
+def test_tmln_in_the_proximal_form_learns_the_first_task_at_lr() -> None:
+    """There lambda is 1/eta, so that lr is the rate already; multiplying it by lambda made it a tenth."""
+    for matched in (False, True):
+        model = nn.Linear(1, 1, bias=False)
+        step = make("tmln", model, lr=0.1, form="proximal", match_base_lr=matched)
+        assert step.rate == pytest.approx(0.1)
+        before = model.weight.item()
+        model.weight.grad = torch.ones(1, 1)
+        step.step(lesson(model, *data()))
+        assert before - model.weight.item() == pytest.approx(0.1)
+
+
+def test_tmln_refuses_to_refresh_what_is_not_there() -> None:
+    with pytest.raises(ValueError, match=r"geometry 'euclidean' uses no F"):
+        make("tmln", nn.Linear(3, 4), memory=Reservoir(8), geometry="euclidean", fisher_refresh_every=2)
+    with pytest.raises(ValueError, match=r"fisher_refresh_every = 2 takes F of a memory, and there is none"):
+        make("tmln", nn.Linear(3, 4), fisher_refresh_every=2)
+
+
+def test_ocars_rate_is_that_of_the_damping_in_force() -> None:
+    model = nn.Linear(3, 4)
+    assert make("ocar", model, lr=0.02, damping=0.1).rate == pytest.approx(0.2)
+    grown = make("ocar", model, lr=0.02, damping_init="lr", damping_increment=0.02)
+    assert grown.rate == pytest.approx(1.0)  # tau = lr
+    x, y = data()
+    grown.before_forward(Batch(x, y, 12), lesson(model, x, y))
+    F.cross_entropy(model(x), y).backward()
+    grown.step(lesson(model, x, y))
+    assert grown.rate == pytest.approx(0.5)  # tau = 2 lr
+
+
+def test_tmln_says_what_a_boundary_found() -> None:
+    torch.manual_seed(0)
+    last = nn.Linear(5, 4)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), last)
+    step = make("tmln", model, memory=Reservoir(12))
+    x, y = data()
+    assert dict(step.diagnostics) == {}
+    F.cross_entropy(model(x), y).backward()
+    step.step(lesson(model, x, y))
+    assert isinstance(step, TMLNStep)
+    omega: dict[Tensor, float] = {p: step.optimizer.path(p).sum().item() for p in model.parameters()}
+    step.end(lesson(model, x, y))
+    head = omega[last.weight] + omega[last.bias]  # in the first task scores are omega / eps
+    assert step.diagnostics["head share"] == pytest.approx(head / sum(omega.values()))
+    shield = step.optimizer.protection()
+    assert step.diagnostics["slow-down, median"] == shield.slowdown_median
+    assert step.diagnostics["slow-down, 95th percentile"] == shield.slowdown_p95
+    assert 0 < step.diagnostics["active"] <= 1
+
+
+def test_a_gem_passes_its_inner_steps_diagnostics_on() -> None:
+    model = nn.Linear(3, 4)
+    step = make("a-gem", model, inner="tmln")
+    x, y = data()
+    F.cross_entropy(model(x), y).backward()
+    step.step(lesson(model, x, y))
+    step.end(lesson(model, x, y))
+    assert "head share" in step.diagnostics

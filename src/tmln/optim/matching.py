@@ -73,5 +73,5 @@ def _check(value: Tensor, p: Tensor, name: str) -> None:
         raise ValueError(f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}")
     if not torch.isfinite(value).all():
         raise ValueError(f"the Fisher diagonal of {name} has entries that are not finite")
-    if (value < 0).any():
-        raise ValueError(f"the Fisher diagonal of {name} has negative entries (least {float(value.min()):g})")
+    if value.numel() and (least := float(value.min())) < 0:
+        raise ValueError(f"the Fisher diagonal of {name} has negative entries (least {least:g})")
