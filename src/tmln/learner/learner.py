@@ -20,6 +20,7 @@ from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.diverged import diverged
 from tmln.learner.evaluate import evaluate
 from tmln.learner.intake import check_intake, observe_intake
+from tmln.learner.pieces import InPieces
 from tmln.learner.scored import Scored
 from tmln.parts import Batch, Lesson, Part, copied, feed, to_model
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
@@ -69,6 +70,8 @@ class Learner:
         logit_mask: ``"seen"`` lets only the classes met so far compete, as if the head grew: in the loss, in every
             Fisher, importance, teacher and reference gradient, and in evaluation. ``scored`` is the model seen so.
         compile: the training pass goes through ``torch.compile``.
+        micro_batch: samples that go through the model at a time; larger batches are passed in pieces, with the same
+            result to rounding and the memory of a piece.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Learner:
         prepare: Callable[[Tensor], Tensor] | None = None,
         logit_mask: Literal["none", "seen"] = "none",
         compile: bool = False,
+        micro_batch: int | None = None,
     ) -> None:
         if not lr > 0:
             raise ValueError(f"lr must be positive, got {lr}")
@@ -101,7 +105,7 @@ class Learner:
             recipe = recipe.with_setting(key, value)
         self.model, self.recipe = model, recipe
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
-        self.compile = compile
+        self.compile, self.micro_batch = compile, micro_batch
         self._forward = self._made_forward()
         self.last_batch = 0  # samples in the last step, replayed ones included
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
@@ -288,7 +292,8 @@ class Learner:
             raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")
 
     def _made_forward(self) -> nn.Module:
-        return torch.compile(self.scored) if self.compile else self.scored  # type: ignore[return-value]
+        forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
+        return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
 
     def _lesson(self, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
@@ -339,7 +344,9 @@ class Learner:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded."""
-        options = {name: getattr(self, name) for name in ("lr", "batch_size", "seed", "logit_mask", "compile")}
+        options = {
+            name: getattr(self, name) for name in ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch")
+        }
         save_file(path, {"recipe": asdict(self.recipe), "options": options, "state": self.state_dict()})
 
     @classmethod
