@@ -169,7 +169,8 @@ def test_momentum_at_a_boundary_by_hand(keep: bool, velocity: tuple[float, float
 
 def test_groups_may_differ_in_keeping_their_momentum() -> None:
     a, b = (nn.Parameter(torch.zeros(1, dtype=D)) for _ in range(2))
-    optimizer = TMLN([{"params": [a], "keep_momentum": True}, {"params": [b]}], momentum=0.9)
+    groups: list[dict[str, Any]] = [{"params": [a], "keep_momentum": True}, {"params": [b]}]
+    optimizer = TMLN(groups, momentum=0.9)
     a.grad = b.grad = vector(1.0)
     optimizer.step()
     optimizer.consolidate([vector(1.0)] * 2)

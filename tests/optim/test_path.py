@@ -112,7 +112,8 @@ def test_against_a_loop_that_writes_down_gradient_and_displacement(options: dict
         return torch.randn(p.shape, generator=source, dtype=D)
 
     a, b, late, idle = (nn.Parameter(torch.randn(n, generator=source, dtype=D)) for n in (5, 3, 2, 4))
-    optimizer = TMLN([{"params": [a, late]}, {"params": [b, idle], "lr": 0.02, "damping": 0.7}], lr=0.05, **options)
+    groups: list[dict[str, Any]] = [{"params": [a, late]}, {"params": [b, idle], "lr": 0.02, "damping": 0.7}]
+    optimizer = TMLN(groups, lr=0.05, **options)
     sign = -1.0 if options.get("maximize") else 1.0
     for _task in range(2):
         omega = {p: torch.zeros_like(p) for p in (a, b, late, idle)}
@@ -208,10 +209,11 @@ def test_a_state_saved_in_between_goes_on() -> None:
 
 
 def test_a_new_metric_in_between_leaves_it_open() -> None:
-    for change in (
+    changes: list[Callable[[TMLN], None]] = [
         lambda optimizer: optimizer.refresh([vector(1.0, 1.0)]),
         lambda optimizer: optimizer.param_groups[0].update(damping=3.0),
-    ):
+    ]
+    for change in changes:
         p, optimizer = one()
         looked_step(p, optimizer, vector(2.0, -1.0), vector(1.0, 1.0))
         change(optimizer)
