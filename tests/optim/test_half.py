@@ -46,6 +46,20 @@ def test_a_weight_that_did_not_move_has_no_path(dtype: torch.dtype, options: dic
     assert optimizer.state[p]["sensitivity"].tolist() == [0.0, 1.0]
 
 
+def test_between_look_and_walk_half_precision_counts_all_moves() -> None:
+    p = parameter([0.0, 0.0], torch.bfloat16)
+    optimizer = TMLN([p], lr=0.25, damping=0.5)
+    p.grad = torch.tensor([2.0, -1.0], dtype=torch.bfloat16)
+    optimizer.look()
+    p.grad += 1.0
+    optimizer.step()
+    assert p.tolist() == [-1.5, 0.0]
+    with torch.no_grad():
+        p.add_(0.5)
+    optimizer.walk()
+    assert optimizer.path(p).tolist() == [2.0, 0.5]
+
+
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"maximize": True, "weight_decay": 0.1}], ids=str)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_path_is_that_of_the_rounded_displacement(dtype: torch.dtype, options: dict[str, Any]) -> None:

@@ -68,8 +68,7 @@ def fix_metric(group: dict[str, Any], states: Iterable[dict[str, Tensor]]) -> No
     wanted = metric_numbers(group)
     if group["metric"] != wanted:
         for state in states:
-            if group["metric"] is not None:
-                bank(state, group)
+            bank(state, group)
             state.pop("preconditioner", None)
         group["metric"] = wanted
 
