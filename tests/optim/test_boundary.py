@@ -285,6 +285,14 @@ def test_weights_that_train_count_and_frozen_ones_do_not() -> None:
     assert optimizer.protection()[:2] == outcome[2:4]
 
 
+def test_weights_frozen_after_they_trained_still_count() -> None:
+    (a, b), optimizer = stepped(vector(1.0, 1.0), vector(1.0, 1.0))
+    b.requires_grad_(False)
+    outcome = optimizer.consolidate({a: vector(0.0, 0.0)})
+    assert outcome.active == 1.0
+    assert outcome.mass == {a: 0.5, b: 0.5}
+
+
 def test_half_precision_weights_are_measured_too() -> None:
     p = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
     optimizer = TMLN([p], lr=0.125, damping=0.5, trajectory=2.0)

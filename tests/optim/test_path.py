@@ -175,13 +175,15 @@ def test_the_next_look_walks_what_is_open() -> None:
     close(optimizer.path(p), vector(1.2, 0.3))
 
 
-def test_a_boundary_walks_what_is_open_and_closes_it() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_boundary_walks_what_is_open_and_closes_it(late: bool) -> None:
     p, optimizer = left_open()
     outcome = optimizer.consolidate([torch.zeros(2, dtype=D)])
     assert outcome.peak == pytest.approx(1.0 / 1e-8)
     close(optimizer.state[p]["sensitivity"], vector(1.0, 0.1))
-    pull(p, vector(1.0, 1.0))
-    optimizer.walk()
+    if late:
+        pull(p, vector(1.0, 1.0))
+        optimizer.walk()
     close(optimizer.path(p), vector(0.0, 0.0))
     p.grad = vector(1.0, 1.0)
     optimizer.step()  # counts itself again
