@@ -111,10 +111,36 @@ def test_fronts_of_methods_and_of_all() -> None:
     assert found.points[4].at == pytest.approx((0.11, 0.3))
     assert {name: own.members for name, own in found.methods.items()} == {"er": (), "ewc++": (1,), "tmln": (4,)}
     assert found.skyline.members == (4, 1)
-    assert found.reference == (1.0, 1.0)
-    assert found.methods["ewc++"].hypervolume == pytest.approx(0.7 * 0.8)
-    assert found.skyline.hypervolume == pytest.approx(0.7 * 0.8 + 0.19 * 0.7)
+    assert (found.reference, found.ideal) == ((1.0, 1.0), (-1.0, -1.0))
+    assert found.methods["ewc++"].hypervolume == pytest.approx(0.7 * 0.8 / 4)  # of a square of two by two
+    assert found.skyline.hypervolume == pytest.approx((0.7 * 0.8 + 0.19 * 0.7) / 4)
     assert math.isnan(found.methods["er"].hypervolume)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=1, max_size=6))
+def test_hypervolumes_are_shares_of_the_whole(points: list[Pair]) -> None:
+    """Also where forgetting and intransigence are negative; 1 is a point at the ideal, 1/4 one at 0, 0."""
+    found = fronts([result("er", 0, x, y, settings=strength(n)) for n, (x, y) in enumerate(points)])
+    assert 0.0 <= found.skyline.hypervolume <= 1.0
+    assert all(0.0 <= own.hypervolume <= found.skyline.hypervolume for own in found.methods.values())
+
+
+@pytest.mark.parametrize(("at", "share"), [((-1.0, -1.0), 1.0), ((0.0, 0.0), 0.25), ((1.0, -1.0), 0.0)])
+def test_shares_by_hand(at: Pair, share: float) -> None:
+    assert fronts([result("er", 0, *at)]).skyline.hypervolume == share
+
+
+def test_where_nothing_lies_between_ideal_and_worst_there_is_no_share() -> None:
+    assert math.isnan(fronts([result("er", 0, 0.1, 0.2, seconds=0.0)], x="acc", y="seconds").skyline.hypervolume)
+
+
+def test_no_reference_is_on_a_front() -> None:
+    runs = [result(m, 0, 0.1, 0.1) for m in ("er", "joint", "independent")]
+    found = fronts(runs)
+    assert [point.label for point in found.points] == ["er"]
+    assert "independent sees each task alone: it is the reference, and on no front" in found.notes
+    assert "INT is against joint training on tasks 1..k" in "\n".join(found.notes)
+    assert not any("INT" in note for note in fronts(runs, x="acc", y="seconds").notes)
 
 
 def test_what_could_not_be_placed_is_said() -> None:
@@ -151,7 +177,8 @@ def test_other_metrics_bring_their_direction_and_reference() -> None:
     )
     assert [found.points[n].label for n in found.skyline.members] == ["er", "tmln"]  # the most accurate first
     assert found.reference == (0.0, 3.0)  # of seconds there is no worst but the longest
-    assert found.skyline.hypervolume == pytest.approx(0.5 * 2.0)
+    assert found.ideal == (1.0, 0.0)
+    assert found.skyline.hypervolume == pytest.approx(0.5 * 2.0 / 3.0)
     assert not any("INT" in note for note in found.notes)
 
 
@@ -187,8 +214,10 @@ def test_every_format_says_the_same() -> None:
     assert plain["configurations"][4]["int"]["mean"] == pytest.approx(0.11)
     lines = pareto_table.configurations(found)
     assert lines[5] == ["tmln", "2", "11.0 ± 1.4", "30.0 ± 0.0", "all"]
-    assert pareto_table.volumes(found)[2] == ["ewc++", "3", "1", "1", "0.5600"]
-    assert "up to INT 100 %, FM 100 %" in "\n".join(pareto_table.notes(found))
+    assert pareto_table.volumes(found)[2] == ["ewc++", "3", "1", "1", "0.1400"]
+    said = "\n".join(pareto_table.notes(found))
+    assert "between the ideal (INT -100 %, FM -100 %) and the worst (INT 100 %, FM 100 %); 1 is all of it" in said
+    assert (plain["reference"], plain["ideal"]) == ([1.0, 1.0], [-1.0, -1.0])
 
 
 def test_the_picture_outlines_each_front_and_the_skyline_in_black(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tmln.analysis.statistics import (
     missing_seeds,
     sample_std,
     summarise,
+    summarise_ratios,
     t_interval,
     t_quantile,
     t_tails,
@@ -60,6 +61,46 @@ def test_paired_by_hand() -> None:
     assert result.p_value == pytest.approx(1 - math.sqrt(12 / 14))
     assert result.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
     assert (result.only_first, result.only_second, result.excluded) == ((3,), (4,), (5,))
+
+
+def test_an_interval_ends_where_the_possible_ends() -> None:
+    """0.05, 0.25: mean 0.15, std 0.1414, t(1) = 12.706, so 0.15 -+ 1.27 of a quantity between 0 and 1."""
+    free, cut = summarise([0.05, 0.25]), summarise([0.05, 0.25], within=(0.0, 1.0))
+    assert (free.low, free.high) == pytest.approx((-1.1206, 1.4206), abs=1e-4)
+    assert (cut.low, cut.high, cut.cut, free.cut) == (0.0, 1.0, True, False)
+    assert (cut.n, cut.mean, cut.std) == (free.n, free.mean, free.std)
+    one_end = summarise([1.0, 30.0], within=(0.0, math.inf))
+    assert (one_end.low, one_end.cut) == (0.0, True)
+    assert one_end.high == summarise([1.0, 30.0]).high
+    narrow = summarise([0.50, 0.51], within=(0.0, 1.0))
+    assert narrow == summarise([0.50, 0.51])
+    assert summarise([0.7], within=(0.0, 1.0)).cut is False
+
+
+def test_values_that_cannot_be_are_not_hidden_by_a_cut() -> None:
+    assert summarise([0.5, 1.5], within=(0.0, 1.0)) == summarise([0.5, 1.5])
+
+
+def test_differences_of_shares_lie_between_minus_1_and_1() -> None:
+    found = compare({0: 0.9, 1: 0.2}, {0: 0.1, 1: 0.3}, within=(0.0, 1.0))
+    assert (found.low, found.high) == (-1.0, 1.0)
+    assert found.p_value == compare({0: 0.9, 1: 0.2}, {0: 0.1, 1: 0.3}).p_value
+
+
+def test_ratios_by_hand() -> None:
+    """1/2 and 2: logarithms -+ ln 2, geometric mean 1; their std is sqrt(2) ln 2, t(1) / sqrt(2) times it 8.807."""
+    found = summarise_ratios([0.5, 2.0, NAN])
+    assert (found.n, found.excluded) == (2, 1)
+    assert found.mean == pytest.approx(1.0)
+    assert found.std == pytest.approx(2.0 ** math.sqrt(2))
+    assert math.log(found.high) == pytest.approx(12.7062 * math.log(2), rel=1e-5)
+    assert found.low == pytest.approx(1 / found.high)
+    assert math.isnan(summarise_ratios([1.5]).low)
+    assert math.isnan(summarise_ratios([]).mean)
+    with pytest.raises(ValueError, match=r"ratios are positive, not -0\.1"):
+        summarise_ratios([1.0, -0.1])
+    with pytest.raises(ValueError, match="positive, not 0"):
+        summarise_ratios([0.0])
 
 
 # -- edges -------------------------------------------------------------------------------------------------------------
@@ -144,6 +185,14 @@ def test_order_and_nan_change_nothing(values: list[float], holes: int) -> None:
     )
     assert mixed.excluded == holes
     assert plain.low <= plain.mean <= plain.high
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=6))
+def test_ratios_read_backwards_say_the_same(values: list[float]) -> None:
+    there, back = summarise_ratios(values), summarise_ratios([1 / value for value in values])
+    assert 0.0 < there.low <= there.mean * (1 + 1e-12)
+    assert there.mean <= there.high * (1 + 1e-12)
+    assert (1 / back.high, 1 / back.mean, 1 / back.low) == pytest.approx((there.low, there.mean, there.high), rel=1e-9)
 
 
 @given(st.dictionaries(st.integers(0, 9), VALUES, min_size=2), st.dictionaries(st.integers(0, 9), VALUES, min_size=2))

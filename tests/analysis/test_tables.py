@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tmln.analysis import render
-from tmln.analysis.grid import grid_latex, grid_markdown, grid_rich
-from tmln.analysis.tables import best_rows, columns_of, label_methods, rows_of
+from tmln.analysis.grid import Strong, grid_latex, grid_markdown, grid_rich
+from tmln.analysis.tables import METRICS, best_rows, columns_of, label_methods, metric_of, rows_of
 
 
 def result(method: str, seed: int, acc: float, fm: float = 0.2, **more: Any) -> dict[str, Any]:
@@ -56,6 +56,7 @@ def test_the_oracle_does_not_compete() -> None:
     assert best_rows(rows, "acc") == {"tmln"}
     assert best_rows(rows, "fm") == {"er"}
     assert best_rows([], "acc") == set()
+    assert best_rows(rows_of([*RUNS, result("independent", 0, 0.999)]), "acc") == {"tmln"}
 
 
 def test_rows_of_one_method_are_told_apart_by_what_differs() -> None:
@@ -90,6 +91,71 @@ def test_every_format_says_the_same() -> None:
     assert plain[1]["metrics"]["int"]["mean"] == pytest.approx(0.05)
     assert plain[2]["metrics"]["int"]["mean"] is None
     assert grid_rich(render.grid(rows, against)).row_count == 3
+
+
+def test_intervals_stay_within_what_a_metric_can_be() -> None:
+    runs = [result("er", s, a, fm=a, seconds=1 + 30.0 * s) for s, a in enumerate((0.05, 0.25))]
+    (row,) = rows_of(runs)
+    assert [(row.summary(m).low, row.summary(m).high) for m in ("acc", "fm")] == [(0.0, 1.0), (-1.0, 1.0)]
+    assert row.summary("seconds").low == 0.0
+    assert "[0.0, 100.0]" in grid_markdown(render.grid([row], None))
+    assert "an interval that would leave 0 to 100 % ends there" in "\n".join(render.notes([row]))
+    assert row.against(rows_of([result("tmln", s, 0.3 * s) for s in range(2)])[0], "acc").low >= -1.0
+    assert not any("ends there" in note for note in render.notes(rows_of(RUNS[:3])))
+
+
+def test_every_metric_has_its_range() -> None:
+    assert {name: metric.within for name, metric in METRICS.items()} == {
+        **dict.fromkeys(("fm", "int", "int_all", "int_last", "bwt", "fwt"), (-1.0, 1.0)),
+        **dict.fromkeys(
+            ("acc", "learning_accuracy", "average_anytime_accuracy", "acc_task_masked", "acc_train"), (0.0, 1.0)
+        ),
+        **dict.fromkeys(("rate", "seconds"), (0.0, math.inf)),
+    }
+    assert metric_of("acc_official").within == (0.0, 1.0)
+    assert metric_of("made up").within == (-math.inf, math.inf)  # nothing is known of it
+
+
+def rated(method: str, rate: float | None, lr: float = 0.01) -> dict[str, Any]:
+    made = result(method, 0, 0.5, **({} if rate is None else {"effective_rate": rate}))
+    made["config"]["lr"] = lr
+    return made
+
+
+def test_rates_are_a_column_where_they_differ() -> None:
+    """0.01 / 0.1 in floating point is not 0.1."""
+    rows = rows_of([rated("tmln", 0.01 / 0.1), rated("naive", 0.01), rated("er", None), rated("joint", 0.5)])
+    assert columns_of(rows) == ("acc", "fm", "int", "rate", "seconds")
+    lines = {line[0]: line for line in render.grid(rows, None)}
+    assert [lines[name][5] for name in ("tmln", "naive", "er")] == ["0.1", "0.01", "-"]
+    assert not isinstance(lines["naive"][5], Strong)  # a rate is no merit
+    (said,) = [note for note in render.notes(rows) if "rate" in note]
+    assert said.endswith("(eta/lambda), and may differ for that alone: 0.01: naive; 0.1: tmln")
+
+
+def test_rates_are_a_column_where_they_are_not_lr_and_else_on_request() -> None:
+    alone = rows_of([rated("tmln", 0.1)])
+    assert "rate" in columns_of(alone)
+    assert not any("rate" in note for note in render.notes(alone))  # nothing beside it
+    equal = rows_of([rated("naive", 0.1, lr=0.1), rated("er", 0.1, lr=0.1)])
+    assert "rate" not in columns_of(equal)
+    assert render.grid(equal, None, ["rate"])[1][2] == "0.1"
+
+
+def test_training_accuracy_is_shown_where_it_was_asked_for() -> None:
+    rows = rows_of([result("er", 0, 0.5, metrics={"acc_train": 0.75})])
+    assert columns_of(rows) == ("acc", "fm", "int", "acc_train", "seconds")
+    assert render.grid(rows, None)[0][5] == "train ACC % ↑"
+
+
+def test_the_reference_of_intransigence_is_said() -> None:
+    def against(method: str, oracle: str) -> dict[str, Any]:
+        return result(method, 0, 0.5, metrics={"int": 0.1}, oracle=oracle)
+
+    said = render.notes(rows_of([against("er", "prefix"), against("tmln", "prefix")]))
+    assert "INT is against joint training on tasks 1..k under the same seed at the benchmark's own lr" in said
+    said = render.notes(rows_of([against("er", "prefix"), against("tmln", "independent"), against("si", "final")]))
+    assert [note.rpartition(": ")[2] for note in said if note.startswith("INT is against")] == ["er", "si", "tmln"]
 
 
 def test_names_cannot_break_a_table() -> None:

@@ -52,7 +52,7 @@ def test_pareto_from_a_folder_of_runs(runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "front.png").stat().st_size > 1000
     plain = json.loads(run("pareto", runs, "--format", "json").stdout)
     assert plain[0]["skyline"]["front"] == ["er", "ewc++ penalty.strength=2.0"]
-    assert plain[0]["skyline"]["hypervolume"] == pytest.approx(0.9 * 0.8 + 0.7 * 0.1)
+    assert plain[0]["skyline"]["hypervolume"] == pytest.approx((0.9 * 0.8 + 0.7 * 0.1) / 4)
     table = list(csv.DictReader(run("pareto", runs, "--format", "csv").stdout.splitlines()))
     assert [float(line["int_mean"]) for line in table] == pytest.approx([0.1, 0.2, 0.3])
 

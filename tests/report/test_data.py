@@ -30,7 +30,9 @@ def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:
         "about": "forgetting: how far tasks fell from their best",
         "more_is_better": False,
         "percent": True,
+        "within": [-1.0, 1.0],
     }
+    assert found["metrics"]["seconds"]["within"] == [0.0, None]  # JSON has no infinity
 
 
 def test_every_row_has_the_command_that_makes_it(runs: Path) -> None:
@@ -124,10 +126,11 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     assert found["runs"][0]["metrics"] == {
         "acc": None,
         "fm": None,
-        "int": pytest.approx(0.1),
+        "int": pytest.approx(0.09),
         "note": None,
         "flag": None,
         "seconds": None,
+        "rate": None,
     }
     json.loads(embedded(found))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tmln.analysis.sound import complaint, readable
-from tmln.lab.oracle import with_references
+from tmln.lab.oracle import Oracle, with_references
 from tmln.lab.store import Store
 
 
@@ -20,8 +20,11 @@ class Problem:
     reason: str
 
 
-def gather(runs: Path) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
-    """Results by the names of their runs, with INT wherever its reference is there; nothing in a folder stops it."""
+def gather(runs: Path, oracle: Oracle | None = None) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """Results by the names of their runs, with INT wherever its reference is there; nothing in a folder stops it.
+
+    ``oracle`` asks for one kind of reference; else the first that is there is taken.
+    """
     if not runs.is_dir():
         raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
     results: dict[str, dict[str, Any]] = {}
@@ -33,4 +36,4 @@ def gather(runs: Path) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
             problems.append(Problem(entry.name, entry.state if result is None else "corrupt", why))
         else:
             results[entry.name] = result
-    return dict(zip(results, with_references(results.values()), strict=True)), problems
+    return dict(zip(results, with_references(results.values(), oracle), strict=True)), problems

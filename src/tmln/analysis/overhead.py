@@ -19,7 +19,7 @@ import torch
 import tmln
 from tmln.analysis.auxiliary import DERIVED, as_text, saved_bytes, terms_of, units_of
 from tmln.analysis.peak import peak_memory
-from tmln.analysis.statistics import summarise
+from tmln.analysis.statistics import POSITIVE, Summary, summarise, summarise_ratios
 from tmln.analysis.turns import Turn, take_turn
 from tmln.lab.config import RunConfig
 from tmln.lab.machine import machine
@@ -40,7 +40,7 @@ def measure_overhead(
 
     After a turn on the first task that does not count, every round is a turn of ``steps`` steps on the next task, and
     its boundary. Of what follows, S is ``{"mean", "low", "high", "n"}``: the mean over rounds and its 95% t-interval,
-    null where there is none::
+    null where there is none; of ratios to naive the geometric mean, and the interval of their logarithms::
 
         benchmark, rounds, steps, epochs, tasks, batch_size, model, parameters
         units: bytes of N (the weights), K, model, samples, logits (see tmln.analysis.auxiliary)
@@ -88,7 +88,7 @@ def measure_overhead(
         "units": units,
         "machine": {**machine(), "load": load},
         "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "control": _summary(again.step / once.step for again, once in zip(turns[CONTROL], turns[BASE], strict=True)),
+        "control": _ratio(again.step / once.step for again, once in zip(turns[CONTROL], turns[BASE], strict=True)),
         "methods": methods,
     }
 
@@ -142,7 +142,7 @@ def _by_method(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
     if "joint" in named:
         raise ValueError("joint takes naive's steps, only more of them, on all tasks so far: leave it out of --methods")
     first = configs[0]
-    shared = {key: getattr(first, key) for key in SHARED}
+    shared = {key: getattr(first, key) for key in (*SHARED, "lr")}
     base = named.pop(BASE, None) or RunConfig.of({**shared, "method": BASE})
     return {BASE: base, **named}
 
@@ -156,8 +156,8 @@ def _times(own: list[Turn], naive: list[Turn], stream: Stream, learner: Learner,
         (steps * mine.step + ends * mine.boundary) / (steps * base.step + ends * base.boundary) for mine, base in pairs
     ]
     return {
-        "step": {"seconds": _summary(turn.step for turn in own), "ratio": _summary(ratios), "ratios": ratios},
-        "training": {"ratio": _summary(whole)},
+        "step": {"seconds": _summary(turn.step for turn in own), "ratio": _ratio(ratios), "ratios": ratios},
+        "training": {"ratio": _ratio(whole)},
         "boundary": {
             "seconds": _summary(turn.boundary for turn in own),
             "epochs": _summary(m.boundary / (b.step * n) for (m, b), n in zip(pairs, per_epoch, strict=True)),
@@ -179,6 +179,13 @@ def _memory(learner: Learner, turns: list[Turn], units: dict[str, int]) -> dict[
 
 
 def _summary(values: Iterable[float]) -> dict[str, float | int | None]:
-    found = summarise(values)
+    return _plain(summarise(values, within=POSITIVE))
+
+
+def _ratio(values: Iterable[float]) -> dict[str, float | int | None]:
+    return _plain(summarise_ratios(values))
+
+
+def _plain(found: Summary) -> dict[str, float | int | None]:
     numbers = {"mean": found.mean, "low": found.low, "high": found.high}
     return {**{key: None if math.isnan(value) else value for key, value in numbers.items()}, "n": found.n}

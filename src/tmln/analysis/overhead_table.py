@@ -33,8 +33,8 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
         f"{content['model']}, {content['parameters']} parameters, batches of {content['batch_size']}; "
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
         f"torch {content['versions']['torch']}",
-        "step: time of a step over naive's, mean and 95% t-interval over rounds; run: the same of a whole "
-        f"run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
+        "step: time of a step over naive's, geometric mean and 95% t-interval (of logarithms) over rounds; run: the "
+        f"same of a whole run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
         "boundary: what is done when a task ends; epochs: the same in epochs of naive",
         f"control, naive against itself: {_times(control['mean'])} {_interval(control)}",
         "held: what the method's parts keep beside the model, as found; peak: of the whole process, torch included",

@@ -15,8 +15,8 @@ from tmln.analysis.statistics import Summary, summarise
 from tmln.analysis.tables import Row, columns_of, metric_of
 
 Pair = tuple[float, float]
+SEES = {"joint": "sees all data at once", "independent": "sees each task alone"}
 MINIMISE = (False, False)  # for each of the two metrics: is more better?
-WORST = {"bwt": -1.0, "fwt": -1.0}  # of the other fractions 0, or 1 where less is better
 
 
 def front(points: Sequence[Pair], more_is_better: tuple[bool, bool] = MINIMISE) -> list[int]:
@@ -72,7 +72,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Front:
-    """``members`` are numbers of points; the hypervolume is NaN where no point could be placed."""
+    """``members`` are numbers of points; the hypervolume is NaN where no point could be placed.
+
+    It is the share that the front dominates of all that lies between the ideal and the worst of both metrics, from 0
+    to 1. With FM and INT, which reach from -1 to 1, neither forgetting nor intransigence is a quarter of it.
+    """
 
     members: tuple[int, ...]
     hypervolume: float
@@ -88,31 +92,38 @@ class Fronts:
     points: tuple[Point, ...]
     methods: Mapping[str, Front]
     skyline: Front
-    reference: Pair
+    reference: Pair  # the worst of each metric
+    ideal: Pair
     notes: tuple[str, ...]
 
 
 def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
-    """The fronts of one benchmark's rows; the oracle, which sees all data at once, does not compete."""
+    """The fronts of one benchmark's rows; the references of INT do not compete."""
     rows = list(rows)
     if x == y:
         raise ValueError(f"a front needs two different metrics, not {x!r} twice")
     columns_of(rows, [x, y])  # refuses what is no metric
     if len(benchmarks := {row.benchmark for row in rows}) != 1:
         raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
-    points = tuple(sorted((_point(row, x, y) for row in rows if row.label.partition(" ")[0] != "joint"), key=_order))
+    points = tuple(sorted((_point(row, x, y) for row in rows if row.competes), key=_order))
     better = (metric_of(x).more_is_better, metric_of(y).more_is_better)
-    reference = (_worst(x, [point.x.mean for point in points]), _worst(y, [point.y.mean for point in points]))
+    (worst_x, ideal_x), (worst_y, ideal_y) = (
+        _ends(x, [point.x.mean for point in points]),
+        _ends(y, [point.y.mean for point in points]),
+    )
+    reference, ideal = (worst_x, worst_y), (ideal_x, ideal_y)
+    whole = abs(ideal_x - worst_x) * abs(ideal_y - worst_y)
 
     def among(numbers: Sequence[int]) -> Front:
         at = [points[number].at for number in numbers]
         members = tuple(numbers[found] for found in front(at, better))
-        return Front(members, hypervolume(at, reference, better) if members else math.nan)
+        return Front(members, hypervolume(at, reference, better) / whole if members and whole else math.nan)
 
     names = list(dict.fromkeys(point.method for point in points))
     methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
     skyline = among(range(len(points)))
-    return Fronts(rows[0].benchmark, x, y, points, methods, skyline, reference, tuple(_notes(rows, points, x, y)))
+    notes = tuple(_notes(rows, points, x, y))
+    return Fronts(rows[0].benchmark, x, y, points, methods, skyline, reference, ideal, notes)
 
 
 def _point(row: Row, x: str, y: str) -> Point:
@@ -121,7 +132,12 @@ def _point(row: Row, x: str, y: str) -> Point:
     if both:
         first, second = ({seed: values[seed] for seed in both} for values in (first, second))
     method, _, settings = row.label.partition(" ")
-    return Point(method, settings, summarise(first.values()), summarise(second.values()))
+    return Point(
+        method,
+        settings,
+        summarise(first.values(), within=metric_of(x).within),
+        summarise(second.values(), within=metric_of(y).within),
+    )
 
 
 def _order(point: Point) -> tuple[str, bool, Pair, str]:
@@ -129,17 +145,19 @@ def _order(point: Point) -> tuple[str, bool, Pair, str]:
     return point.method, missing, (0.0, 0.0) if missing else point.at, point.settings
 
 
-def _worst(metric: str, values: Sequence[float]) -> float:
-    if metric_of(metric).percent:
-        return WORST.get(metric, 0.0 if metric_of(metric).more_is_better else 1.0)
+def _ends(metric: str, values: Sequence[float]) -> Pair:
+    """The worst and the ideal of what the metric can be; where that has no end, of what was found."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
-    return min(finite) if metric_of(metric).more_is_better else max(finite)
+    low, high = metric_of(metric).within
+    low = min(finite) if math.isinf(low) else min(low, *finite)
+    high = max(finite) if math.isinf(high) else max(high, *finite)
+    return (low, high) if metric_of(metric).more_is_better else (high, low)
 
 
 def _notes(rows: Sequence[Row], points: Sequence[Point], x: str, y: str) -> list[str]:
-    said = [note for note in gaps(rows) if "int" in (x, y) or not note.startswith("INT is not there")]
-    if len(points) < len(rows):
-        said.append("joint sees all data at once: it is the reference, and on no front")
+    said = [note for note in gaps(rows) if "int" in (x, y) or not note.startswith("INT is")]
+    aside = list(dict.fromkeys(row.label.partition(" ")[0] for row in rows if not row.competes))
+    said += [f"{name} {SEES[name]}: it is the reference, and on no front" for name in aside]
     lacking = {
         point.label: [m for m, value in zip((x, y), point.at, strict=True) if not math.isfinite(value)]
         for point in points

@@ -19,7 +19,7 @@ def configurations(fronts: Fronts) -> list[list[str]]:
     x, y = metric_of(fronts.x), metric_of(fronts.y)
     lines = [["configuration", "n", x.title, y.title, "front"]]
     for number, point in enumerate(fronts.points):
-        values = [cell(point.x, x.percent), cell(point.y, y.percent)]
+        values = [cell(point.x, x.percent, x.digits), cell(point.y, y.percent, y.digits)]
         on = _on(fronts, number)
         line = [point.label, str(min(point.x.n, point.y.n)), *values, on or "-"]
         lines.append([Strong(text) for text in line] if on == "all" else line)
@@ -41,14 +41,18 @@ def volumes(fronts: Fronts) -> list[list[str]]:
 
 def notes(fronts: Fronts) -> list[str]:
     """What a reader must know before trusting a front."""
-    ends = [
-        f"{metric_of(m).heading} {100 * worst:.0f} %" if metric_of(m).percent else f"{worst:.1f} {metric_of(m).heading}"
-        for m, worst in zip((fronts.x, fronts.y), fronts.reference, strict=True)
-    ]
+    metrics = (metric_of(fronts.x), metric_of(fronts.y))
+    ideal, worst = (
+        ", ".join(
+            f"{m.heading} {100 * end:.0f} %" if m.percent else f"{end:{m.digits}} {m.heading}"
+            for m, end in zip(metrics, ends, strict=True)
+        )
+        for ends in (fronts.ideal, fronts.reference)
+    )
     return [
         "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
         "method (own) or by any method (all)",
-        f"hypervolume: the area dominated up to {', '.join(ends)}; 1 is the unit square",
+        f"hypervolume: the share dominated of all between the ideal ({ideal}) and the worst ({worst}); 1 is all of it",
         *fronts.notes,
     ]
 
@@ -86,6 +90,7 @@ def _plain(fronts: Fronts) -> dict[str, Any]:
         "x": fronts.x,
         "y": fronts.y,
         "reference": fronts.reference,
+        "ideal": fronts.ideal,
         "skyline": members(fronts.skyline),
         "methods": {method: members(found) for method, found in fronts.methods.items()},
         "configurations": [

@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING
 
 from tmln.analysis.grid import Strong, grid_csv
 from tmln.analysis.statistics import Summary
-from tmln.analysis.tables import Row, best_rows, columns_of, metric_of
+from tmln.analysis.tables import NO_CONTEST, Row, best_rows, columns_of, metric_of
 
 if TYPE_CHECKING:
     pass
 
+REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see tmln.lab.oracle
+    "prefix": "joint training on tasks 1..k under the same seed at the benchmark's own lr",
+    "final": "the shortcut oracle, one joint model of all tasks at the benchmark's own lr",
+    "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
+}
 
-def cell(summary: Summary, percent: bool) -> str:
-    """``94.9 ± 1.0``, the sample deviation; a dash where there is nothing."""
+
+def cell(summary: Summary, percent: bool, digits: str = ".1f") -> str:
+    """``94.9 ± 1.0``, the sample deviation; a dash where there is nothing. ``digits`` are of what is no percentage."""
     scale = 100.0 if percent else 1.0
     if not summary.n or math.isnan(summary.mean):
         return "-"
     if not percent:
-        return f"{summary.mean:.1f}"
+        return f"{summary.mean:{digits}}"
     deviation = f" ± {scale * summary.std:.1f}" if summary.n > 1 else ""
     return f"{scale * summary.mean:.1f}{deviation}"
 
@@ -37,7 +43,21 @@ def notes(rows: Sequence[Row], reference: Row | None = None) -> list[str]:
     said = ["n seeds: mean ± sample standard deviation, 95% t-interval, best in bold (joint aside)"]
     if reference is not None:
         said.append(f"p: paired t-test of ACC against {reference.label}, seed by seed")
-    return [*said, *gaps(rows)]
+    if any(row.summary("acc").cut for row in rows):
+        said.append("an interval that would leave 0 to 100 % ends there: it covers the mean as often as before")
+    return [*said, *rates(rows), *gaps(rows)]
+
+
+def rates(rows: Sequence[Row]) -> list[str]:
+    """That rows at one eta are not at one rate (eta/lambda), where it is so."""
+    groups: dict[float, list[str]] = {}
+    for row in rows:
+        if row.competes and not math.isnan(row.rate):
+            groups.setdefault(row.rate, []).append(row.label)
+    if len(groups) < 2:
+        return []
+    listed = "; ".join(f"{rate:.3g}: {', '.join(labels)}" for rate, labels in sorted(groups.items()))
+    return [f"rows start at different rates (eta/lambda), and may differ for that alone: {listed}"]
 
 
 def gaps(rows: Sequence[Row]) -> list[str]:
@@ -50,10 +70,10 @@ def gaps(rows: Sequence[Row]) -> list[str]:
             said.append(f"{row.label}: seeds {', '.join(map(str, row.diverged))} diverged and are left out")
     single = [row.label for row in rows if row.summary("acc").n == 1]
     said += [f"{who}: one seed only, so no spread and no interval" for who in _folded(single, len(rows))]
-    short = [row.label for row in rows if "final" in row.oracles]
-    said += [
-        f"{who}: INT against the shortcut oracle, one joint model of all tasks" for who in _folded(short, len(rows))
-    ]
+    kinds = {oracle for row in rows for oracle in row.oracles}
+    for oracle in (name for name in REFERENCE if name in kinds):
+        of = "" if len(kinds) == 1 else f": {', '.join(row.label for row in rows if oracle in row.oracles)}"
+        said.append(f"INT is against {REFERENCE[oracle]}{of}")
     if not any(row.oracles for row in rows):
         said.append("INT is not there: no joint reference has run (--oracle prefix)")
     return said
@@ -78,11 +98,11 @@ def grid(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | No
     """Heading and rows as text; the best mean of each metric stands out."""
     columns = columns_of(rows, metrics)
     lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%", "p"]]
-    best = {metric: best_rows(rows, metric) for metric in columns if metric != "seconds"}
+    best = {metric: best_rows(rows, metric) for metric in columns if metric not in NO_CONTEST}
     for row in rows:
         cells = []
         for metric in columns:
-            text = cell(row.summary(metric), metric_of(metric).percent)
+            text = cell(row.summary(metric), metric_of(metric).percent, metric_of(metric).digits)
             cells.append(Strong(text) if row.label in best.get(metric, ()) else text)
         p = "-"
         if reference is not None and row is not reference:

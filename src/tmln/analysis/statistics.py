@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+Range = tuple[float, float]  # what a quantity can be, ends included
+ANY: Range = (-math.inf, math.inf)
+POSITIVE: Range = (0.0, math.inf)
 Seed = TypeVar("Seed", int, str)
 Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of ``n`` values, ``excluded`` NaN not among them; deviation and interval are NaN for fewer than two."""
+    """Of ``n`` values, ``excluded`` NaN not among them; deviation and interval are NaN for fewer than two.
+
+    ``cut`` says that the interval would have left the range of what is possible, and ends where that does.
+    """
 
     n: int
     excluded: int
@@ -27,6 +33,7 @@ class Summary:
     low: float
     high: float
     confidence: float
+    cut: bool = False
 
     @property
     def half_width(self) -> float:
@@ -73,20 +80,51 @@ def t_interval(values: Iterable[float], confidence: float = 0.95) -> tuple[float
     return summary.low, summary.high
 
 
-def summarise(values: Iterable[float], confidence: float = 0.95) -> Summary:
+def summarise(values: Iterable[float], confidence: float = 0.95, within: Range = ANY) -> Summary:
+    """Of values that lie ``within`` a range their mean does, too: the interval is cut there and covers it as often."""
     given = list(values)
     kept = _numbers(given)
     n, middle, deviation = len(kept), mean(kept), sample_std(kept)
     half = t_quantile(confidence, n - 1) * deviation / math.sqrt(n) if n > 1 else math.nan
-    return Summary(n, len(given) - n, middle, deviation, middle - half, middle + half, confidence)
+    low, high = middle - half, middle + half
+    # a value beyond the range is a mistake of somebody's, which a cut would hide
+    sound = all(within[0] <= value <= within[1] for value in kept)
+    cut = sound and (low < within[0] or high > within[1])
+    if cut:
+        low, high = max(low, within[0]), min(high, within[1])
+    return Summary(n, len(given) - n, middle, deviation, low, high, confidence, cut)
 
 
-def compare(first: Mapping[Seed, float], second: Mapping[Seed, float], confidence: float = 0.95) -> Comparison:
-    """Two methods, each as seed -> value, by what they differ in on the same seeds."""
+def summarise_ratios(values: Iterable[float], confidence: float = 0.95) -> Summary:
+    """Of positive ratios: the geometric mean, the factor they vary by, and the t-interval, all from their logarithms.
+
+    Twice as fast and twice as slow are equally far from 1, the ratios of b to a say the same as those of a to b, and
+    the interval stays above 0.
+    """
+    given = list(values)
+    wrong = [value for value in given if not (value > 0 or math.isnan(value))]
+    if wrong:
+        raise ValueError(f"ratios are positive, not {wrong[0]}")
+    logs = summarise([math.log(value) for value in given], confidence)
+    return Summary(
+        logs.n,
+        logs.excluded,
+        math.exp(logs.mean),
+        math.exp(logs.std),
+        math.exp(logs.low),
+        math.exp(logs.high),
+        confidence,
+    )
+
+
+def compare(
+    first: Mapping[Seed, float], second: Mapping[Seed, float], confidence: float = 0.95, within: Range = ANY
+) -> Comparison:
+    """Two methods, each as seed -> value ``within`` a range, by what they differ in on the same seeds."""
     both = sorted(first.keys() & second.keys())
     kept = [seed for seed in both if not math.isnan(first[seed]) and not math.isnan(second[seed])]
     differences = [first[seed] - second[seed] for seed in kept]
-    summary = summarise(differences, confidence)
+    summary = summarise(differences, confidence, (within[0] - within[1], within[1] - within[0]))
     scale = max((max(abs(first[seed]), abs(second[seed])) for seed in kept), default=0.0)
     return Comparison(
         n=summary.n,

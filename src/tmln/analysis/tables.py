@@ -7,18 +7,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmln.analysis.statistics import Comparison, Summary, compare, summarise
+from tmln.analysis.statistics import ANY, POSITIVE, Comparison, Range, Summary, compare, summarise
+from tmln.lab.oracle import REFERENCES
 from tmln.suggest import did_you_mean
+
+SHARE: Range = (0.0, 1.0)
+CHANGE: Range = (-1.0, 1.0)  # the difference of two shares
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How a number of a result is shown; ``percent`` marks fractions."""
+    """How a number of a result is shown; ``percent`` marks fractions, ``digits`` is how others are written."""
 
     heading: str
     about: str
     more_is_better: bool = True
     percent: bool = True
+    within: Range = SHARE
+    digits: str = ".1f"
 
     @property
     def title(self) -> str:
@@ -27,23 +33,30 @@ class Metric:
 
 METRICS = {
     "acc": Metric("ACC", "accuracy over all tasks at the end"),
-    "fm": Metric("FM", "forgetting: how far tasks fell from their best", more_is_better=False),
-    "int": Metric("INT", "intransigence: how far new tasks stay behind joint training", more_is_better=False),
-    "int_all": Metric("INT all", "intransigence, the first task included", more_is_better=False),
-    "int_last": Metric("INT last", "intransigence of the last task alone", more_is_better=False),
-    "bwt": Metric("BWT", "backward transfer: what later tasks did to earlier ones"),
-    "fwt": Metric("FWT", "forward transfer: what earlier tasks gave to later ones"),
+    "fm": Metric("FM", "forgetting: how far tasks fell from their best", more_is_better=False, within=CHANGE),
+    "int": Metric("INT", "intransigence: how far new tasks stay behind the reference", False, within=CHANGE),
+    "int_all": Metric("INT all", "intransigence, the first task included", more_is_better=False, within=CHANGE),
+    "int_last": Metric("INT last", "intransigence of the last task alone", more_is_better=False, within=CHANGE),
+    "bwt": Metric("BWT", "backward transfer: what later tasks did to earlier ones", within=CHANGE),
+    "fwt": Metric("FWT", "forward transfer: what earlier tasks gave to later ones", within=CHANGE),
     "learning_accuracy": Metric("LA", "accuracy on each task when it had just been learned"),
     "average_anytime_accuracy": Metric("AAA", "accuracy on the tasks seen so far, averaged over time"),
     "acc_task_masked": Metric("masked ACC", "accuracy when the task is told at test time"),
-    "seconds": Metric("seconds", "the whole run", more_is_better=False, percent=False),
+    "acc_train": Metric("train ACC", "accuracy on the training data of all tasks at the end"),
+    "rate": Metric(
+        "rate", "eta/lambda: the learning rate without curvature, at the start", False, False, POSITIVE, digits=".3g"
+    ),
+    "seconds": Metric("seconds", "the whole run", more_is_better=False, percent=False, within=POSITIVE),
 }
 SHOWN = ("acc", "fm", "int")
+NO_CONTEST = ("rate", "seconds")  # of which the best is no merit of a method
 
 
 def metric_of(name: str) -> Metric:
     """The known ones, and the accuracy on a benchmark's extra test set: ``acc_official``."""
-    return METRICS.get(name) or Metric(f"ACC {name.removeprefix('acc_')}", "accuracy on an extra test set at the end")
+    within = SHARE if name.startswith("acc_") else ANY
+    about = "accuracy on an extra test set at the end"
+    return METRICS.get(name) or Metric(f"ACC {name.removeprefix('acc_')}", about, within=within)
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,7 @@ class Row:
     missing: tuple[int, ...] = ()
     diverged: tuple[int, ...] = ()
     oracles: tuple[str, ...] = ()
+    lr: float = math.nan  # eta, as configured
     summaries: dict[str, Summary] = field(default_factory=dict)
 
     def summary(self, metric: str) -> Summary:
@@ -64,7 +78,18 @@ class Row:
 
     def against(self, other: Row, metric: str) -> Comparison:
         """The paired difference to another row, seed by seed."""
-        return compare(self.values.get(metric, {}), other.values.get(metric, {}))
+        first, second = self.values.get(metric, {}), other.values.get(metric, {})
+        return compare(first, second, within=metric_of(metric).within)
+
+    @property
+    def rate(self) -> float:
+        """eta/lambda without what rounding does to it: 0.01 / 0.1 is 0.1 here."""
+        return float(f"{self.summary('rate').mean:.9g}")
+
+    @property
+    def competes(self) -> bool:
+        """Not so the references, which see more of the data at once, or fewer."""
+        return self.label.partition(" ")[0] not in REFERENCES
 
 
 def rows_of(results: Iterable[dict[str, Any]]) -> list[Row]:
@@ -96,12 +121,19 @@ def label_methods(results: Sequence[dict[str, Any]]) -> list[str]:
     return labels
 
 
-def columns_of(rows: Iterable[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
+def rates_matter(rows: Iterable[Row]) -> bool:
+    """Whether some row's rate is not what its configuration says, or not that of the others."""
+    found = [row for row in rows if row.competes and not math.isnan(row.rate)]
+    return len({row.rate for row in found}) > 1 or any(row.rate != row.lr for row in found)
+
+
+def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
     """What a table shows: the metrics asked for, or ACC, FM, INT, extra test sets, and seconds."""
     there = {metric for row in rows for metric in row.summaries}
     if metrics is None:
         extra = sorted(name for name in there if name.startswith("acc_") and name not in METRICS)
-        return (*SHOWN, *extra, "seconds")
+        asked = [name for name in ("acc_train",) if name in there]  # was asked for when the run was made
+        return (*SHOWN, *extra, *asked, *(["rate"] if rates_matter(rows) else []), "seconds")
     for name in metrics:
         if name not in there and name not in METRICS:
             known = ", ".join(sorted(there | METRICS.keys()))
@@ -112,9 +144,7 @@ def columns_of(rows: Iterable[Row], metrics: Sequence[str] | None = None) -> tup
 def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
     """The labels of the best mean; the oracle, which sees all data at once, does not compete."""
     means = {
-        row.label: row.summary(metric).mean
-        for row in rows
-        if not row.label.startswith("joint") and math.isfinite(row.summary(metric).mean)
+        row.label: row.summary(metric).mean for row in rows if row.competes and math.isfinite(row.summary(metric).mean)
     }
     if not means:
         return set()
@@ -126,7 +156,11 @@ def _row(benchmark: str, label: str, members: list[dict[str, Any]], seeds: set[i
     good = [r for r in members if not r.get("diverged")]
     values: dict[str, dict[int, float]] = {}
     for result in good:
-        found = {**result["metrics"], "seconds": result.get("seconds", math.nan)}
+        found = {
+            **result["metrics"],
+            "seconds": result.get("seconds", math.nan),
+            "rate": result.get("effective_rate", math.nan),
+        }
         for metric, value in found.items():
             if isinstance(value, (int, float)):
                 values.setdefault(metric, {})[int(result["seed"])] = float(value)
@@ -137,7 +171,10 @@ def _row(benchmark: str, label: str, members: list[dict[str, Any]], seeds: set[i
         missing=tuple(sorted(seeds - {int(r["seed"]) for r in members})),
         diverged=tuple(sorted(int(r["seed"]) for r in members if r.get("diverged"))),
         oracles=tuple(sorted({str(r.get("oracle", "none")) for r in good if "int" in r["metrics"]})),
-        summaries={metric: summarise(list(found.values())) for metric, found in values.items()},
+        lr=_number(members[0]["config"].get("lr")),
+        summaries={
+            metric: summarise(found.values(), within=metric_of(metric).within) for metric, found in values.items()
+        },
     )
 
 
@@ -149,6 +186,10 @@ def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
             found |= flat_fields(item, f"{prefix}.{key}" if prefix else str(key))
         return found
     return {prefix: str(value)}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def _sortable(value: float) -> float:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class OracleName(str, Enum):
     prefix = "prefix"
     final = "final"
+    independent = "independent"
     none = "none"
 
 
@@ -30,7 +31,16 @@ Out = Annotated[Path, typer.Option(help="The folder of runs.")]
 Config = Annotated[Path | None, typer.Option(exists=True, help="A YAML file with the same settings.")]
 OracleOption = Annotated[
     OracleName,
-    typer.Option(help="The reference of INT: joint on tasks 1..k for every k, one joint model (a shortcut), or none."),
+    typer.Option(
+        help="The reference of INT, at the benchmark's own lr: joint on tasks 1..k for every k (prefix), one joint "
+        "model (final, a shortcut), a model of task k alone (independent), or none."
+    ),
+]
+ShownOracle = Annotated[
+    OracleName | None,
+    typer.Option(
+        "--oracle", help="The reference of INT: prefix, final or independent; the first that has run unless given."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it would cost.")]
 Every = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")]

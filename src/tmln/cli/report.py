@@ -7,17 +7,20 @@ from typing import Annotated
 
 import typer
 
+from tmln.cli.options import ShownOracle
+
 
 def report(
     runs: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
+    oracle: ShownOracle = None,
 ) -> None:
     """Write one self-contained page of a folder of runs: open it in any browser, offline."""
     from tmln.report import write_report
 
     if output.is_dir():
         output = output / "report.html"
-    typer.echo(f"report: {write_report(runs, output)}")
+    typer.echo(f"report: {write_report(runs, output, None if oracle is None else oracle.value)}")
 
 
 def report_of_demo(runs: Path) -> None:

@@ -20,6 +20,7 @@ from tmln.cli.options import (
     Out,
     Seeds,
     Sets,
+    ShownOracle,
     Threads,
     configs_of,
     names_in,
@@ -77,11 +78,13 @@ def show(
         str | None, typer.Option(help="The row that p-values are against; the best unless given.")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="What to show, e.g. acc,fm,bwt,fwt; ACC, FM, INT and seconds unless given.")
+        str | None,
+        typer.Option(help="What to show, e.g. acc,fm,bwt,fwt,rate; ACC, FM, INT and seconds unless given."),
     ] = None,
+    oracle: ShownOracle = None,
 ) -> None:
     """The table of finished runs: mean ± sample deviation over seeds, 95% t-interval, paired p-values."""
-    print_results(finished_results(runs), format, reference, metrics)
+    print_results(finished_results(runs, oracle), format, reference, metrics)
 
 
 def _work(
@@ -96,6 +99,7 @@ def _work(
     import torch
 
     from tmln.lab.display import Display
+    from tmln.lab.oracle import with_references
     from tmln.lab.run import Interrupted
     from tmln.lab.session import Job, plan, run_jobs
     from tmln.lab.store import Store
@@ -110,7 +114,7 @@ def _work(
         return
     if references:
         typer.echo(
-            f"INT needs {len(references)} joint reference run(s) first, which all methods share "
+            f"INT needs {len(references)} reference run(s) first, which all methods share "
             "(--oracle none leaves it out)",
             err=True,
         )
@@ -135,7 +139,7 @@ def _work(
     except Interrupted as stopped:
         typer.echo(f"tmln: {stopped}", err=True)
         raise typer.Exit(130) from None
-    print_results(results, Format.table, None)
+    print_results(with_references(results, None if oracle is OracleName.none else oracle.value), Format.table, None)
     typer.echo(f"runs: {out}")
 
 

@@ -116,7 +116,7 @@ def sweep(
             checkpoint_steps=checkpoint_steps,
             logger=logger,
         )
-    _conclude(store, jobs, failures)
+    _conclude(store, jobs, failures, oracle)
 
 
 def _names(method: str | None, methods: str | None) -> Sequence[str | None]:
@@ -165,14 +165,15 @@ def result_of(store: Store, config: RunConfig) -> dict[str, Any] | None:
     return None if run is None else run.result
 
 
-def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure]) -> None:
+def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], oracle: OracleName) -> None:
     """The table of all that is finished, then what is not, and why."""
     from tmln.lab.config import run_id
     from tmln.lab.oracle import with_references
 
     failed = {run_id(failure.job.config) for failure in failures}
     found = [result_of(store, job.config) for job in jobs if run_id(job.config) not in failed]
-    results = with_references(result for result in found if result is not None)
+    wanted = None if oracle is OracleName.none else oracle.value
+    results = with_references((result for result in found if result is not None), wanted)
     if results:
         print_results(results, Format.table, None)
     for package in ("tmln", "torch"):

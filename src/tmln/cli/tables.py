@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import names_in
+from tmln.cli.options import OracleName, names_in
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,11 +26,11 @@ class Format(str, Enum):
 FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 
-def finished_results(runs: Path) -> list[dict[str, Any]]:
+def finished_results(runs: Path, oracle: OracleName | None = None) -> list[dict[str, Any]]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
     from tmln.analysis.gather import gather
 
-    found, problems = gather(runs)
+    found, problems = gather(runs, None if oracle is None else oracle.value)
     for problem in problems:
         unfinished = problem.state == "unfinished"
         typer.echo(

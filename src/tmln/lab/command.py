@@ -53,7 +53,7 @@ def _changes(full: dict[str, Any], benchmark: str) -> Iterator[tuple[str, Any]]:
     for key in sorted(full):
         inner = {"benchmark_options": "benchmark.", "model_options": "model.", "settings": ""}.get(key)
         if inner is None:
-            pairs = [(key, full[key], default[key])]
+            pairs = [(key, full[key], default.get(key))]
         else:
             pairs = [(f"{inner}{name}", value, default[key].get(name)) for name, value in full[key].items()]
         yield from ((name, value) for name, value, usual in pairs if canonical(value) != canonical(usual))

@@ -48,6 +48,7 @@ class RunConfig(BaseModel):
     logit_mask: Literal["none", "seen"] = "none"
     merged: bool = False  # all tasks learned at once, as one
     compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
+    train_accuracy: bool = False  # test on the training data, too, when all is learned
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -148,6 +149,7 @@ class RunConfig(BaseModel):
             "logit_mask": self.logit_mask,
             "merged": self.merged,
             "compile": self.compile,
+            **({"train_accuracy": True} if self.train_accuracy else {}),  # runs without it keep the names they had
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 

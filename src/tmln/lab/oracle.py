@@ -1,15 +1,30 @@
-"""The reference of intransigence: an ordinary run of ``joint``, found in the store or computed once for all methods."""
+"""The reference of intransigence: an ordinary run, found in the store or computed once for all methods.
+
+One rule for every table, page and picture: the reference is run at the benchmark's own learning rate with its recipe's
+own settings, on the same data, model, epochs and batch size, under the same seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from tmln import metrics
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.defaults import defaults_of
 from tmln.lab.store import Store
 
-Oracle = Literal["prefix", "final", "none"]
+Oracle = Literal["prefix", "final", "independent", "none"]
+ORACLES: tuple[Oracle, ...] = (
+    "prefix",
+    "final",
+    "independent",
+)  # the first that is there is taken, unless one is named
+REFERENCES = ("joint", "independent")  # methods that see more, or fewer, data than those they are held against
+INTRANSIGENCE = ("int", "int_all", "int_last")
+# What a run hands on to its reference: what it learns with what, and how that is scored. Not lr, which is a method's
+# own: a run at ten times the rate is held against the same network as all others. ``compile`` changes the rounding
+# only, and ``train_accuracy`` what is measured: with them one joint run serves as row and as reference.
 SHARED = (
     "benchmark",
     "benchmark_options",
@@ -17,24 +32,25 @@ SHARED = (
     "model_options",
     "epochs",
     "batch_size",
-    "lr",
     "seed",
     "logit_mask",
     "compile",
+    "train_accuracy",
 )
 
 
 def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
     """The run whose accuracies are the reference of this one; None if there is none to be had.
 
-    ``prefix`` is ``joint``: afresh on tasks 1..k for every k. ``final`` is a shortcut, one model on all tasks together.
+    ``prefix`` is ``joint``: afresh on tasks 1..k for every k. ``independent`` is afresh on task k alone. ``final`` is a
+    shortcut, one model on all tasks together.
     """
-    if oracle == "none" or config.method == "joint" or config.merged:
+    if oracle == "none" or config.method in REFERENCES or config.merged:
         return None
     shared: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
-    if oracle == "prefix":
-        return RunConfig.of({**shared, "method": "joint"})
-    return RunConfig.of({**shared, "method": "naive", "merged": True})
+    if oracle == "final":
+        return RunConfig.of({**shared, "method": "naive", "merged": True})
+    return RunConfig.of({**shared, "method": "joint" if oracle == "prefix" else "independent"})
 
 
 def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> list[float] | None:
@@ -48,32 +64,62 @@ def _reference(result: Mapping[str, Any] | None, oracle: Oracle) -> list[float] 
     if result is None or result.get("diverged"):
         return None
     matrix = result["accuracy"]
-    return [row[k] for k, row in enumerate(matrix)] if oracle == "prefix" else list(matrix[-1])
+    return list(matrix[-1]) if oracle == "final" else [row[k] for k, row in enumerate(matrix)]
 
 
-def with_references(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The results, with intransigence also where the reference was finished after the run; ``prefix`` is preferred."""
+def with_references(results: Iterable[dict[str, Any]], oracle: Oracle | None = None) -> list[dict[str, Any]]:
+    """The results, with intransigence also where the reference was finished after the run.
+
+    ``prefix`` is preferred to ``final``, and that to ``independent``; ``oracle`` asks for one and no other.
+    """
     given = list(results)
     ids: dict[str, dict[str, Any]] = {}
+    kinds = {result.get("oracle") for result in given}
     for result in given:
-        if result["method"] == "joint" or result["config"].get("merged"):
-            config = _config(result)
-            ids |= {} if config is None else {run_id(config): result}
-    return [_with_reference(result, ids) for result in given] if ids else given
+        kind = _kind(result)
+        config = None if kind is None else _config(result)
+        if config is not None:
+            ids[run_id(config)] = result
+            kinds.add(kind)
+    wanted = [name for name in ORACLES if name in kinds] if oracle is None else [oracle]
+    return [with_reference(result, lambda config: ids.get(run_id(config)), wanted) for result in given]
 
 
-def _with_reference(result: dict[str, Any], ids: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    config = None if result.get("oracle") == "prefix" or result.get("diverged") else _config(result)
+def with_reference(
+    result: dict[str, Any], find: Callable[[RunConfig], Mapping[str, Any] | None], oracles: Sequence[Oracle]
+) -> dict[str, Any]:
+    """The result with intransigence against the first of these references that there is.
+
+    What it says itself counts where it is against that reference; against any other it is left out.
+    """
+    config = None if result.get("diverged") or _kind(result) else _config(result)
     if config is None:
         return result
-    oracles: tuple[Oracle, ...] = ("prefix",) if result.get("oracle") == "final" else ("prefix", "final")
     for oracle in oracles:
         wanted = reference_config(config, oracle)
-        reference = None if wanted is None else _reference(ids.get(run_id(wanted)), oracle)
+        reference = None if wanted is None else _reference(find(wanted), oracle)
         if reference is not None and len(reference) == len(result["accuracy"]):
             found = metrics.summary(result["accuracy"], reference)
-            return {**result, "metrics": {**result["metrics"], **found}, "oracle": oracle}
-    return result
+            against = {name: found[name] for name in INTRANSIGENCE}
+            return {**result, "metrics": {**result["metrics"], **against}, "oracle": oracle}
+        if wanted is not None and result.get("oracle") == oracle and _against(result, config, wanted):
+            return result
+    kept = {name: value for name, value in result["metrics"].items() if name not in INTRANSIGENCE}
+    return result if len(kept) == len(result["metrics"]) else {**result, "metrics": kept, "oracle": "none"}
+
+
+def _against(result: Mapping[str, Any], config: RunConfig, wanted: RunConfig) -> bool:
+    """Whether the run was held against this reference; those that do not name theirs took one at their own rate."""
+    named = result.get("reference")
+    own = defaults_of(config.benchmark).lr
+    return bool(named == run_id(wanted)) if named else config.lr in (None, own)
+
+
+def _kind(result: Mapping[str, Any]) -> Oracle | None:
+    """Which reference this run is, if it is one."""
+    if result["config"].get("merged"):
+        return "final"
+    return {"joint": "prefix", "independent": "independent"}.get(str(result["method"]))  # type: ignore[return-value]
 
 
 def _config(result: Mapping[str, Any]) -> RunConfig | None:

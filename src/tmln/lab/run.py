@@ -14,11 +14,12 @@ from torch import nn
 
 import tmln
 from tmln import metrics
-from tmln.lab.config import RunConfig
+from tmln.lab.config import RunConfig, run_id
 from tmln.lab.device import run_device
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
+from tmln.lab.oracle import Oracle, reference_config
 from tmln.lab.store import Run
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
@@ -26,7 +27,9 @@ from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
+from tmln.streams.split import RUN_SEED
 
+ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
 
 
@@ -77,6 +80,9 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
     full = config.resolved()
     given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
     options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
+    for key in ORDERS & options.keys():
+        if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
+            options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
     stream = make_stream(config.benchmark, **options, **given)
     torch.manual_seed(seed_of(full["seed"], "weights"))
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
@@ -127,7 +133,7 @@ class Execution:
         run: Run,
         watch: Watch | None = None,
         reference: Sequence[float] | None = None,
-        oracle: str = "none",
+        oracle: Oracle = "none",
     ) -> None:
         self.run, self.watch, self.reference, self.oracle = run, watch or Watch(), reference, oracle
         reset_peak()
@@ -136,6 +142,7 @@ class Execution:
         merged = run.config.merged
         self.lessons = (merge(self.stream),) if merged else self.stream.tasks
         self.total = sum(steps_of(self.stream, self.learner, self.epochs, merged))
+        self.rate = float(self.learner.step.rate)  # as it starts, also for a run that goes on
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
@@ -161,6 +168,7 @@ class Execution:
     def _learn(self, index: int) -> None:
         task = self.lessons[index]
         self.learner.learn(task.train, self.epochs, classes=task.classes, on_step=self._after_step)
+        self._log_boundary(index)
         self._test()
         row = self.progress.accuracy[-1]
         self.run.append_log({"step": self.progress.step, "task": index, "accuracy": row})
@@ -168,6 +176,13 @@ class Execution:
         self._log({"accuracy/seen": sum(row[: index + 1]) / (index + 1)})
         if time.monotonic() - self._saved_at > 10.0:  # a task's end is a good place, if the last one is not fresh
             self._save()
+
+    def _log_boundary(self, index: int) -> None:
+        """What the parts found out about the task when it ended, by ``part/quantity``."""
+        found: dict[str, float] = getattr(self.learner, "diagnostics", {})
+        if found:
+            self.run.append_log({"step": self.progress.step, "task": index, "boundary": dict(found)})
+            self._log({f"boundary/{name}": value for name, value in found.items()})
 
     def _after_step(self, epoch: int, number: int, loss: float) -> None:
         self.progress.step += 1
@@ -198,6 +213,13 @@ class Execution:
         for name, samples in self.stream.extra_tests.items():
             extra = evaluate_tasks(learner.model, [(samples, samples.classes)], learner.prepare, open_classes=seen)
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _train_accuracy(self) -> float:
+        """Mean over tasks of the accuracy on their training data, as stored."""
+        seen = self.learner.classes if self.learner.logit_mask == "seen" else None
+        data = [(task.train, task.classes) for task in self.stream]
+        found = evaluate_tasks(self.learner.model, data, self.learner.prepare, open_classes=seen)
+        return sum(f["accuracy"] for f in found) / len(found)
 
     def _seconds(self) -> float:
         return self.progress.seconds + time.monotonic() - self._resumed_at
@@ -241,12 +263,17 @@ class Execution:
             found["fwt"] = metrics.forward_transfer(progress.accuracy, progress.baseline)
             found["acc_task_masked"] = metrics.average_accuracy(progress.masked)
             found |= {f"acc_{name}": values[-1] for name, values in progress.extra.items()}
+        if self.run.config.train_accuracy and diverged is None:
+            found["acc_train"] = self._train_accuracy()
+        wanted = None if self.reference is None else reference_config(self.run.config, self.oracle)
         return {
             "accuracy": progress.accuracy,
             "masked_accuracy": progress.masked,
             "baseline": progress.baseline,
             "metrics": found,
             "oracle": self.oracle if self.reference is not None else "none",
+            "reference": None if wanted is None else run_id(wanted),
+            "effective_rate": self.rate,
             "diverged": diverged,
             "steps": progress.step,
             "seconds": self._seconds(),

@@ -16,7 +16,7 @@ import torch
 
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
-from tmln.lab.oracle import Oracle, reference_config, reference_of
+from tmln.lab.oracle import REFERENCES, Oracle, reference_config, reference_of
 from tmln.lab.run import Execution, Moment, Watch, build, steps_of
 from tmln.lab.store import Store
 
@@ -41,7 +41,7 @@ def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
         wanted = reference_config(config, oracle)
         if wanted is not None and run_id(wanted) not in asked:
             needed[run_id(wanted)] = Job(wanted, reference=True)
-    oracles = [name for name in asked if asked[name].config.method == "joint"]
+    oracles = [name for name in asked if asked[name].config.method in REFERENCES]
     return [*needed.values(), *(asked[name] for name in oracles), *(asked[n] for n in asked if n not in oracles)]
 
 

@@ -1,4 +1,4 @@
-"""What the runs of one row say: found in the store, seed by seed, with intransigence against one joint run a seed."""
+"""What the runs of one row say: found in the store, seed by seed, with intransigence against their joint runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln import metrics
 from tmln.analysis.render import cell
 from tmln.analysis.tables import Row, metric_of, rows_of
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.oracle import with_reference
 from tmln.lab.store import Store
 from tmln.paper.scales import Scale, Stand
 
@@ -78,7 +78,7 @@ class Found:
 
 
 def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], seeds: int) -> Found:
-    """Look up seeds 0, 1, ... of one row; INT is computed against ``joint`` at the stand's own settings."""
+    """Look up seeds 0, 1, ... of one row; INT is against ``joint``, by the rule of :mod:`tmln.lab.oracle`."""
     asked = tuple(range(seeds))
     missing = stand.missing
     results, why, unreferenced = [], {}, []
@@ -93,10 +93,10 @@ def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], se
             get = f"{missing} is not at hand: tmln data get {missing}" if missing else ""
             why[seed] = study.failed.get(run_id(config)) or get or "not finished"
             continue
-        reference = None if method == "joint" else _reference(study, stand, seed)
-        if reference is None and method != "joint":
+        result = with_reference(result, lambda wanted: _readable(study, wanted), ("prefix",))
+        if "int" not in result["metrics"] and method != "joint" and not result.get("diverged"):
             unreferenced.append(seed)
-        results.append(_against(result, reference))
+        results.append(result)
     row = replace(rows_of(results)[0], label=method) if results else None
     versions = tuple(_version(result) for result in results)
     return Found(row, asked, why, tuple(unreferenced), versions)
@@ -111,22 +111,11 @@ def version_notes(found: Sequence[Found]) -> list[str]:
     return [f"mixed versions: runs are {listed}; a new --out folder has them all of one"]
 
 
-def _reference(study: Study, stand: Stand, seed: int) -> list[float] | None:
+def _readable(study: Study, config: RunConfig) -> dict[str, Any] | None:
     try:
-        result = study.result(stand.config("joint", seed))
+        return study.result(config)
     except ValueError:  # of a newer version: its own row says so
         return None
-    if result is None or result.get("diverged"):
-        return None
-    return [row[k] for k, row in enumerate(result["accuracy"])]
-
-
-def _against(result: dict[str, Any], reference: list[float] | None) -> dict[str, Any]:
-    """The result with INT against this reference and no other."""
-    kept = {key: value for key, value in result["metrics"].items() if not key.startswith("int")}
-    if reference is not None and not result.get("diverged") and len(result["accuracy"]) == len(reference):
-        kept |= metrics.summary(result["accuracy"], reference)
-    return {**result, "metrics": kept}
 
 
 def _version(result: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from tmln.analysis.grid import Strong
 from tmln.analysis.statistics import summarise
 from tmln.analysis.tables import best_rows, metric_of
-from tmln.lab.config import RunConfig
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.oracle import reference_config
 from tmln.paper.evidence import Found, Study, find, percent, version_notes
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
@@ -40,8 +41,9 @@ def equal_rate(stand: Stand) -> dict[str, Any]:
 
 def configs_of(stand: Stand, lines: Sequence[Line], seeds: int) -> list[RunConfig]:
     """The runs that these rows need, the joint references among them."""
-    wanted = [("joint", {}), *((line.method, line.changes) for line in lines)]
-    return [stand.config(method, seed, changes) for method, changes in wanted for seed in range(seeds)]
+    asked = [stand.config(line.method, seed, line.changes) for line in lines for seed in range(seeds)]
+    references = [reference_config(config, "prefix") for config in asked]
+    return list({run_id(config): config for config in (*references, *asked) if config is not None}.values())
 
 
 def metric_sheet(

@@ -26,7 +26,8 @@ NOTES: dict[str, str] = {
     "joint": "The paper's joint accuracy is 94.39 on CIFAR-100 and 75.98 on CIFAR-10; single-head test accuracies of "
     "one protocol are expected the other way round. Ours is single-head test accuracy.",
     "int": "INT is the mean over tasks from the second on of a*_k - a_kk, with a*_k of joint training on tasks 1..k "
-    "under the same seed at the benchmark's own rate. The paper does not say which tasks it averages.",
+    "under the same seed at the benchmark's own rate, whatever the row's. The paper does not say which tasks it "
+    "averages.",
     "int reference": "INT + ACC + (K-1)/K * FM gives the paper's mean a*: 88 to 96 on CIFAR-10, 89 to 93 on "
     "CIFAR-100; its Joint rows, 75.98 and 94.39, are of another reference.",
     "core50 naive": "The paper's Naive row on CORe50 cannot be: ACC 63.72 and FM 41.13 leave a mean peak of 99.7 or "

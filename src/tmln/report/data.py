@@ -17,15 +17,16 @@ from tmln.analysis.sound import readable
 from tmln.analysis.tables import Row, flat_fields, label_methods, metric_of, rows_of
 from tmln.lab.command import commands_of
 from tmln.lab.config import RunConfig
+from tmln.lab.oracle import Oracle
 from tmln.report.tasks import task_names
 from tmln.report.warn import warnings_of
 
 DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
 
 
-def document(runs: Path) -> dict[str, Any]:
+def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     """Plain values only; whatever cannot be read is named in it, with the reason."""
-    everything, troubles = gather(runs)
+    everything, troubles = gather(runs, oracle)
     problems = [asdict(trouble) for trouble in troubles]
     shortcuts = [name for name, result in everything.items() if result["config"].get("merged")]
     found = [(name, result) for name, result in everything.items() if name not in shortcuts]
@@ -59,6 +60,7 @@ def _metric(name: str) -> dict[str, Any]:
         "about": metric.about,
         "more_is_better": metric.more_is_better,
         "percent": metric.percent,
+        "within": [end if math.isfinite(end) else None for end in metric.within],
     }
 
 
@@ -77,11 +79,18 @@ def _row(row: Row, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "method": str(first["method"]),
         "look": _look(str(first["method"])),
         "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
-        "tasks": task_names(first),
+        "tasks": _tasks(members),
         "missing": list(row.missing),
+        "competes": row.competes,
         "commands": commands,
         "no_command": why,
     }
+
+
+def _tasks(members: Sequence[Mapping[str, Any]]) -> list[str]:
+    """No names where they are other ones for every seed."""
+    first, *others = [task_names(one) for one in members]
+    return first if all(names == first for names in others) else [""] * len(first)
 
 
 def _look(method: str) -> dict[str, str]:
@@ -105,7 +114,7 @@ def _commands(config: Mapping[str, Any], seeds: Iterable[int]) -> tuple[list[str
 
 
 def _run(name: str, result: Mapping[str, Any], row: int) -> dict[str, Any]:
-    found = {**result["metrics"], "seconds": result.get("seconds")}
+    found = {**result["metrics"], "seconds": result.get("seconds"), "rate": result.get("effective_rate")}
     versions = result.get("versions")
     return {
         "name": name,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tmln.lab.files import write_whole
+from tmln.lab.oracle import Oracle
 from tmln.report.data import document
 
 # in this order one script; a file uses what those before it define
@@ -46,9 +47,9 @@ SCRIPTS = (
 STYLES = ("theme.css", "page.css", "parts.css", "print.css")
 
 
-def write_report(runs: Path, output: Path) -> Path:
+def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
     """Read the runs, write the page whole, and return where it is."""
-    text = page(document(runs))
+    text = page(document(runs, oracle))
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, text)
     return output

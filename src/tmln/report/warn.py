@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tmln.analysis.render import REFERENCE, rates
 from tmln.analysis.tables import Row
 
 
@@ -33,12 +34,13 @@ def _of_benchmark(benchmark: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
         ("Runs that diverged are left out of means", [_seeds(r.label, r.diverged) for r in rows if r.diverged]),
         ("Seeds that others have are missing", [_seeds(r.label, r.missing) for r in rows if r.missing]),
         ("One seed only: no spread, no interval, no test", [r.label for r in rows if r.summary("acc").n == 1]),
-        (
-            "INT is against the shortcut oracle, one joint model of all tasks, not one after each task",
-            [r.label for r in rows if "final" in r.oracles],
+        *(
+            (f"INT is against {REFERENCE[oracle]}", [r.label for r in rows if oracle in r.oracles])
+            for oracle in ("final", "independent")
         ),
     )
     said = [_warning(benchmark, text, about) for text, about in found if about]
+    said += [_warning(benchmark, text[0].upper() + text[1:], []) for text in rates(rows)]
     if not any(row.oracles for row in rows):
         said.append(_warning(benchmark, "INT is not there: no joint reference has run (tmln run --oracle prefix)", []))
     return said

@@ -17,7 +17,7 @@ from tmln.streams.filelist import ImageFile, chosen, load_files
 from tmln.streams.images import ImageReader, Pixels
 from tmln.streams.options import Options
 from tmln.streams.root import data_root
-from tmln.streams.split import irregular
+from tmln.streams.split import RUN_SEED, class_order, irregular
 from tmln.streams.stream import Stream, Task
 
 CATEGORIES = (
@@ -41,8 +41,8 @@ FRAME_NAME = re.compile(r"C_(\d\d)_(\d\d)_(\d\d\d)\.png")
 class Core50Options(Options):
     """What CORe50 takes besides."""
 
-    session_order: Literal["ascending", "seeded"] = "ascending"
-    """order of the training sessions"""
+    session_order: str = "ascending"
+    """order of the training sessions: ascending, seeded, run-seed (each run by its own seed) or seed:7"""
     holdout: Literal["tail", "random"] = "tail"
     """a task's test frames: the last of every video, or random ones, whose neighbours are trained on"""
     holdout_fraction: float = 0.2
@@ -56,6 +56,8 @@ class Core50Options(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.session_order not in ("ascending", "seeded", RUN_SEED) and not self.session_order.startswith("seed:"):
+            raise ValueError(f"session_order is ascending, seeded, {RUN_SEED} or seed:7, not {self.session_order!r}")
         if not 0.0 < self.holdout_fraction < 1.0:
             raise ValueError(f"holdout_fraction is between 0 and 1, not {self.holdout_fraction}")
         if self.test_resize is not None and self.test_resize < self.size:
@@ -110,8 +112,7 @@ def held_out(frames: int, options: Core50Options, generator: np.random.RandomSta
 def core50(options: Core50Options) -> Stream:
     """Training sessions as tasks, each tested on held-out frames; sessions 3, 7, 10 as ``extra_tests``."""
     sessions = list(TRAIN_SESSIONS)
-    if options.session_order == "seeded":
-        sessions = [sessions[index] for index in np.random.RandomState(options.seed).permutation(8)]
+    sessions = [sessions[index] for index in class_order(options.session_order, len(sessions), options.seed)]
     sessions = sessions[: options.tasks]
     with BadData("core50", options.skip_bad) as bad:
         videos = read_videos(locate("core50", options.root), bad)

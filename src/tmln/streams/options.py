@@ -42,4 +42,4 @@ class SplitOptions(Options):
     """Options where classes arrive task by task."""
 
     class_order: str | Sequence[int] = "ascending"
-    """ascending, seeded, icarl1993, or the classes themselves as a list or "3,1,0,2" """
+    """ascending, seeded, run-seed (each run by its own seed), seed:7, icarl1993, or the classes as "3,1,0,2" """

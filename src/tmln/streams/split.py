@@ -15,6 +15,8 @@ from tmln.streams.options import Options, SplitOptions
 from tmln.streams.samples import Samples, of_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
 
+RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
@@ -30,22 +32,34 @@ class Pool:
 def class_order(spec: str | Sequence[int], classes: int, seed: int) -> tuple[int, ...]:
     """The classes 0..classes-1 in the order ``spec`` asks for.
 
-    ``icarl1993`` is numpy's legacy permutation for seed 1993 (iCaRL, PyCIL): 68, 56, 78 ... of 100.
+    ``seed:N`` is numpy's legacy permutation for seed N; ``seeded`` that for ``seed``, and ``icarl1993`` that for 1993
+    (iCaRL, PyCIL): 68, 56, 78 ... of 100.
     """
     if spec == "ascending":
         return tuple(range(classes))
-    if spec in ("seeded", "icarl1993"):
-        legacy = np.random.RandomState(1993 if spec == "icarl1993" else seed)
-        return tuple(int(value) for value in legacy.permutation(classes))
+    if isinstance(spec, str) and (drawn := _seed_in(spec, seed)) is not None:
+        return tuple(int(value) for value in np.random.RandomState(drawn).permutation(classes))
     try:
         order = tuple(int(value) for value in (spec.split(",") if isinstance(spec, str) else spec))
     except ValueError:
         raise ValueError(
-            f"unknown class order {spec!r}; use ascending, seeded, icarl1993 or a list like 3,1,0,2"
+            f"unknown class order {spec!r}; use ascending, seeded, seed:7, icarl1993 or a list like 3,1,0,2"
         ) from None
     if sorted(order) != list(range(classes)):
         raise ValueError(f"a class order names each of the classes 0..{classes - 1} once, not {list(order)}")
     return order
+
+
+def _seed_in(spec: str, seed: int) -> int | None:
+    """The seed that an order is drawn with; None if it is not drawn."""
+    if spec == RUN_SEED:
+        raise ValueError(f"{RUN_SEED!r} is an order for runs, each of which has a seed; without one write seed:7, say")
+    name, colon, number = spec.partition(":")
+    if name == "seed" and colon:
+        if not number.isdecimal() or int(number) >= 2**32:
+            raise ValueError(f"an order is drawn with seed:N, N a whole number below 2**32, not {spec!r}")
+        return int(number)
+    return {"seeded": seed, "icarl1993": 1993}.get(spec)
 
 
 def split_sizes(classes: int, tasks: int) -> tuple[int, ...]:

@@ -61,7 +61,13 @@ function tasksOf(items) {
 function curve(item, values) {
   const found = item.good.map(values);
   const length = Math.max(0, ...found.map((line) => line.length));
-  return Array.from({ length }, (_, k) => summarise(found.map((line) => line[k])));
+  return Array.from({ length }, (_, k) =>
+    summarise(
+      found.map((line) => line[k]),
+      0.95,
+      [0, 1],
+    ),
+  );
 }
 
 /** Band below, line above. `from` is the first time that is drawn. */
@@ -70,12 +76,15 @@ function curveTraces(item, points, from, axes, legend, at = "") {
     colour = colourOf(row);
   const x = points.map((_, k) => k + 1).slice(from);
   const kept = points.slice(from);
-  const half = (one) => (state.band === "none" || one.n < 2 ? 0 : state.band === "std" ? one.std : one.high - one.mean);
-  const bound = (one, sign) => 100 * Math.min(1, Math.max(0, one.mean + sign * half(one)));
+  const half = (one, sign) => {
+    if (state.band === "none" || one.n < 2) return 0;
+    return state.band === "std" ? one.std : sign > 0 ? one.high - one.mean : one.mean - one.low;
+  };
+  const bound = (one, sign) => 100 * Math.min(1, Math.max(0, one.mean + sign * half(one, sign)));
   const hover = kept.map(
     (one, at2) => `<b>${plain(clipped(row.label, 60))}</b><br>${at}after task ${x[at2]}: ${meanStd(one, "acc")} %`,
   );
-  const band = kept.some(half)
+  const band = kept.some((one) => half(one, 1) || half(one, -1))
     ? [
         {
           type: "scatter",

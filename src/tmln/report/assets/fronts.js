@@ -47,9 +47,9 @@ function headline(name) {
   return { fm: "Forgetting", int: "intransigence" }[name] ?? metricOf(name).heading;
 }
 
-/** Less is better on both axes: what is better when larger changes its sign. The oracle does not compete. */
+/** Less is better on both axes: what is better when larger changes its sign. The references do not compete. */
 function costsOf(item) {
-  if (item.row.method === "joint") return [NaN, NaN];
+  if (!item.row.competes) return [NaN, NaN];
   return [state.x, state.y].map((name) => item.summary(name).mean * (metricOf(name).more_is_better ? -1 : 1));
 }
 

@@ -1,5 +1,12 @@
 // What ran and how: configurations with their differences, versions, the commands that make each row again.
 
+const AGAINST = {
+  prefix: "joint training after each task",
+  final: "the shortcut oracle",
+  independent: "training on each task alone",
+  none: "",
+};
+
 const runsSection = {
   id: "runs",
   title: "What ran, and how",
@@ -85,13 +92,7 @@ function facts(current, runs) {
     ["Learning rate", list(current.rows.map(({ row }) => row.fields.lr ?? ""))],
     [
       "INT against",
-      list(
-        runs.map(
-          (run) =>
-            ({ prefix: "joint training after each task", final: "the shortcut oracle", none: "" })[run.oracle] ??
-            run.oracle,
-        ),
-      ),
+      list(runs.map((run) => AGAINST[run.oracle] ?? run.oracle)),
     ],
   ];
   return el(

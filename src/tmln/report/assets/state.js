@@ -4,7 +4,7 @@ const DEFAULTS = {
   b: "", // benchmark
   hide: [], // methods left out
   f: [], // filters, each "field=value"
-  m: ["acc", "fm", "int", "seconds"], // columns
+  m: ["acc", "fm", "int", ...(ratesDiffer() ? ["rate"] : []), "seconds"], // columns
   by: "acc", // the metric of intervals, tests and spread
   ref: "", // label of the reference; empty: the best
   sort: "", // "key" or "-key"; empty: by accuracy
@@ -18,6 +18,15 @@ const DEFAULTS = {
   theme: "",
 };
 const listeners = [];
+
+/** Rows at one learning rate need not be at one rate of their steps; where they are not, it is a column. */
+function ratesDiffer() {
+  const found = DATA.runs
+    .filter((run) => DATA.rows[run.row].competes && run.metrics.rate)
+    .map((run) => Number(run.metrics.rate.toPrecision(9)));
+  return new Set(found).size > 1;
+}
+
 let state = read();
 
 function read() {

@@ -29,14 +29,17 @@ function sampleStd(values) {
   return Math.sqrt(total(kept.map((value) => (value - middle) ** 2)) / (kept.length - 1));
 }
 
-/** Mean, sample deviation and Student's 95% interval. */
-function summarise(values, confidence = 0.95) {
+/** Mean, sample deviation and Student's 95% interval, cut where it leaves what is possible, `within` (null: no end). */
+function summarise(values, confidence = 0.95, within = [null, null]) {
   const kept = numbers(values);
   const n = kept.length,
     middle = mean(kept),
     std = sampleStd(kept);
   const half = n > 1 ? (tQuantile(confidence, n - 1) * std) / Math.sqrt(n) : NaN;
-  return { n, mean: middle, std, low: middle - half, high: middle + half };
+  const [least, most] = [within[0] ?? -Infinity, within[1] ?? Infinity];
+  const sound = kept.every((value) => least <= value && value <= most);
+  const cut = (value) => (sound ? Math.min(Math.max(value, least), most) : value);
+  return { n, mean: middle, std, low: cut(middle - half), high: cut(middle + half) };
 }
 
 /** Two methods, each a Map of seed to value, by what they differ in on the seeds that both have. */

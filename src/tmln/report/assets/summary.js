@@ -59,7 +59,7 @@ function tiles() {
   const first = bestOf(rows);
   if (!first) return [];
   const least = best(rows, "fm")[0];
-  const timed = rows.filter((item) => item.summary("seconds").mean > 0 && item.row.method !== "joint");
+  const timed = rows.filter((item) => item.summary("seconds").mean > 0 && item.row.competes);
   const fastest = [...timed].sort((a, b) => a.summary("seconds").mean - b.summary("seconds").mean)[0];
   const known = warningsHere().length;
   return [

@@ -38,8 +38,8 @@ function tableNote(current) {
     ? ` Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed (* below 0.05), ` +
       "not corrected for how many are compared."
     : "";
-  const oracle = current.rows.some((item) => item.row.label.startsWith("joint"));
-  const aside = oracle ? " (joint, which sees all data at once, aside)" : "";
+  const references = [...new Set(current.rows.filter((item) => !item.row.competes).map((item) => item.row.method))];
+  const aside = references.length ? ` (${references.join(" and ")}, the reference of INT, aside)` : "";
   return `Mean ± sample standard deviation over n seeds. Best in bold${aside}.${against} Open a row to see its runs.`;
 }
 
@@ -85,7 +85,7 @@ function tableHead(current, metrics) {
 
 function tableRow(current, metrics, item) {
   const { row } = item;
-  const bold = (name) => name !== "seconds" && best(current.rows, name).includes(item);
+  const bold = (name) => !["rate", "seconds"].includes(name) && best(current.rows, name).includes(item);
   return el(
     "tr",
     {
@@ -154,8 +154,7 @@ function whisker(current, item) {
   const ends = numbers(found.flatMap((one) => [one.mean, one.low, one.high]));
   const mine = item.summary(state.by);
   if (!ends.length || Number.isNaN(mine.mean)) return null;
-  const cap = metricOf(state.by).percent && state.by.startsWith("acc") ? [0, 1] : [-Infinity, Infinity];
-  const [low, high] = [Math.max(Math.min(...ends), cap[0]), Math.min(Math.max(...ends), cap[1])];
+  const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const place = (value) => 4 + (92 * (Math.min(Math.max(value, low), high) - low)) / (high - low || 1);
   const colour = colourOf(item.row);
   return svg(

@@ -48,7 +48,8 @@ function measured(row, seeds) {
   const values = (metric) =>
     new Map(good.filter((run) => run.metrics[metric] !== undefined).map((run) => [run.seed, run.metrics[metric]]));
   const summary = (metric) => {
-    if (!summaries.has(metric)) summaries.set(metric, summarise([...values(metric).values()]));
+    const { within } = metricOf(metric);
+    if (!summaries.has(metric)) summaries.set(metric, summarise([...values(metric).values()], 0.95, within));
     return summaries.get(metric);
   };
   return { row, runs, good, values, summary };
@@ -77,10 +78,10 @@ function sorted(rows, sort) {
   });
 }
 
-/** The rows with the best mean; the oracle does not compete. */
+/** The rows with the best mean; the references do not compete. */
 function best(rows, metric) {
   const racing = rows.filter(
-    (item) => !item.row.label.startsWith("joint") && Number.isFinite(item.summary(metric).mean),
+    (item) => item.row.competes && Number.isFinite(item.summary(metric).mean),
   );
   const means = racing.map((item) => item.summary(metric).mean);
   const top = (metricOf(metric).more_is_better ? Math.max : Math.min)(...means);
@@ -102,7 +103,7 @@ function metricsThere() {
 const RANKS = ["acc", "fm", "int", "bwt", "fwt", "learning_accuracy", "average_anytime_accuracy"];
 
 function rank(metric) {
-  return RANKS.includes(metric) ? RANKS.indexOf(metric) : RANKS.length + (metric === "seconds");
+  return RANKS.includes(metric) ? RANKS.indexOf(metric) : RANKS.length + ["rate", "seconds"].indexOf(metric) + 1;
 }
 
 /** The first rows, or all if they were asked for. */

@@ -20,6 +20,7 @@ function shown(value, metric, digits = 1) {
 /** `94.4 ± 1.1` */
 function meanStd(summary, metric) {
   if (!summary.n) return NONE;
+  if (metric === "rate") return String(Number(summary.mean.toPrecision(3)));
   const digits = metricOf(metric).percent || summary.mean >= 10 ? 1 : 2;
   return shown(summary.mean, metric, digits) + (summary.n > 1 ? ` ± ${shown(summary.std, metric, digits)}` : "");
 }
@@ -39,7 +40,7 @@ function duration(seconds) {
 }
 
 function metricOf(name) {
-  return DATA.metrics[name] ?? { heading: name, about: "", more_is_better: true, percent: true };
+  return DATA.metrics[name] ?? { heading: name, about: "", more_is_better: true, percent: true, within: [null, null] };
 }
 
 /** `ACC % ↑`: what is better is said by the arrow. */
