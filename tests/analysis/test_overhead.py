@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from tmln.analysis import overhead, turns
-from tmln.analysis.overhead import CONTROL, measure_overhead, take_turns
+from tmln.analysis.overhead import CONTROL, _times, measure_overhead, take_turns
 from tmln.analysis.overhead_plot import overhead_figure
 from tmln.analysis.overhead_table import _bytes, _digits, _seconds, overhead_csv, overhead_lines, overhead_notes
 from tmln.analysis.peak import peak_memory
 from tmln.analysis.picture import save_figure
 from tmln.analysis.saved import load_analyses, save_analysis
-from tmln.analysis.turns import take_turn
+from tmln.analysis.turns import Turn, take_turn
 from tmln.lab.config import RunConfig
 from tmln.lab.memory import peak_bytes
 from tmln.lab.run import build
@@ -187,6 +187,19 @@ def test_one_that_diverges_is_left_out_and_said(tmp_path: Path) -> None:
     figure = overhead_figure(found)
     assert "ewc++ diverged" in figure.axes[0].get_title()
     save_figure(figure, tmp_path / "cost.png")
+
+
+def test_ratios_of_wild_rounds_stay_above_0(stream: Stream) -> None:
+    """A step that takes 1/10, then 10 times naive's: the geometric mean is 1, and no interval reaches below 0."""
+    learner = build(config("naive"))[1]
+    naive = [Turn(1.0, 0.001, {}), Turn(1.0, 0.001, {})]
+    found = _times([Turn(0.1, 0.001, {}), Turn(10.0, 9.0, {})], naive, stream, learner, 1)
+    ratio = found["step"]["ratio"]
+    assert ratio["mean"] == pytest.approx(1.0)
+    assert 0 < ratio["low"] == pytest.approx(1 / ratio["high"])
+    assert found["training"]["ratio"]["low"] > 0
+    assert [found["boundary"][key]["low"] for key in ("seconds", "epochs")] == [0.0, 0.0]
+    assert found["step"]["seconds"]["low"] == 0.0
 
 
 def test_naive_itself_must_not_diverge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def test_defaults_need_no_settings(method: str) -> None:
         ({**DIGITS, "method": "tmln", "replay": "der++", "settings": {"replay.alpha": 0.3}}, "--set replay=der++"),
         ({**DIGITS, "method": "er", "settings": {"step.momentum": 0.0}, "seed": 7}, "--set seed=7"),
         ({**DIGITS, "method": "naive", "epochs": 3, "compile": True}, "--compile --epochs 3"),
+        ({**DIGITS, "method": "naive", "train_accuracy": True}, "--set train_accuracy=true"),
         ({**DIGITS, "method": "naive", "merged": True}, "--set merged=true"),
         ({**DIGITS, "benchmark_options": {"tasks": 2, "class_order": "random"}}, "--set benchmark.class_order=random"),
         ({**DIGITS, "benchmark_options": {"class_order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}}, "benchmark.class_order"),

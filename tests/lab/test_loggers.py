@@ -35,6 +35,25 @@ def test_tensorboard_holds_loss_and_accuracy(tmp_path: Path) -> None:
     assert [event.step for event in events.Scalars("loss")] == [r["step"] for r in run.read_log() if "loss" in r]
 
 
+def test_what_a_killed_run_wrote_past_its_checkpoint_is_purged(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = run_of(tmp_path)
+    killed = make_logger("tensorboard", run, 0)
+    assert killed is not None
+    for step in (1, 2, 3, 4):
+        killed.scalars({"loss": float(step)}, step)
+    killed.close()
+    resumed = make_logger("tensorboard", run, 2)  # the checkpoint is of step 2
+    assert resumed is not None
+    resumed.scalars({"loss": 30.0}, 3)
+    resumed.close()
+    events = EventAccumulator(str(run.tensorboard))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
 def test_wandb_gets_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for the package: what it is called with."""
     said: list[Any] = []

@@ -97,15 +97,26 @@ def test_statistics_agree_with_python(page: Any) -> None:
         for key in ("n", "mean", "std", "low", "high", "p"):
             wanted = getattr(here, names.get(key, key))
             assert there[key] == pytest.approx(wanted, rel=1e-9, abs=1e-15, nan_ok=True), (n, key)
-        alone = summarise(first.values())
-        there = page.evaluate("values => tmlnReport.stats.summarise(values)", list(first.values()))
-        for key in ("n", "mean", "std", "low", "high"):
-            assert there[key] == pytest.approx(getattr(alone, key), rel=1e-9, nan_ok=True), (n, key)
+        for within in ((-math.inf, math.inf), (0.0, 1.0), (0.0, math.inf), (0.75, 0.8)):
+            alone = summarise(first.values(), within=within)
+            ends = [end if math.isfinite(end) else None for end in within]
+            there = page.evaluate(
+                "([values, within]) => tmlnReport.stats.summarise(values, 0.95, within)", [list(first.values()), ends]
+            )
+            for key in ("n", "mean", "std", "low", "high"):
+                assert there[key] == pytest.approx(getattr(alone, key), rel=1e-9, nan_ok=True), (n, key, within)
     for freedom in (1, 2, 3, 10, 100):
         there = page.evaluate("freedom => tmlnReport.stats.tQuantile(0.95, freedom)", freedom)
         assert there == pytest.approx(t_quantile(0.95, freedom), rel=1e-9)
     assert math.isnan(page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.2, "1": 0.1}])["p"])
     assert page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.3, "1": 0.2}])["p"] == 1
+
+
+def test_rates_that_differ_are_a_column(reader: Reader, tmp_path: Path) -> None:
+    runs = [{**one, "effective_rate": 0.1 if one["method"] == "tmln" else 0.01} for one in usual()]
+    page = reader.open(keep(tmp_path / "runs", runs))
+    assert row(page, "er").locator('td[data-metric="rate"]').inner_text() == "0.01"
+    assert row(page, "tmln step.damping=0.1").locator('td[data-metric="rate"]').inner_text() == "0.1"
 
 
 def test_rounding_is_pythons(page: Any) -> None:

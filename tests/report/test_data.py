@@ -120,6 +120,24 @@ def test_shortcut_references_are_no_methods(tmp_path: Path) -> None:
     assert found["shortcuts"] == ["run-000"]
 
 
+def test_rates_that_differ_are_said(tmp_path: Path) -> None:
+    found = document(keep(tmp_path, [result("er", 0, effective_rate=0.01), result("tmln", 0, effective_rate=0.1)]))
+    assert [run["metrics"]["rate"] for run in found["runs"]] == [0.01, 0.1]
+    assert found["metrics"]["rate"]["percent"] is False
+    said = [one["text"] for one in found["warnings"]]
+    assert "Rows start at different rates (eta/lambda), and may differ for that alone: 0.01: er; 0.1: tmln" in said
+
+
+def test_tasks_that_differ_from_seed_to_seed_have_no_names(tmp_path: Path) -> None:
+    one, other = result("er", 0), result("er", 1, stream={"class_order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]})
+    assert document(keep(tmp_path / "a", [one, other]))["rows"][0]["tasks"] == ["", "", ""]
+    assert document(keep(tmp_path / "b", [one]))["rows"][0]["tasks"][2] == "classes 7, 8, 9"
+
+
+def test_references_do_not_compete(runs: Path) -> None:
+    assert {row["label"] for row in document(runs)["rows"] if not row["competes"]} == {"joint"}
+
+
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     odd = result("er", 0, metrics={"acc": math.nan, "fm": math.inf, "note": "fine", "flag": True}, seconds="long")
     found = document(keep(tmp_path, [odd]))

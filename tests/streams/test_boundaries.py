@@ -33,6 +33,16 @@ def test_blur_moves_the_fraction_to_the_other_tasks() -> None:
         assert task.classes == before.classes
 
 
+@pytest.mark.parametrize(("fraction", "strayed"), [(0.24, 2), (0.25, 2), (0.26, 3), (0.35, 4), (0.04, 0), (1.0, 10)])
+def test_blur_moves_the_nearest_whole_number(fraction: float, strayed: int) -> None:
+    """Of ten; halves go to the even number, as Python's do."""
+    blurred = blur(tasks((10, 10)), fraction, seed=0)
+    assert [task.train.y.bincount(minlength=2).tolist() for task in blurred] == [
+        [10 - strayed, strayed],
+        [strayed, 10 - strayed],
+    ]
+
+
 def test_blur_is_drawn_from_its_seed() -> None:
     one, same, other = (blur(tasks((10, 10)), 0.5, seed)[0].train.x.flatten().tolist() for seed in (1, 1, 2))
     assert one == same != other

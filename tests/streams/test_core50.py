@@ -90,12 +90,15 @@ def test_options(made_root: Path) -> None:
     assert len(seeded) == 3
     assert seeded.metadata["domains"] == [task.domain for task in seeded]
     assert [task.domain for task in seeded] != ["session 1", "session 2", "session 4"]
+    again = make_stream("core50", session_order="seed:1", seed=2, tasks=3, **small)
+    assert again.metadata["domains"] == seeded.metadata["domains"]
     classic = make_stream("core50", size=20, test_resize=24, **small)
     assert classic.prepare(classic[0].test.x[:2]).shape == (2, 3, 20, 20)
     for options, message in (
         ({"test_resize": 100}, "test_resize is at least size=224, not 100"),
         ({"holdout_fraction": 1.0}, "holdout_fraction is between 0 and 1"),
         ({"holdout": "head"}, "option 'holdout'"),
+        ({"session_order": "random"}, "session_order is ascending, seeded, run-seed or seed:7, not 'random'"),
     ):
         with pytest.raises(ValueError, match=message):
             make_stream("core50", **small, **options)

@@ -23,6 +23,18 @@ def test_orders() -> None:
     assert class_order("seeded", 10, seed=1) != class_order("seeded", 10, seed=2)
 
 
+def test_an_order_drawn_with_a_seed_of_its_own() -> None:
+    assert class_order("seed:1993", 100, seed=5) == class_order("icarl1993", 100, seed=0)
+    assert class_order("seed:7", 10, seed=1) == class_order("seed:7", 10, seed=2) == class_order("seeded", 10, seed=7)
+    for spec in ("seed:", "seed:x", "seed:-1", f"seed:{2**32}"):
+        with pytest.raises(ValueError, match=f"below 2..32, not '{spec}'"):
+            class_order(spec, 10, seed=0)
+    with pytest.raises(ValueError, match="'run-seed' is an order for runs"):
+        class_order("run-seed", 10, seed=0)
+    with pytest.raises(ValueError, match="unknown class order 'seed'; use ascending"):
+        class_order("seed", 10, seed=0)
+
+
 @pytest.mark.parametrize("spec", ["0,1,2", "0,1,2,2", "0,1,2,4", [0, 1, 2, -1]])
 def test_an_order_names_each_class_once(spec: str | list[int]) -> None:
     with pytest.raises(ValueError, match=r"each of the classes 0\.\.3 once"):
