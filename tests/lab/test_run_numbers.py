@@ -51,6 +51,18 @@ def test_the_rate_is_in_the_result_also_of_a_run_that_goes_on(tmp_path: Path) ->
     assert finish(tmp_path, config())["effective_rate"] == pytest.approx(0.1)
 
 
+def test_a_result_names_the_run_that_it_was_held_against(tmp_path: Path) -> None:
+    wanted = config("naive", lr=0.05)
+    reference = reference_config(wanted, "final")
+    assert reference is not None
+    results: list[dict[str, Any]] = []
+    run_jobs(Store(tmp_path), plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
+    assert [(result["oracle"], result["reference"]) for result in results] == [
+        ("none", None),
+        ("final", run_id(reference)),
+    ]
+
+
 # -- accuracy on training data -----------------------------------------------------------------------------------------
 
 

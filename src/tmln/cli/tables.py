@@ -61,8 +61,9 @@ def print_results(
         mine = [row for row in rows if row.benchmark == benchmark]
         against = render.reference_row(mine, reference)
         lines = render.grid(mine, against, wanted)
-        if wanted is None and format is Format.table and _too_wide(lines):
-            lines = render.grid(mine, against, [name for name in columns_of(mine) if name != "seconds"])
+        for left_out in (("seconds",), ("seconds", "rate")):  # rates that differ are in the notes, too
+            if wanted is None and format is Format.table and _too_wide(lines):
+                lines = render.grid(mine, against, [name for name in columns_of(mine) if name not in left_out])
         print_grid(format, lines, benchmark)
         for note in (sentence(mine), *render.notes(mine, against)):
             typer.echo(note, err=format is not Format.table)
