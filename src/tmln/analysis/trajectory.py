@@ -154,7 +154,7 @@ def _train(
             on_step(Moment(index, tasks, epoch, epochs, done, sum(steps), learner.last_batch, loss))
 
         try:
-            learner.learn(task.train, epochs, classes=task.classes, on_step=after)
+            learner.learn(task.train, epochs, classes=task.classes, atomic=False, on_step=after)
         except FloatingPointError as error:
             diverged = str(error)
             break

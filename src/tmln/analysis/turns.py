@@ -42,11 +42,11 @@ def take_turn(learner: Learner, task: Task, steps: int) -> Turn:
             raise _Pause(epoch)
 
     try:
-        learner.learn(few, steps + 1, classes=task.classes, on_step=note)
+        learner.learn(few, steps + 1, classes=task.classes, atomic=False, on_step=note)
         raise AssertionError("a learner cannot run out of epochs before it has made its steps")
     except _Pause as pause:
         epochs = pause.epoch
     found = held(learner)
     begin = time.perf_counter()
-    learner.learn(task.train, epochs, classes=task.classes)
+    learner.learn(task.train, epochs, classes=task.classes, atomic=False)
     return Turn((at[-1] - at[0]) / steps, time.perf_counter() - begin, found)

@@ -167,7 +167,7 @@ class Execution:
 
     def _learn(self, index: int) -> None:
         task = self.lessons[index]
-        self.learner.learn(task.train, self.epochs, classes=task.classes, on_step=self._after_step)
+        self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, on_step=self._after_step)
         self._log_boundary(index)
         self._test()
         row = self.progress.accuracy[-1]
@@ -179,7 +179,7 @@ class Execution:
 
     def _log_boundary(self, index: int) -> None:
         """What the parts found out about the task when it ended, by ``part/quantity``."""
-        found: dict[str, float] = getattr(self.learner, "diagnostics", {})
+        found = self.learner.diagnostics
         if found:
             self.run.append_log({"step": self.progress.step, "task": index, "boundary": dict(found)})
             self._log({f"boundary/{name}": value for name, value in found.items()})

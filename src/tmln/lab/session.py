@@ -67,9 +67,9 @@ def cost(config: RunConfig, tries: int = 3) -> Cost:
     steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
     parameters = sum(p.numel() for p in learner.model.parameters())
     few = stream[0].train.subset(torch.arange(min(len(stream[0].train), tries * learner.batch_size)))
-    learner.learn(few)
+    learner.learn(few, atomic=False)
     at = [time.perf_counter()]
-    learner.learn(few, on_step=lambda *step: at.append(time.perf_counter()))
+    learner.learn(few, atomic=False, on_step=lambda *step: at.append(time.perf_counter()))
     return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak_bytes())
 
 

@@ -13,8 +13,8 @@ from tmln.curvature.untouched import untouched
 class InPieces(nn.Module):
     """``model``, ``rows`` samples at a time: what the backward pass needs of a piece is computed again when it is due.
 
-    Activations take the memory of one piece; the loss, whatever it is, sees the whole batch. The price is another forward
-    pass. Random numbers (dropout) are the same both times.
+    Activations take the memory of one piece; the loss, whatever it is, sees the whole batch. The price is a second
+    forward pass. Random numbers (dropout) are the same both times.
     """
 
     def __init__(self, model: nn.Module, rows: int) -> None:
