@@ -69,6 +69,32 @@ def read_batch(raw: Any) -> Batch:
     return Batch(args, kwargs, target, len(tensors[0]))
 
 
+def kind_of(batch: Batch) -> Any:
+    """What two batches have in common whose samples could stand in one: all but the number and values of samples."""
+    leaves, form = pytree.tree_flatten((batch.args, batch.kwargs, batch.target))
+
+    def kind(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf if leaf is None or isinstance(leaf, (bool, int, float, str)) else type(leaf)
+        rows = leaf.dim() > 0 and len(leaf) == batch.size
+        return rows, leaf.shape[1:] if rows else leaf.shape, leaf.dtype
+
+    return str(form), tuple(map(kind, leaves))
+
+
+def joined(first: Batch, second: Batch) -> Batch:
+    """The samples of two batches of one kind; what belongs to no sample is the first one's."""
+
+    def join(a: Any, b: Any) -> Any:
+        rows = isinstance(a, Tensor) and a.dim() and len(a) == first.size
+        return torch.cat([a, b]) if rows else a
+
+    args, kwargs, target = pytree.tree_map(
+        join, (first.args, first.kwargs, first.target), (second.args, second.kwargs, second.target)
+    )
+    return Batch(args, kwargs, target, first.size + second.size)
+
+
 def call(model: nn.Module, batch: Batch) -> Any:
     """The model's output; where it is a mapping or an object with ``logits``, these."""
     output = model(*batch.args, **batch.kwargs)

@@ -17,7 +17,7 @@ from tmln.curvature.batches import (
     sample_targets,
 )
 from tmln.curvature.untouched import untouched
-from tmln.curvature.ways import WAYS, find_way
+from tmln.curvature.ways import Ways
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where larger chunks were no faster
@@ -74,8 +74,8 @@ def diagonal_fisher(
         chunk_size: samples in one pass; unless given, as many as ``memory`` bytes of activations allow.
         progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
 
-    Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. The first two samples are
-    checked against plain autograd, once for each model; one that this way does not do exactly goes through
+    Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. In every call the first two
+    samples of each shape are checked against plain autograd; a model that this way does not do exactly goes through
     ``torch.func.vmap``, or one sample at a time, which is logged once.
     """
     if targets not in ("labels", "sampled"):
@@ -95,30 +95,28 @@ def diagonal_fisher(
 
     trainable = set(names.values())
     sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable}
-    samples, way, squares = 0, "", None
+    width = max(p.element_size() for p in trainable)
+
+    def labelled(probe: Batch) -> Batch:  # by draws that are not missing afterwards
+        return probe if generator is None else _relabelled(inner, probe, torch.Generator(device).manual_seed(0))
+
+    ways, samples = Ways(inner, trainable, score, labelled), 0
     with untouched(model, training=False), torch.enable_grad():
         for raw in track(batches, "Fisher diagonal", progress):
             batch = read_batch(raw).to(device)
             if batch.size == 0:
                 continue
-            if squares is None:
-                probe = batch[:2]
-                if generator is not None:  # labels for the probe that use up no draws
-                    probe = _relabelled(inner, probe, torch.Generator(device).manual_seed(0))
-                way, floats = find_way(inner, trainable, score, probe)
-                squares = WAYS[way](inner, trainable, score)
-                width = max(p.element_size() for p in trainable)
-                chunk_size = chunk_size or max(1, memory // max(1, floats * width))
-            for chunk in batch.chunks(chunk_size or 1):
+            verdict = ways.verdict(batch)
+            for chunk in batch.chunks(chunk_size or max(1, memory // max(1, verdict.floats * width))):
                 if generator is not None:
                     chunk = _relabelled(inner, chunk, generator)
-                for p, value in squares(chunk).items():
+                for p, value in ways.squares(verdict, chunk).items():
                     sums[p].add_(value)
             samples += batch.size
-    if squares is None:
+    if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty")
     values = {name: sums[p].div_(samples) for name, p in names.items()}
-    return Fisher(values, names, samples, way)
+    return Fisher(values, names, samples, ways.slowest)
 
 
 def _relabelled(model: nn.Module, batch: Batch, generator: torch.Generator) -> Batch:

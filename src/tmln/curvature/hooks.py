@@ -40,20 +40,18 @@ class Unit:
 
 def units(model: nn.Module, trainable: set[Tensor]) -> Iterator[Unit]:
     """Cut the model at the modules that own trainable parameters; what has no rule is taken whole."""
-    seen: set[nn.Module] = set()
+    return _walk(model, trainable, set())
 
-    def walk(module: nn.Module) -> Iterator[Unit]:
-        if module in seen:
-            return
-        seen.add(module)
-        own = any(p in trainable for p in module._parameters.values() if p is not None)
-        if own:
-            yield Unit(module, rule_for(module))
-        else:
-            for child in module.children():
-                yield from walk(child)
 
-    return walk(model)
+def _walk(module: nn.Module, trainable: set[Tensor], seen: set[nn.Module]) -> Iterator[Unit]:
+    if module in seen:
+        return
+    seen.add(module)
+    if any(p in trainable for p in module._parameters.values() if p is not None):
+        yield Unit(module, rule_for(module))
+    else:
+        for child in module.children():
+            yield from _walk(child, trainable, seen)
 
 
 @dataclass
@@ -72,6 +70,7 @@ class HookPass:
         trace = _Trace(batch.size, self.trainable)
         wants = [p for p in self.model.parameters() if p.requires_grad]
         with ExitStack() as stack:
+            stack.callback(trace.forget)
             for unit in found:
                 hook = partial(trace.forward, unit)
                 handle = unit.module.register_forward_hook(hook, prepend=True, with_kwargs=True)
@@ -200,6 +199,12 @@ class _Trace:
         for p, gradients in self.pending.items():
             self._add_squares(p, gradients)
         return self.squares
+
+    def forget(self) -> None:
+        """Let go of the activations: their graph holds hooks that hold this trace, a circle around them all."""
+        self.roots.clear()
+        self.generic.clear()
+        self.pending.clear()
 
 
 def _sum_of_squares(gradients: Tensor) -> Tensor:
