@@ -202,6 +202,58 @@ class TimeFirst(nn.Module):
         return out
 
 
+class TimeMajor(nn.Module):
+    """Samples along dim 1, then folded into dim 0 behind the positions: rows that a rule could take for its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift = nn.Linear(3, 6)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        samples, length, width = x.shape
+        h = torch.relu(self.lift(x.transpose(0, 1).reshape(length * samples, width)))
+        out: Tensor = self.head(h.view(length, samples, -1).mean(0))
+        return out
+
+
+class CrossAttention(nn.Module):
+    """A learned query looks at the sequence, causally masked before: attention that has no rule of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.cross = nn.MultiheadAttention(4, 2, kdim=3, vdim=3, batch_first=True)
+        self.lift = nn.Linear(3, 4)
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.lift(x)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        h = h + self.own(h, h, h, attn_mask=later, need_weights=False)[0]
+        out: Tensor = self.head(self.cross(h, x, x)[0].mean(1))
+        return out
+
+
+def norms_with_a_large_eps() -> nn.Module:
+    """As large as the variances: a rule that used another would be far off."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8, eps=0.5),
+        nn.Tanh(),
+        nn.InstanceNorm2d(8, eps=0.5, affine=True),
+        nn.Tanh(),
+        nn.GroupNorm(2, 8, eps=0.5),
+        nn.Tanh(),
+        nn.InstanceNorm2d(8, eps=0.5, affine=True, track_running_stats=True),
+        nn.Conv2d(8, 4, 2),
+        nn.LayerNorm((4, 2, 2), eps=0.5),
+        nn.Flatten(),
+        nn.LayerNorm(16, eps=0.5),
+        nn.Linear(16, 4),
+    )
+
+
 def sequences(length: int, width: int = 3) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda n: (torch.randn(n, length, width), torch.randint(4, (n,)))
 
@@ -224,4 +276,7 @@ ZOO: dict[str, Case] = {
     "branching": Case(Branching, images(3), "loop"),
     "time first": Case(TimeFirst, sequences(4), "vmap"),
     "time first, two steps": Case(TimeFirst, sequences(2), "vmap"),
+    "time first, folded": Case(TimeMajor, sequences(4), "vmap"),
+    "attention with masks": Case(CrossAttention, sequences(4)),
+    "norms with a large eps": Case(norms_with_a_large_eps, images(5)),
 }

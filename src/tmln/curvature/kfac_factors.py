@@ -82,7 +82,9 @@ def sampled_labels(logits: Tensor, generator: torch.Generator | None) -> Tensor:
     """One label per row from softmax(logits), by inverting a uniform number; on the CPU for any device."""
     cumulative = torch.softmax(logits.cpu(), 1, dtype=torch.float64).cumsum(1)
     uniform = torch.rand(len(logits), 1, dtype=torch.float64, generator=generator)
-    return (uniform > cumulative).sum(1).clamp_(max=logits.shape[1] - 1)
+    # Rounding may leave the sum below 1: the rest is the last class's that adds to it, for those behind are closed.
+    last = (cumulative < cumulative[:, -1:]).sum(1)
+    return torch.minimum((uniform >= cumulative).sum(1), last)
 
 
 def _objectives(
@@ -98,7 +100,8 @@ def _objectives(
     scale = ones if weights is None else weights.detach().to(ones).sqrt()
     if fisher == "exact":
         half = log_probabilities.detach().div(2).exp()
-        for c in range(logits.shape[1]):
+        log_probabilities = log_probabilities.masked_fill(half == 0.0, 0.0)  # a closed class: 0 log 0 = 0
+        for c in half.any(0).nonzero().flatten().tolist():
             yield (scale * half[:, c] * log_probabilities[:, c]).sum()
         return
     if fisher == "mc":

@@ -109,9 +109,7 @@ def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, pro
     return Verdict("hooks", hooks.floats_per_sample, {p for p, value in expected.items() if not value.any()})
 
 
-def _without_hooks(
-    model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch, words: str
-) -> Verdict:
+def _without_hooks(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch, words: str) -> Verdict:
     verdict = Verdict("vmap", 3 * sum(p.numel() for p in trainable))
     try:
         _compare(VmapPass(model, trainable, score)(probe), LoopPass(model, trainable, score)(probe))
@@ -145,12 +143,9 @@ class _NoDataDependence(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         aten = torch.ops.aten
-        if (
-            func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default)
-            or func is aten.index.Tensor
-            and args[1][0] is not None
-            and args[1][0].dtype is torch.bool
-        ):
+        branches = func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default)
+        rows = args[1][0] if func is aten.index.Tensor else None
+        if branches or (rows is not None and rows.dtype is torch.bool):
             raise Unsupported("its forward depends on the values in a batch")
         return func(*args, **(kwargs or {}))
 
