@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -61,6 +61,7 @@ class HookPass:
     model: nn.Module
     trainable: set[Tensor]
     score: LogLikelihood
+    watch: Callable[[], AbstractContextManager[object]] = nullcontext  # entered for the forward pass
     floats_per_sample: int = field(default=0, init=False)  # of the last chunk: activations and what is held for them
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
@@ -78,7 +79,8 @@ class HookPass:
             for p in wants:  # no weight gradients in the backward pass: the rules make them
                 stack.callback(p.requires_grad_, True)
                 p.requires_grad_(False)
-            total = total_log_likelihood(self.score, call(self.model, batch), batch.target)
+            with self.watch():
+                total = total_log_likelihood(self.score, call(self.model, batch), batch.target)
             trace.recording = False
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")

@@ -100,10 +100,8 @@ def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, pro
         return values * torch.tensor(weights, dtype=values.dtype, device=values.device)
 
     try:
-        hooks = HookPass(model, trainable, weighted)
-        with _NoDataDependence():  # type: ignore[no-untyped-call]
-            found = hooks(probe)
-        _compare(found, expected)
+        hooks = HookPass(model, trainable, weighted, _NoDataDependence)
+        _compare(hooks(probe), expected)
     except Exception as reason:
         return _without_hooks(model, trainable, score, probe, str(reason))
     return Verdict("hooks", hooks.floats_per_sample, {p for p, value in expected.items() if not value.any()})
