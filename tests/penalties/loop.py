@@ -117,5 +117,19 @@ class Numbers(nn.Module):
         return Lesson(index, self, (0,), (), rate, lambda: iter(()), lambda x: x)
 
 
+class Closing(nn.Module):
+    """A parent of a model in which the classes that have not been met are closed."""
+
+    def __init__(self, model: nn.Module, classes: Sequence[int]) -> None:
+        super().__init__()
+        self.inner, self.classes = model, list(classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.inner(x)
+        closed = torch.ones(output.shape[1], dtype=torch.bool)
+        closed[self.classes] = False
+        return output.masked_fill(closed, -torch.inf)
+
+
 def close(actual: Tensor, expected: Sequence[float], tolerance: float = 1e-9) -> bool:
     return torch.allclose(actual.detach().double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=tolerance)

@@ -89,3 +89,17 @@ def test_no_samples_is_an_error() -> None:
     model, _ = linear()
     with pytest.raises(ValueError, match="no samples"):
         output_sensitivity(model, [], [model.weight])
+
+
+@pytest.mark.parametrize("make", [make_net, Branching])
+def test_what_was_frozen_since_is_measured_all_the_same(
+    make: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, (x, y) = make(), make_tasks()[0]
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    expected = by_loop(model, x, parameters)
+    parameters[0].requires_grad_(False)
+    with caplog.at_level(logging.ERROR), torch.no_grad():
+        found = output_sensitivity(model, [(x, y)], parameters)
+    assert torch.allclose(found[0], expected[0], rtol=1e-4, atol=1e-6)
+    assert not parameters[0].requires_grad

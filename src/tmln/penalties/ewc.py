@@ -8,14 +8,18 @@ from torch import Tensor
 
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.parts import Lesson
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, zeros
 
 
 def task_fisher(lesson: Lesson, parameters: list[Tensor]) -> list[Tensor]:
     """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
     fisher = diagonal_fisher(lesson.model, lesson.batches())
     found = {p: fisher[name] for name, p in fisher.parameters.items()}
-    return [torch.zeros_like(p).copy_(found[p]) if p in found else torch.zeros_like(p) for p in parameters]
+    values = zeros(parameters)
+    for p, value in zip(parameters, values, strict=True):
+        if p in found:
+            value.copy_(found[p])
+    return values
 
 
 def decayed_sum(old: list[Tensor], new: list[Tensor], decay: float) -> list[Tensor]:
@@ -61,6 +65,7 @@ class EWC(Quadratic[EWCSettings]):
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
+        self.join()
         fisher = task_fisher(lesson, self.weights)
         if self.settings.normalize:
             fisher = over_peak(fisher)

@@ -10,13 +10,25 @@ from torch import Tensor, nn
 
 from tmln.parts import Lesson
 from tmln.penalties.ewc import task_fisher
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, padded, zeros
 
 
 def average_squares_(fisher: list[Tensor], gradients: list[Tensor], alpha: float) -> None:
     """F <- alpha*g^2 + (1-alpha)*F: alpha is the weight of the new value."""
     torch._foreach_mul_(fisher, 1.0 - alpha)
     torch._foreach_addcmul_(fisher, gradients, gradients, value=alpha)
+
+
+def continue_average_(
+    fisher: list[Tensor], gradients: list[Tensor], alpha: float, init: Literal["zero", "first"]
+) -> None:
+    """One step of the average; weights beyond the end of ``fisher`` get their first value, g^2 or alpha*g^2."""
+    known = len(fisher)
+    if known:
+        average_squares_(fisher, gradients[:known], alpha)
+    if new := gradients[known:]:
+        fisher += zeros(new)
+        average_squares_(fisher[known:], new, 1.0 if init == "first" else alpha)
 
 
 class EWCPlusPlusSettings(QuadraticSettings):
@@ -79,20 +91,21 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     def add(self) -> None:
         gradients = self.gradients()
         if self.settings.fisher_source == "online":
-            first = not self.fisher
-            self.fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
-            average_squares_(self.fisher, gradients, self._weight(first))
+            continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
         if self.pulls:
             self.pull(gradients)
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
+        self.join()
         if self.settings.fisher_source == "dataset":
-            new = task_fisher(lesson, self.weights)
-            old = self.fisher or [torch.zeros_like(p) for p in self.parameters]
-            self.fisher = list(torch._foreach_lerp(old, new, self._weight(not self.fisher)))
-        fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+            self._average(task_fisher(lesson, self.weights))
+        fisher = padded(self.fisher, self.weights)
         self.consolidate(over_peak(fisher) if self.settings.normalize else [value.clone() for value in fisher])
 
-    def _weight(self, first: bool) -> float:
-        return 1.0 if first and self.settings.init == "first" else self.settings.alpha
+    def _average(self, new: list[Tensor]) -> None:
+        known, alpha = len(self.fisher), self.settings.alpha
+        first = 1.0 if self.settings.init == "first" else alpha
+        weights = [alpha] * known + [first] * (len(new) - known)
+        pairs = zip(padded(self.fisher, new), new, weights, strict=True)
+        self.fisher = [torch.lerp(old, value, weight) for old, value, weight in pairs]

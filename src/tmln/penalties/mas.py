@@ -13,11 +13,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tmln.curvature.untouched import untouched
 from tmln.parts import Lesson
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, state_dtype, zeros
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes of per-sample gradients in flight, as for the Fisher
 logger = logging.getLogger("tmln.penalties")
+
+
+def squared_norm(output: Tensor) -> Tensor:
+    """||f||^2."""
+    return output.square().sum()
 
 
 def output_sensitivity(
@@ -28,7 +33,7 @@ def output_sensitivity(
     The squared norm is of the whole output vector (the logits of every class). Labels play no part. The model comes
     back as it was.
     """
-    sums = [torch.zeros_like(p) for p in parameters]
+    sums = zeros(parameters)
     samples, gradients = 0, _vectorised(model, parameters)
     chunk = max(1, MEMORY // max(1, 3 * sum(p.numel() * p.element_size() for p in parameters)))
     with untouched(model, training=False):
@@ -40,6 +45,8 @@ def output_sensitivity(
                     if samples:
                         raise
                     logger.warning("mas: %s goes sample by sample, which is slower (%s)", type(model).__name__, reason)
+                    for p in parameters:
+                        p.requires_grad_(True)  # one that was frozen since counts as it does in a vectorised pass
                     gradients = _one_by_one(model, parameters)
                     found = gradients(part)
                 torch._foreach_add_(sums, found)
@@ -55,14 +62,14 @@ def _vectorised(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor]
     named: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     weights = {named[p]: p.detach() for p in parameters}
 
-    def squared_norm(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    def norm(weights: dict[str, Tensor], x: Tensor) -> Tensor:
         output: Tensor = functional_call(model, weights, (x.unsqueeze(0),))
-        return output.square().sum()
+        return squared_norm(output)
 
     def run(chunk: Tensor) -> list[Tensor]:
         with sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vectorised
-            gradients = vmap(grad(squared_norm), in_dims=(None, 0))(weights, chunk)
-        return [gradients[named[p]].abs().sum(0) for p in parameters]
+            gradients = vmap(grad(norm), in_dims=(None, 0))(weights, chunk)
+        return [gradients[named[p]].abs().sum(0, dtype=state_dtype(p)) for p in parameters]
 
     return run
 
@@ -71,10 +78,10 @@ def _one_by_one(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor]
     """The same with a backward pass a sample: for models that cannot be vectorised."""
 
     def run(chunk: Tensor) -> list[Tensor]:
-        sums = [torch.zeros_like(p) for p in parameters]
+        sums = zeros(parameters)
         for x in chunk.split(1):
             with torch.enable_grad():
-                norm = model(x).square().sum()
+                norm = squared_norm(model(x))
             for total, gradient in zip(sums, torch.autograd.grad(norm, parameters, allow_unused=True), strict=True):
                 if gradient is not None:
                     total.add_(gradient.abs())
@@ -101,6 +108,7 @@ class MAS(Quadratic[MASSettings]):
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
+        self.join()
         importance = output_sensitivity(lesson.model, lesson.batches(), self.weights)
         if self.importance:
             torch._foreach_add_(importance, self.importance)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tmln.penalties.quadratic import state_dtype, zeros
+
 
 def walk_(total: list[Tensor], gradients: list[Tensor], before: list[Tensor], weights: list[Tensor]) -> None:
     """omega -= g*(theta - theta_before); uses ``before`` up."""
@@ -29,12 +31,18 @@ class Path:
         self._before: list[Tensor] = []
 
     def begin(self) -> None:
-        self.total = [torch.zeros_like(p) for p in self.weights]
+        self.total = zeros(self.weights)
+
+    def extend(self, new: list[Tensor]) -> None:
+        """``weights`` has grown by these; where no path has begun, nothing is to be done."""
+        if self.total:
+            self.total = [*self.total, *zeros(new)]
 
     def look(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""
         self._gradients = gradients if keep else [g.clone() for g in gradients]
-        self._before = [p.detach().clone() for p in self.weights]
+        pairs = zip(self.weights, self.total, strict=True)
+        self._before = [p.detach().clone() if p.dtype is t.dtype else p.detach().to(t.dtype) for p, t in pairs]
 
     @torch.no_grad()
     def walk(self) -> None:
@@ -46,5 +54,6 @@ class Path:
         return {"total": [value.clone() for value in self.total]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.total = [value.to(p.device, copy=True) for value, p in zip(state["total"], self.weights, strict=False)]
+        pairs = zip(state["total"], self.weights, strict=False)
+        self.total = [value.to(p.device, state_dtype(p), copy=True) for value, p in pairs]
         self._gradients, self._before = [], []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from pydantic import Field
@@ -12,6 +13,26 @@ from torch import Tensor, nn
 
 from tmln.optim.guards import check_gradient
 from tmln.parts import Lesson, Penalty, Settings
+
+
+def state_dtype(p: Tensor) -> torch.dtype:
+    """Half-precision parameters keep their sums in float32: in 8 bits of mantissa they would stop growing."""
+    return torch.float32 if p.dtype in (torch.float16, torch.bfloat16) else p.dtype
+
+
+def copies(weights: list[Tensor]) -> list[Tensor]:
+    """Where the weights are."""
+    return [p.detach().to(state_dtype(p), copy=True) for p in weights]
+
+
+def zeros(weights: list[Tensor]) -> list[Tensor]:
+    """The beginning of a sum for each weight."""
+    return [torch.zeros_like(p, dtype=state_dtype(p)) for p in weights]
+
+
+def padded(values: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """The values, and zeros for the weights behind them that have none yet."""
+    return [*values, *zeros(weights[len(values) :])]
 
 
 def penalty_value(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float) -> Tensor:
@@ -25,14 +46,19 @@ def penalised(
 ) -> list[Tensor]:
     """New tensors g + c*w*(theta - theta*)."""
     distance = torch._foreach_sub(weights, anchor)
-    return list(torch._foreach_addcmul(gradients, importance, distance, value=stiffness))
+    total = torch._foreach_addcmul(gradients, importance, distance, value=stiffness)
+    return [t if t.dtype is g.dtype else t.to(g.dtype) for t, g in zip(total, gradients, strict=True)]
 
 
 def proximal_step_(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], scale: float) -> None:
     """theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w: never past the anchor, however large x is."""
     shares = torch._foreach_mul(importance, scale)
     torch._foreach_div_(shares, torch._foreach_add(shares, 1.0))
-    torch._foreach_lerp_(weights, anchor, shares)
+    values = [p if p.dtype is a.dtype else p.to(a.dtype) for p, a in zip(weights, anchor, strict=True)]
+    torch._foreach_lerp_(values, anchor, shares)
+    for p, value in zip(weights, values, strict=True):
+        if value is not p:
+            p.copy_(value)
 
 
 def peak(values: list[Tensor]) -> float:
@@ -72,14 +98,19 @@ class Quadratic(Penalty[Q]):
 
     c is ``stiffness``: 2*lambda for lambda * sum w*d^2, lambda for the form with 1/2. Explicit steps of rate eta
     need eta*c*max(w) < 2, else they overshoot the anchor further each time; this is checked at a task's beginning.
+
+    A parameter that is unfrozen later joins at the next gradient or boundary, behind the others in every list: its
+    anchor is where it is, and it has no importance until a boundary has measured one.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ("anchor", "importance", "rate", "warned")
+    saved: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
     needs_boundary = True
 
     def __init__(self, settings: Q, model: nn.Module) -> None:
         super().__init__(settings, model)
-        self.weights: list[Tensor] = [*self.parameters]
+        self.model = model
+        self.weights = self.parameters
+        self.outside: list[Tensor] = [p for p in model.parameters() if not p.requires_grad]
         self.anchor: list[Tensor] = []
         self.importance: list[Tensor] = []  # empty until a task has ended
         self.rate = 0.0
@@ -94,16 +125,74 @@ class Quadratic(Penalty[Q]):
         """Is there anything to add to the gradient?"""
         return bool(self.importance) and self.settings.strength > 0 and not self.settings.proximal
 
+    @property
+    def positions(self) -> list[int]:
+        """Which of the model's parameters the lists are about: the trainable ones may be others when it is loaded."""
+        places: dict[Tensor, int] = {p: i for i, p in enumerate(self.model.parameters())}
+        for p in self.weights:
+            if p not in places:
+                raise RuntimeError(
+                    f"{self.name}: a parameter of shape {tuple(p.shape)} is no longer in the model; "
+                    "make the penalty anew after replacing a layer"
+                )
+        return [places[p] for p in self.weights]
+
+    @positions.setter
+    def positions(self, positions: list[int]) -> None:
+        everything: list[Tensor] = list(self.model.parameters())
+        if positions and max(positions) >= len(everything):
+            raise ValueError(
+                f"{self.name}: the state is of parameter {max(positions)}, counted from 0, and the model has "
+                f"{len(everything)}; load it for a model of the same architecture"
+            )
+        self.weights[:] = [everything[i] for i in positions]
+        inside = set(positions)
+        self.outside = [p for i, p in enumerate(everything) if i not in inside]
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.positions = list(state["positions"])
+        for name, found in state.items():
+            values = found["total"] if isinstance(found, Mapping) else found
+            if name != "positions" and isinstance(values, (list, tuple)):
+                self._check_shapes(name, list(values))
+        super().load_state_dict(state)
+
+    def _check_shapes(self, name: str, values: list[Tensor]) -> None:
+        for position, p, value in zip(self.positions, self.weights, values, strict=False):
+            if value.shape != p.shape:
+                raise ValueError(
+                    f"{self.name}: the {name} of parameter {position} has the shape {tuple(value.shape)}, the "
+                    f"parameter {tuple(p.shape)}; load it for a model of the same architecture"
+                )
+
     def begin(self, lesson: Lesson) -> None:
+        self.join()
         self.rate = lesson.rate
         if self.pulls and not self.warned:
             self._warn_if_unstable()
 
+    def join(self) -> None:
+        """Take in what was unfrozen since."""
+        new = [p for p in self.outside if p.requires_grad]
+        if new:
+            self.outside = [p for p in self.outside if not p.requires_grad]
+            self.weights += new
+            self.extend(new)
+
+    def extend(self, new: list[Tensor]) -> None:
+        """Lists that have begun are about the joined weights too."""
+        if self.anchor:
+            self.anchor = [*self.anchor, *copies(new)]
+        if self.importance:
+            self.importance = [*self.importance, *zeros(new)]
+
     def gradients(self) -> list[Tensor]:
         """The gradients as they are, zeros for parameters that the batch did not reach."""
+        if self.outside:
+            self.join()
         for p in self.parameters:
             check_gradient(p, self.name)
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        return [torch.zeros_like(p) if (found := p.grad) is None else found for p in self.parameters]
 
     def add(self) -> None:
         if self.pulls:
@@ -120,7 +209,12 @@ class Quadratic(Penalty[Q]):
     @torch.no_grad()
     def after_step(self) -> None:
         if self.importance and self.settings.strength > 0 and self.settings.proximal:
-            proximal_step_(self.weights, self.anchor, self.importance, self.rate * self.stiffness)
+            weights, anchor, importance = self.weights, self.anchor, self.importance
+            if not all(p.requires_grad for p in weights):  # some may have been frozen since
+                moving = [i for i, p in enumerate(weights) if p.requires_grad]
+                weights, anchor, importance = ([values[i] for i in moving] for values in (weights, anchor, importance))
+            if weights:
+                proximal_step_(weights, anchor, importance, self.rate * self.stiffness)
 
     def consolidate(self, importance: list[Tensor]) -> None:
         """From now on hold every weight where it is, by its importance."""
@@ -131,10 +225,7 @@ class Quadratic(Penalty[Q]):
                 f"lower the learning rate ({self.rate:g}) or strength ({self.settings.strength:g})"
             )
         self.importance = importance
-        self.anchor = self.here()
-
-    def here(self) -> list[Tensor]:
-        return [p.detach().clone() for p in self.parameters]
+        self.anchor = copies(self.weights)
 
     def _warn_if_unstable(self) -> None:
         strength, top = self.settings.strength, peak(self.importance)

@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.parts import Lesson
-from tmln.penalties.ewcpp import average_squares_
+from tmln.penalties.ewcpp import continue_average_
 from tmln.penalties.path import Path
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, copies, over_peak, padded, zeros
 
 
 def interval_scores(
@@ -27,11 +27,10 @@ def interval_scores(
 
 
 def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "halved"]) -> list[Tensor]:
-    """S <- (S + s)/2; where there is no S yet, s, or s/2 if ``"halved"``."""
-    if not old and merge == "mean":
-        return new
-    total = list(torch._foreach_add(old, new)) if old else new
-    return list(torch._foreach_mul(total, 0.5))
+    """S <- (S + s)/2; where there is no S yet (``old`` may be shorter), s, or s/2 if ``"halved"``."""
+    known, first = len(old), new[len(old) :]
+    merged = list(torch._foreach_mul(torch._foreach_add(old, new[:known]), 0.5)) if old else []
+    return [*merged, *(first if merge == "mean" else [value * 0.5 for value in first])]
 
 
 class RWalkSettings(QuadraticSettings):
@@ -103,14 +102,19 @@ class RWalk(Quadratic[RWalkSettings]):
     def begin(self, lesson: Lesson) -> None:
         super().begin(lesson)
         self.path.begin()
-        self.origin, self.steps = self.here(), 0
-        self.score = [torch.zeros_like(p) for p in self.parameters]
-        self.fisher = self.fisher or [torch.zeros_like(p) for p in self.parameters]
+        self.origin, self.score, self.steps = copies(self.weights), zeros(self.weights), 0
+
+    def extend(self, new: list[Tensor]) -> None:
+        super().extend(new)
+        self.path.extend(new)
+        if self.score:  # within a task
+            self.origin = [*self.origin, *copies(new)]
+            self.score = [*self.score, *zeros(new)]
 
     @torch.no_grad()
     def add(self) -> None:
         gradients = self.gradients()
-        average_squares_(self.fisher, gradients, self.settings.alpha)
+        continue_average_(self.fisher, gradients, self.settings.alpha, "zero")
         self.path.look(gradients, keep=self.pulls)
         if self.pulls:
             self.pull(gradients)
@@ -129,15 +133,14 @@ class RWalk(Quadratic[RWalkSettings]):
             self._close_interval()
         self.scores = merged_scores(self.scores, self.score, self.settings.merge)
         self.score, self.origin = [], []
-        terms = (self.fisher, self.scores)
+        terms = (padded(self.fisher, self.weights), self.scores)
         fisher, scores = map(over_peak, terms) if self.settings.normalize else terms
         self.consolidate(list(torch._foreach_add(fisher, scores)))
 
     def _close_interval(self) -> None:
-        displacement = list(torch._foreach_sub(self.weights, self.origin))
-        scores = interval_scores(
-            self.path.total, displacement, self.fisher, self.settings.eps, self.settings.half_distance
-        )
+        settings, displacement = self.settings, list(torch._foreach_sub(self.weights, self.origin))
+        fisher = padded(self.fisher, self.weights)
+        scores = interval_scores(self.path.total, displacement, fisher, settings.eps, settings.half_distance)
         torch._foreach_add_(self.score, scores)
         torch._foreach_zero_(self.path.total)
         torch._foreach_copy_(self.origin, self.weights)

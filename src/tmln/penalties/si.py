@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tmln.parts import Lesson
 from tmln.penalties.path import Path
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, copies
 
 
 def consolidated_path(path: list[Tensor], displacement: list[Tensor], damping: float) -> list[Tensor]:
@@ -53,7 +53,11 @@ class SI(Quadratic[SISettings]):
     def begin(self, lesson: Lesson) -> None:
         super().begin(lesson)
         self.path.begin()
-        self.anchor = self.anchor or self.here()  # Delta is measured from it; it pulls once there is an Omega
+        self.anchor = self.anchor or copies(self.weights)  # Delta is measured from it; it pulls once there is an Omega
+
+    def extend(self, new: list[Tensor]) -> None:
+        super().extend(new)
+        self.path.extend(new)
 
     @torch.no_grad()
     def add(self) -> None:
