@@ -81,7 +81,7 @@ MEASURED: list[tuple[str, dict[str, Any]]] = [
     ("ewc++", {"fisher_source": "dataset"}),
     ("ewc++", {"fisher_source": "dataset", "init": "first"}),
     ("rwalk", {"normalize": False, "interval": 1}),
-    ("rwalk", {"normalize": False, "interval": 1, "merge": "halved"}),
+    ("rwalk", {"normalize": False, "interval": 1, "merge": "halved", "init": "first", "relu": "normalisation"}),
     ("ewc", {}),
     ("si", {}),
     ("mas", {}),

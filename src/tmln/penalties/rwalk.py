@@ -15,15 +15,20 @@ from tmln.penalties.quadratic import Quadratic, QuadraticSettings, copies, over_
 
 
 def interval_scores(
-    path: list[Tensor], displacement: list[Tensor], fisher: list[Tensor], eps: float, half: bool = True
+    path: list[Tensor],
+    displacement: list[Tensor],
+    fisher: list[Tensor],
+    eps: float,
+    half: bool = True,
+    relu: bool = True,
 ) -> list[Tensor]:
-    """relu(dL) / (F*d^2/2 + eps), elementwise; the original code has no 1/2."""
+    """relu(dL) / (F*d^2/2 + eps), elementwise; the original code has no 1/2, and Avalanche no relu here."""
     distance = torch._foreach_mul(displacement, displacement)
     torch._foreach_mul_(distance, fisher)
     if half:
         torch._foreach_mul_(distance, 0.5)
     torch._foreach_add_(distance, eps)
-    return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0), distance))
+    return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0) if relu else path, distance))
 
 
 def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "halved"]) -> list[Tensor]:
@@ -76,6 +81,22 @@ class RWalkSettings(QuadraticSettings):
         description="divide F and S each by its maximum over all parameters",
         json_schema_extra={"search": [True, False]},
     )
+    init: Literal["zero", "first"] = Field(
+        default="zero",
+        description="the Fisher's running average starts at zero, or at its first value as in Avalanche",
+        json_schema_extra={"search": ["zero", "first"]},
+    )
+    count: Literal["task", "run"] = Field(
+        default="task",
+        description="intervals begin with each task and its last one may be shorter; run: every Delta t steps of the "
+        "whole run, and what is left at a task's end is dropped, as in Avalanche",
+        json_schema_extra={"search": ["task", "run"]},
+    )
+    relu: Literal["interval", "normalisation"] = Field(
+        default="interval",
+        description="where negative scores become zero: each interval's, or S at the task's end as in Avalanche",
+        json_schema_extra={"search": ["interval", "normalisation"]},
+    )
 
 
 class RWalk(Quadratic[RWalkSettings]):
@@ -83,7 +104,8 @@ class RWalk(Quadratic[RWalkSettings]):
 
     F is EWC++'s running Fisher, S the mean of the tasks' scores. A task's score s adds up, every Delta t of its steps
     and for the rest at its end, relu(dL) / (F*d^2/2 + eps): what the weight took off the loss in the interval, per
-    distance d that it went, with the F of that moment.
+    distance d that it went, with the F of that moment. ``init="first", count="run", relu="normalisation"`` with
+    alpha=0.9, strength=0.1, interval=10 and the machine's eps is Avalanche's reading.
     """
 
     name = "rwalk"
@@ -97,12 +119,14 @@ class RWalk(Quadratic[RWalkSettings]):
         self.origin: list[Tensor] = []  # where the interval began
         self.score: list[Tensor] = []  # s, of this task
         self.scores: list[Tensor] = []  # S, of the tasks before
-        self.steps = 0  # of this interval
+        self.steps = 0  # since the last interval's end
 
     def begin(self, lesson: Lesson) -> None:
         super().begin(lesson)
         self.path.begin()
-        self.origin, self.score, self.steps = copies(self.weights), zeros(self.weights), 0
+        self.origin, self.score = copies(self.weights), zeros(self.weights)
+        if self.settings.count == "task":
+            self.steps = 0
 
     def extend(self, new: list[Tensor]) -> None:
         super().extend(new)
@@ -114,7 +138,7 @@ class RWalk(Quadratic[RWalkSettings]):
     @torch.no_grad()
     def add(self) -> None:
         gradients = self.gradients()
-        continue_average_(self.fisher, gradients, self.settings.alpha, "zero")
+        continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
         self.path.look(gradients, keep=self.pulls)
         if self.pulls:
             self.pull(gradients)
@@ -129,18 +153,23 @@ class RWalk(Quadratic[RWalkSettings]):
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
-        if self.steps:
+        if self.settings.count == "task" and self.steps:
             self._close_interval()
         self.scores = merged_scores(self.scores, self.score, self.settings.merge)
         self.score, self.origin = [], []
-        terms = (padded(self.fisher, self.weights), self.scores)
+        scores = self.scores
+        if self.settings.relu == "normalisation":
+            scores = list(torch._foreach_clamp_min(scores, 0.0))
+        terms = (padded(self.fisher, self.weights), scores)
         fisher, scores = map(over_peak, terms) if self.settings.normalize else terms
         self.consolidate(list(torch._foreach_add(fisher, scores)))
 
     def _close_interval(self) -> None:
         settings, displacement = self.settings, list(torch._foreach_sub(self.weights, self.origin))
         fisher = padded(self.fisher, self.weights)
-        scores = interval_scores(self.path.total, displacement, fisher, settings.eps, settings.half_distance)
+        scores = interval_scores(
+            self.path.total, displacement, fisher, settings.eps, settings.half_distance, settings.relu == "interval"
+        )
         torch._foreach_add_(self.score, scores)
         torch._foreach_zero_(self.path.total)
         torch._foreach_copy_(self.origin, self.weights)
