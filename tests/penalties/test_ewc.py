@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.penalties.loop import close, make_lesson
+from tests.penalties.loop import close, make_lesson, make_net, make_tasks
 from tmln.parts import Lesson
-from tmln.penalties.ewc import EWC, EWCSettings, decayed_sum
+from tmln.penalties.ewc import EWC, EWCSettings, decayed_sum, task_fisher, weighted_by_likelihood
 
 
 def logistic() -> tuple[nn.Linear, Lesson]:
@@ -59,3 +63,64 @@ def test_decayed_sum_makes_new_tensors(decay: float) -> None:
     new: list[Tensor] = [torch.tensor([10.0, 0.0])]
     assert torch.allclose(decayed_sum(old, new, decay)[0], torch.tensor([10.0 + decay, 2.0 * decay]))
     assert old[0].tolist() == [1.0, 2.0]
+
+
+def test_weighted_by_likelihood_a_sample_that_is_doubted_counts_less() -> None:
+    # p = 1/2 for both samples of logistic(): F = 2.5/2. With weights (1, 0) and x=2, y=0: p = 1/(1 + e^-2)
+    model, lesson = logistic()
+    part = EWC(EWCSettings(weighting="likelihood"), model)
+    part.end(lesson)
+    assert close(part.importance[0].flatten(), [1.25, 1.25])
+    with torch.no_grad():
+        model.weight[0] = 1.0
+    p = 1 / (1 + math.exp(-2))
+    (found,) = task_fisher(
+        make_lesson(model, 0, (torch.tensor([[2.0]]).double(), torch.tensor([0]))),
+        [model.weight],
+        weighted_by_likelihood,
+    )
+    assert close(found.flatten(), [p * (2 * (1 - p)) ** 2] * 2)
+
+
+class Scalar(nn.Module):
+    """Its forward asks for values, so that samples go alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = make_net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.inner(x)
+        return output if output.sum() > 0 else 2 * output
+
+
+class Gated(nn.Module):
+    """A bare parameter has no rule: by vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.gate = make_net(), nn.Parameter(torch.linspace(0.5, 1.5, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.inner(self.gate * x)
+        return output
+
+
+@pytest.mark.parametrize("make", [make_net, Gated, Scalar])
+@pytest.mark.parametrize("weighting", ["none", "likelihood"])
+def test_against_single_samples(make: Callable[[], nn.Module], weighting: Literal["none", "likelihood"]) -> None:
+    """p(y|x) * (d log p(y|x) / d theta)^2, one sample after another, in eval mode."""
+    model, (x, y) = make(), make_tasks()[0]
+    part = EWC(EWCSettings(weighting=weighting), model)
+    part.end(make_lesson(model, 0, (x, y)))
+    model.eval()
+    expected = [torch.zeros_like(p) for p in part.parameters]
+    for sample, label in zip(x, y, strict=True):
+        log_p = model(sample[None]).log_softmax(1)[0, label]
+        factor = log_p.exp().item() if weighting == "likelihood" else 1.0
+        gradients = torch.autograd.grad(log_p, part.parameters, allow_unused=True)
+        for total, gradient in zip(expected, gradients, strict=True):
+            if gradient is not None:
+                total += factor * gradient.square() / len(x)
+    for found, value in zip(part.importance, expected, strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-7)

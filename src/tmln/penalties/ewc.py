@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from tmln.curvature.batches import LogLikelihood, class_log_likelihood
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.parts import Lesson
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, zeros
 
 
-def task_fisher(lesson: Lesson, parameters: list[Tensor]) -> list[Tensor]:
+def weighted_by_likelihood(output: Tensor, target: Tensor) -> Tensor:
+    """sqrt(p)*log p with the factor held fixed: its squared gradient is p(y|x) * (d log p(y|x) / d theta)^2."""
+    value = class_log_likelihood(output, target)
+    return value * (0.5 * value.detach()).exp()
+
+
+def task_fisher(lesson: Lesson, parameters: list[Tensor], log_likelihood: LogLikelihood | None = None) -> list[Tensor]:
     """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
-    fisher = diagonal_fisher(lesson.model, lesson.batches())
+    fisher = diagonal_fisher(lesson.model, lesson.batches(), log_likelihood=log_likelihood)
     found = {p: fisher[name] for name, p in fisher.parameters.items()}
     values = zeros(parameters)
     for p, value in zip(parameters, values, strict=True):
@@ -47,13 +56,19 @@ class EWCSettings(QuadraticSettings):
         description="divide each task's Fisher by its maximum, so that all tasks weigh the same",
         json_schema_extra={"search": [False, True]},
     )
+    weighting: Literal["none", "likelihood"] = Field(
+        default="none",
+        description="likelihood: each sample's squared gradient counts by its p(y|x), as in Mammoth",
+        json_schema_extra={"search": ["none", "likelihood"]},
+    )
 
 
 class EWC(Quadratic[EWCSettings]):
     """(lambda/2) * sum F*_i (theta_i - theta*_i)^2 with one anchor, and F* <- gamma*F* + F_task at a task's end.
 
-    F_task is the mean of squared per-sample gradients of log p(y|x) over the task's data. The gamma that the paper
-    also writes in front of F* in the penalty is part of lambda here, as in Avalanche and Mammoth.
+    F_task is the mean of squared per-sample gradients of log p(y|x) over the task's data, each times p(y|x) if
+    ``weighting="likelihood"``. The gamma that the paper also writes in front of F* in the penalty is part of lambda
+    here, as in Avalanche and Mammoth.
     """
 
     name = "ewc"
@@ -66,7 +81,8 @@ class EWC(Quadratic[EWCSettings]):
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
         self.join()
-        fisher = task_fisher(lesson, self.weights)
+        weighted = self.settings.weighting == "likelihood"
+        fisher = task_fisher(lesson, self.weights, weighted_by_likelihood if weighted else None)
         if self.settings.normalize:
             fisher = over_peak(fisher)
         self.consolidate(decayed_sum(self.importance, fisher, self.settings.gamma))
