@@ -43,6 +43,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ewc++", {"strength": 3.0, "fisher_source": "dataset", "init": "first", "half": False}),
     ("ewc++", {"strength": 1.0, "normalize": True, "init": "first"}),
     ("rwalk", {"strength": 0.01, "normalize": False, "merge": "halved", "half_distance": False}),
+    ("rwalk", {"strength": 1.0, "interval": 3, "init": "first", "count": "run", "relu": "normalisation"}),
+    ("ewc", {"strength": 10.0, "weighting": "likelihood"}),
 ]
 
 
@@ -273,7 +275,11 @@ def test_a_bad_value_is_named(name: str, bad: Any) -> None:
         ("rwalk", {"interval": 2.5}),
         ("rwalk", {"eps": 0.0}),
         ("rwalk", {"merge": "sum"}),
+        ("rwalk", {"init": "last"}),
+        ("rwalk", {"count": "epoch"}),
+        ("rwalk", {"relu": "never"}),
         ("ewc", {"gamma": 1.1}),
+        ("ewc", {"weighting": "loss"}),
         ("si", {"damping": 0.0}),
         ("lwf", {"temperature": 0.0}),
     ],
@@ -319,3 +325,19 @@ def test_a_parent_of_the_model_is_as_good_as_the_model(name: str, values: dict[s
     train(make(name, parent, **values), parent, make_tasks())
     for (key, value), other in zip(model.state_dict().items(), inner.state_dict().values(), strict=True):
         torch.testing.assert_close(other, value, rtol=1e-4, atol=1e-6, msg=key)
+
+
+@pytest.mark.parametrize(("name", "values"), VARIANTS)
+def test_closed_classes_leave_everything_finite_and_their_rows_alone(name: str, values: dict[str, Any]) -> None:
+    model = make_net()
+    parent = Closing(model, range(4))
+    before = model.head.weight[4:].detach().clone()
+    part = make(name, parent, **values)
+    train(part, parent, make_tasks()[:2])
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+    assert torch.equal(model.head.weight[4:], before)
+    if isinstance(part, Quadratic):
+        assert all(value.isfinite().all() for value in part.importance)
+        rows = next(w for p, w in zip(part.parameters, part.importance, strict=True) if p is model.head.weight)
+        assert not rows[4:].any()
+        assert rows[:4].any()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.penalties.loop import make_lesson, make_net, make_tasks, run_steps, train
+from tests.penalties.loop import Closing, make_lesson, make_net, make_tasks, run_steps, same, train
 from tmln.parts import Batch
 from tmln.penalties.lwf import LwF, LwFSettings, distillation
 
@@ -94,3 +94,28 @@ def test_the_teacher_stays_as_it_was_and_holds_no_gradients() -> None:
     assert not any(p.requires_grad for p in part.teacher.parameters())
     assert all(torch.equal(value, before[key]) for key, value in part.teacher_state.items())
     assert not torch.equal(model.head.weight, before["head.weight"])
+
+
+def test_closed_classes_change_nothing() -> None:
+    """The classes known before are open to teacher and student; the rest is not looked at."""
+    x, y = make_tasks()[1]
+    gradients = []
+    for closed in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 6)
+        shown = Closing(model, [0, 1]) if closed else model
+        part = LwF(LwFSettings(), shown)
+        part.begin(make_lesson(shown, 1, (x, y)))
+        if isinstance(shown, Closing):
+            shown.classes = [0, 1, 2, 3]  # the task's own are open by now
+        with torch.no_grad():
+            model.weight.mul_(1.5)
+        loss = part.loss(shown, Batch(x, y, len(x)), shown(x))
+        assert loss is not None
+        assert loss.item() > 0
+        gradients.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
+        resumed = LwF(LwFSettings(), shown)
+        resumed.load_state_dict(part.state_dict())
+        assert same(resumed.loss(shown, Batch(x, y, len(x)), shown(x)), loss)
+    assert all(value.isfinite().all() for value in gradients[1])
+    assert same(gradients[0], gradients[1])

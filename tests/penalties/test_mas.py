@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.penalties.loop import close, make_lesson, make_net, make_tasks
+from tests.penalties.loop import Closing, close, make_lesson, make_net, make_tasks
 from tmln.penalties.mas import MAS, MASSettings, output_sensitivity
 
 
@@ -89,6 +89,36 @@ def test_no_samples_is_an_error() -> None:
     model, _ = linear()
     with pytest.raises(ValueError, match="no samples"):
         output_sensitivity(model, [], [model.weight])
+
+
+class Cut(nn.Module):
+    """The rows of the open classes alone."""
+
+    def __init__(self, model: nn.Module, classes: list[int]) -> None:
+        super().__init__()
+        self.inner, self.classes = model, classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.inner(x)
+        return output[:, self.classes]
+
+
+@pytest.mark.parametrize("make", [make_net, Branching])
+def test_closed_classes_have_no_part_in_the_norm(make: type[nn.Module], caplog: pytest.LogCaptureFixture) -> None:
+    model, (x, y), classes = make(), make_tasks()[0], [0, 1, 4]
+    closing, cut = Closing(model, classes), Cut(model, classes)
+    with caplog.at_level(logging.ERROR), torch.no_grad():
+        part = MAS(MASSettings(), closing)
+        part.end(make_lesson(closing, 0, (x, y)))
+        expected = output_sensitivity(cut, [(x, y)], part.parameters)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(part.importance, expected, strict=True))
+    rows = next(v for n, v in zip(names(closing), part.importance, strict=True) if n.endswith("head.weight"))
+    assert not rows[[2, 3, 5]].any()
+    assert (rows[classes].sum(1) > 0).all()
+
+
+def names(model: nn.Module) -> list[str]:
+    return [name for name, p in model.named_parameters() if p.requires_grad]
 
 
 @pytest.mark.parametrize("make", [make_net, Branching])

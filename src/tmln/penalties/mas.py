@@ -21,8 +21,8 @@ logger = logging.getLogger("tmln.penalties")
 
 
 def squared_norm(output: Tensor) -> Tensor:
-    """||f||^2."""
-    return output.square().sum()
+    """||f||^2 of the open outputs: a closed class answers -inf, whatever the weights."""
+    return output.masked_fill(output == -torch.inf, 0.0).square().sum()
 
 
 def output_sensitivity(
@@ -30,8 +30,8 @@ def output_sensitivity(
 ) -> list[Tensor]:
     """Omega = mean_n |d ||f(x_n)||^2 / d theta|: the absolute value of each sample's own gradient, in eval mode.
 
-    The squared norm is of the whole output vector (the logits of every class). Labels play no part. The model comes
-    back as it was.
+    The squared norm is of the whole output vector, the logits of every class but those that are closed (-inf). Labels
+    play no part. The model comes back as it was.
     """
     sums = zeros(parameters)
     samples, gradients = 0, _vectorised(model, parameters)
