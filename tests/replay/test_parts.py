@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from tmln.parts import Batch, Lesson, Replay, read_settings
 from tmln.replay import REPLAYS
 from tmln.replay.derpp import dark_loss
-from tmln.replay.erace import among_present
+from tmln.replay.erace import among_present, among_unmet
 
 
 def make(name: str, **settings: Any) -> Replay[Any]:
@@ -48,6 +49,50 @@ def test_asymmetric_loss_by_hand() -> None:
     output = torch.tensor([[1.0, 0.0, 50.0], [1.0, 0.0, -3.0]])
     expected = -math.log(math.e / (math.e + 1)) / 2 - math.log(1 / (math.e + 1)) / 2
     assert among_present(output, torch.tensor([0, 1])).item() == pytest.approx(expected)
+
+
+def test_unmet_classes_may_compete_by_hand() -> None:
+    """Class 0 was met before and is absent, 1 was met before and is present, 2 is present, 3 was never met."""
+    output = torch.tensor([[50.0, 1.0, 0.0, 2.0], [-3.0, 1.0, 0.0, 2.0]])
+    total = math.e + 1 + math.e**2
+    expected = -math.log(math.e / total) / 2 - math.log(1 / total) / 2
+    assert among_unmet(output, torch.tensor([1, 2]), [0, 1]).item() == pytest.approx(expected)
+    among_all = among_unmet(output, torch.tensor([1, 2]), [])
+    assert torch.equal(among_all, F.cross_entropy(output, torch.tensor([1, 2])))
+    among_batch = among_unmet(output, torch.tensor([1, 2]), range(4))
+    assert torch.equal(among_batch, among_present(output, torch.tensor([1, 2])))
+
+
+def test_er_ace_leaves_the_first_task_plain_if_unmet_classes_compete() -> None:
+    """Two classes a task; a batch of the second task shows one of its two. Replayed samples compete with all."""
+    model = nn.Linear(1, 4)
+    part = make("er-ace", competitors="unseen")
+    y = torch.tensor([0, 0, 1])
+    part.begin(lesson(X, Y))
+    loss, output = part.loss(model, Batch(X[:3], y, 3))
+    assert torch.equal(loss, F.cross_entropy(output, y))
+    part.begin(replace(lesson(X, Y), index=1, classes=(2, 3), known=(0, 1)))
+    y = torch.tensor([2, 2, 1])
+    loss, output = part.loss(model, Batch(X[:3], y, 2))
+    torch.testing.assert_close(loss, F.cross_entropy(output[:2, 2:], y[:2] - 2) + F.cross_entropy(output[2:], y[2:]))
+    resumed = make("er-ace", competitors="unseen")
+    resumed.load_state_dict(part.state_dict())
+    assert torch.equal(resumed.loss(model, Batch(X[:3], y, 2))[0], loss)
+    alone, _ = make("er-ace").loss(model, Batch(X[:3], y, 2))  # among the batch's classes: nobody to compete with
+    torch.testing.assert_close(alone, F.cross_entropy(output[2:], y[2:]))
+
+
+@pytest.mark.parametrize("competitors", ["batch", "unseen"])
+def test_er_ace_without_asymmetry_is_the_sum_of_two_plain_means(competitors: str) -> None:
+    part = make("er-ace", asymmetric=False, competitors=competitors)
+    part.begin(replace(lesson(X, Y), known=(0, 1)))
+    loss, output = part.loss(nn.Linear(1, 4), Batch(X[:5], Y[:5], 2))
+    torch.testing.assert_close(loss, F.cross_entropy(output[:2], Y[:2]) + F.cross_entropy(output[2:], Y[2:5]))
+
+
+def test_er_ace_knows_its_competitors() -> None:
+    with pytest.raises(ValueError, match=r"er-ace.competitors = 'all'"):
+        make("er-ace", competitors="all")
 
 
 def test_er_is_one_mean_over_the_union() -> None:

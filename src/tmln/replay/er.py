@@ -28,7 +28,7 @@ M = TypeVar("M", bound=ERSettings)
 class MemoryReplay(Replay[M]):
     """A reservoir that is filled at the task's end or step by step, and drawn from at every step."""
 
-    saved = ("memory",)
+    saved: ClassVar[tuple[str, ...]] = ("memory",)
     memory: Reservoir
 
     def __init__(self, settings: M, seed: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch
+from tmln.parts import Batch, Lesson
 from tmln.replay.er import ERSettings, MemoryReplay
 
 
@@ -20,7 +20,12 @@ class ERACESettings(ERSettings):
         description="step by step, so that replay lets new classes compete with old ones; filled at task ends only, "
         "new tasks would not be learned",
     )
-    asymmetric: bool = Field(True, description="current samples compete among the classes of their own batch only")
+    asymmetric: bool = Field(True, description="current samples do not compete with every class")
+    competitors: Literal["batch", "unseen"] = Field(
+        "batch",
+        description="with which classes current samples compete: those of their own batch, as the paper writes it, or "
+        "also those not met in earlier tasks, as in public code",
+    )
 
 
 def among_present(output: Tensor, y: Tensor) -> Tensor:
@@ -30,17 +35,41 @@ def among_present(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output.masked_fill(absent, float("-inf")), y)
 
 
+def among_unmet(output: Tensor, y: Tensor, known: Sequence[int]) -> Tensor:
+    """Cross entropy in which the classes known before compete only where they occur in y, and all others do."""
+    closed = torch.zeros(output.shape[1], dtype=torch.bool, device=output.device)
+    closed[list(known)] = True
+    closed[y] = False
+    return F.cross_entropy(output.masked_fill(closed, float("-inf")), y)
+
+
 class ERACE(MemoryReplay[ERACESettings]):
-    """Current samples among their own classes + replayed samples among all classes."""
+    """Current samples among their own classes + replayed samples among all classes.
+
+    Their own classes are those of the batch, as in the paper's equation. ``competitors="unseen"`` leaves open what no
+    earlier task had, so that the first task is learned with the plain loss.
+    """
 
     name = "er-ace"
     Settings = ERACESettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
+    saved = (*MemoryReplay.saved, "known")
+
+    def __init__(self, settings: ERACESettings, seed: int) -> None:
+        super().__init__(settings, seed)
+        self.known: list[int] = []  # classes of earlier tasks
+
+    def begin(self, lesson: Lesson) -> None:
+        self.known = list(lesson.known)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output, n = model(batch.x), batch.current
-        score = among_present if self.settings.asymmetric else F.cross_entropy
-        loss = score(output[:n], batch.y[:n])
+        loss = self._current(output[:n], batch.y[:n])
         if len(batch.y) > n:
             loss = loss + F.cross_entropy(output[n:], batch.y[n:])
         return loss, output
+
+    def _current(self, output: Tensor, y: Tensor) -> Tensor:
+        if not self.settings.asymmetric:
+            return F.cross_entropy(output, y)
+        return among_present(output, y) if self.settings.competitors == "batch" else among_unmet(output, y, self.known)
