@@ -148,3 +148,30 @@ def test_augmentation_is_the_papers(tiny_root: Path) -> None:
     augment = make_stream("split-cifar100", root=tiny_root).augment
     assert repr(augment).startswith("ShiftFlip(mean=(0.5071, 0.4867, 0.4408), std=(0.2675, 0.2565, 0.2761)")
     assert "padding=4, flip=0.5, brightness=0.247" in repr(augment)
+
+
+def test_labels_that_would_spread_out_are_not_counted(tmp_path: Path) -> None:
+    """Sixty lists of two, each the one before twice, would be 2^60 labels."""
+    nested: list[Any] = [0, 1]
+    for _ in range(60):
+        nested = [nested, nested]
+    folder = made.make_cifar10(tmp_path)
+    for labels in (nested, np.zeros(20, np.float32), [True] * 20, "cat", [2**70] * 20):
+        (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": made.cifar_rows(20), b"labels": labels}))
+        with pytest.raises(DataError, match=r"data_batch_2: (its labels are not whole numbers|not a sound pickle)"):
+            read_cifar(folder, SMALL10, strict())
+
+
+def test_labels_may_be_an_array(tmp_path: Path) -> None:
+    folder = made.make_cifar10(tmp_path)
+    labels = (np.arange(20) % 10).astype(np.int32)
+    (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": made.cifar_rows(20), b"labels": labels}))
+    assert torch.equal(read_cifar(folder, SMALL10, strict()).train.y, torch.arange(100) % 10)
+
+
+@pytest.mark.parametrize("names", [7, [1] * 10, [[b"a"]] * 10, {b"a": b"b"}])
+def test_class_names_are_a_list_of_names(names: Any, tmp_path: Path) -> None:
+    folder = made.make_cifar10(tmp_path)
+    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
+    with pytest.raises(DataError, match=r"batches\.meta: its class names are no list of names"):
+        read_cifar(folder, SMALL10, strict())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tmln.streams.augment import BRIGHTNESS, ShiftFlip
 from tmln.streams.bad import BadData, DataError
+from tmln.streams.bounded import read_bounded
 from tmln.streams.data import locate
 from tmln.streams.normalise import Colour
 from tmln.streams.options import SplitOptions
@@ -18,7 +19,7 @@ from tmln.streams.samples import Samples
 from tmln.streams.sources import BATCHES
 from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Stream
-from tmln.streams.unpickle import read_pickle
+from tmln.streams.unpickle import LARGEST, read_pickle
 
 PIXELS = 3 * 32 * 32
 
@@ -57,11 +58,15 @@ def read_cifar(folder: Path, kind: Cifar, bad: BadData) -> Pool:
     parts = []
     for split in (kind.train, kind.test):
         read = [_read_file(folder, name, count, kind, binary, bad) for name, count in split.items()]
-        x, y = np.concatenate([part[0] for part in read]), np.concatenate([part[1] for part in read])
+        y = np.concatenate([labels for _, labels in read])
         if len(y) == 0:
             raise DataError(f"{folder}: no sound file among {', '.join(split)}")
         # Pixel by pixel rather than plane by plane: what augmentation and convolutions want.
-        images = np.ascontiguousarray(x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        images = np.empty((len(y), 32, 32, 3), np.uint8)
+        end = 0
+        for x, _ in read:
+            start, end = end, end + len(x)
+            images[start:end] = x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         parts.append(Samples.of(torch.from_numpy(images), torch.from_numpy(y), channels_last=True))
     return Pool(parts[0], parts[1], _class_names(folder, kind, binary), kind.mean, kind.std)
 
@@ -93,9 +98,15 @@ def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArr
         raise DataError(f"{path}: holds no {label_key.decode()} or no data") from None
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
         raise DataError(f"{path}: its data are not rows of {PIXELS} bytes")
+    if not isinstance(labels, np.ndarray):
+        # Looked at first: lists within lists, which numpy would spread out, can be few bytes in the file.
+        if not isinstance(labels, list) or any(type(label) is not int for label in labels):
+            raise DataError(f"{path}: its labels are not whole numbers")
+    elif labels.dtype.kind not in "iu":
+        raise DataError(f"{path}: its labels are not whole numbers")
     try:
         y = np.asarray(labels, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:
         raise DataError(f"{path}: its labels are not whole numbers") from None
     if y.shape != (len(x),):
         raise DataError(f"{path}: {len(x):,} images but {y.size:,} labels")
@@ -103,10 +114,7 @@ def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArr
 
 
 def _read_binary(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    try:
-        raw = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    raw = np.frombuffer(read_bounded(path, LARGEST), np.uint8)
     record = label_bytes + PIXELS
     if raw.size == 0 or raw.size % record:
         raise DataError(f"{path}: {raw.size:,} bytes are no whole number of records of {record}: truncated?")
@@ -120,11 +128,13 @@ def _class_names(folder: Path, kind: Cifar, binary: bool) -> tuple[str, ...]:
     if not path.exists():
         return tuple(str(label) for label in range(kind.classes))
     if binary:
-        names = path.read_text(encoding="utf-8").split()
+        names = read_bounded(path, 1 << 20).decode(errors="replace").split()
     else:
         listed = read_pickle(path)
         found = listed.get(kind.meta[1], ()) if isinstance(listed, dict) else ()
-        names = [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+        if not isinstance(found, (list, tuple)) or any(not isinstance(name, (str, bytes)) for name in found):
+            raise DataError(f"{path}: its class names are no list of names")
+        names = [name.decode(errors="replace") if isinstance(name, bytes) else name for name in found]
     if len(names) != kind.classes:
         raise DataError(f"{path}: {len(names)} class names, not {kind.classes}")
     return tuple(names)
