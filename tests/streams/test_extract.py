@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import os
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tmln.streams import DataError
+from tmln.streams import DataError, extract
 from tmln.streams.extract import unpack
 
 
@@ -117,3 +120,74 @@ def test_after_a_killed_run(tmp_path: Path) -> None:
     (stale / "half").write_text("x")
     unpack(tar(tmp_path / "a.tar.gz", (member("set/x"), b"one")), tmp_path)
     assert [path.name for path in (tmp_path / "set").iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.zip"])
+def test_what_is_packed_a_thousandfold_is_not_unpacked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extract, "ALWAYS", 1 << 16)
+    zeros, noise = bytes(1 << 21), os.urandom(1 << 18)
+    for content, whole in ((zeros, False), (noise, True)):
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as pack:
+                pack.writestr("set/x", content)
+        else:
+            tar(tmp_path / name, (member("set/x"), content))
+        if whole:
+            unpack(tmp_path / name, tmp_path / "out")
+            assert (tmp_path / "out" / "set" / "x").read_bytes() == noise
+        else:
+            with pytest.raises(DataError, match=rf"{name}: would unpack to more than .* bytes, 50 times its size"):
+                unpack(tmp_path / name, tmp_path / "out")
+            assert not list((tmp_path / "out").iterdir())
+
+
+def test_many_members_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract, "ALWAYS", 1 << 16)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as pack:
+        for number in range(20):
+            pack.writestr(f"set/{number}", bytes(1 << 17))
+    with pytest.raises(DataError, match="would unpack to more than"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+    monkeypatch.setattr(extract, "ALWAYS", 1 << 28)
+    monkeypatch.setattr(extract, "MOST", 19)
+    with pytest.raises(DataError, match="more than 19 members"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_name_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    """A long name is read whole by tarfile, and its size is what the archive says."""
+    info = tarfile.TarInfo("long")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 31
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as file:
+        file.write(info.tobuf(tarfile.GNU_FORMAT) + bytes(1 << 16))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="would unpack to more than"):
+            unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 1e7
+    finally:
+        tracemalloc.stop()
+
+
+def test_folders_within_folders_end(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as pack:
+        pack.writestr("a/" * 1500 + "x", "deep")
+    with pytest.raises(DataError, match="a member is 1501 folders deep, more than 32"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_damaged_member_is_one_line(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.writestr("set/x", bytes(range(256)) * 4)
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    refused = 0
+    for place in range(30, len(data), 3):
+        damaged = bytes(data[:place]) + bytes((data[place] ^ 0x55,)) + bytes(data[place + 1 :])
+        (tmp_path / "a.zip").write_bytes(damaged)
+        try:
+            unpack(tmp_path / "a.zip", tmp_path / f"out{place}")
+        except DataError:
+            refused += 1
+    assert refused > 50

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import subprocess
+import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +127,96 @@ def test_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DataError, match=r"image.png: cannot be read \(.*Permission denied"):
         ImageReader()(path)
+
+
+def test_no_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS is a program for Ghostscript, whatever the file is called."""
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **more: started.append(words))
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", "gs")
+    text = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    (tmp_path / "x.png").write_bytes(text)
+    with pytest.raises(DataError, match=r"x\.png: not an image of a format that is read \(PNG, JPEG, "):
+        ImageReader()(tmp_path / "x.png")
+    assert started == []
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF"])
+def test_every_admitted_format(kind: str, tmp_path: Path) -> None:
+    Image.new("RGB", (4, 3), (200, 200, 200)).save(tmp_path / "image", kind)
+    assert ImageReader(mode="RGB")(tmp_path / "image").shape == (3, 4, 3)
+
+
+def gif(width: int, height: int) -> bytes:
+    side = struct.pack("<HH", width, height)
+    return b"GIF89a" + side + b"\x00\x00\x00," + bytes(4) + side + b"\x00\x02\x02L\x01\x00;"
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    content = zlib.compress(bytes(1 << 20), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", content) + chunk(b"IEND", b"")
+
+
+def tiff(width: int, height: int, tile: int) -> bytes:
+    """One grey tile, deflated."""
+    content = zlib.compress(bytes(1 << 16), 9)
+    tags = [(256, width), (257, height), (258, 8), (259, 8), (262, 1), (277, 1), (322, tile), (323, tile)]
+    tags += [(324, 8), (325, len(content))]
+    offset = 8 + len(content)
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<I", offset) + content + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("data", "sides"),
+    [
+        (gif(13300, 13300), "13300x13300"),
+        (gif(65535, 65535), "pixels"),
+        (png(13300, 13300), "13300x13300"),
+        (png(100_000, 100_000), "pixels"),
+        (tiff(13000, 13000, 16), "13000x13000"),
+        (tiff(16, 16, 40_000), "40000x40000"),
+    ],
+    ids=["gif", "larger gif", "png", "larger png", "tiff", "tile"],
+)
+def test_small_files_of_many_pixels_are_refused_unread(
+    data: bytes, sides: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*words: object) -> None:
+        raise AssertionError("memory was taken for its pixels")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load_prepare", never)
+    (tmp_path / "bomb.png").write_bytes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's own, from a smaller number of pixels on
+        with pytest.raises(DataError, match=rf"bomb\.png: cannot be read \(.*{sides}.*make it smaller\)"):
+            ImageReader()(tmp_path / "bomb.png")
+    with pytest.raises(DataError, match=r"bomb\.png: cannot be read \(.*make it smaller\)"):
+        ImageReader()(tmp_path / "bomb.png")
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PPM", "TIFF"])
+def test_whatever_a_cut_does_it_is_one_line(kind: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (16, 16, 3)).astype(np.uint8)
+    path = tmp_path / "image"
+    Image.fromarray(noise).save(path, kind)
+    data = path.read_bytes()
+    said = []
+    for keep in range(0, len(data), 7):
+        path.write_bytes(data[:keep])
+        try:
+            ImageReader(mode="RGB")(path)
+        except DataError as error:
+            said.append(str(error))
+    assert len(said) > 40
+    assert not any("\n" in text for text in said)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(DataError, match=r"pipe.png: cannot be read \(not a plain file\)"):
+        ImageReader()(tmp_path / "pipe.png")

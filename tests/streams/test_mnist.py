@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_split(tmp_path: Path) -> None:
         (made.idx(np.zeros((60, 28, 28), np.uint8))[:-1], "truncated"),
         (made.idx(np.zeros((60, 28, 28), np.uint8)) + b"x", "truncated"),
         (gzip.compress(made.idx(np.zeros((60, 28, 28), np.uint8)))[:-20], "cannot be read"),
-        (gzip.compress(bytes(100))[:12] + b"junkjunkjunkjunkjunk", "cannot be read"),
+        (gzip.compress(bytes(100))[:12] + b"junkjunkjunkjunkjunk", "not an idx file"),
         (made.idx(np.zeros((59, 28, 28), np.uint8)), "59 images but 60 labels"),
     ],
     ids=["empty", "labels", "one byte short", "one byte long", "gzip cut short", "gzip of junk", "one image short"],
@@ -76,3 +77,30 @@ def test_permuted_mixes_pixels_within_each_image(tmp_path: Path) -> None:
     assert not torch.equal(plain, mixed)
     assert torch.equal(plain.sort(1).values, mixed.sort(1).values)
     assert not torch.equal(stream[1].train.x.flatten(1), mixed)
+
+
+def test_a_packed_file_is_not_unpacked_past_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two megabytes of gzip hold 1.5 GB of zeros: no more than the header promises, and one byte, is looked at."""
+    asked: list[int] = []
+    read = gzip.GzipFile.read
+
+    def spy(file: gzip.GzipFile, size: int | None = -1) -> bytes:
+        asked.append(-1 if size is None else size)
+        return read(file, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", spy)
+    small = made.idx(np.zeros((2, 3, 4), np.uint8))
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(small + bytes(1 << 20)))
+    with pytest.raises(DataError, match=r"bomb.gz: more than 24 bytes for shape \(2, 3, 4\)"):
+        read_idx(tmp_path / "bomb", 3)
+    assert asked == [16, 25]
+    (tmp_path / "liar.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + b"\0\xff\xff\xff" * 3 + bytes(100)))
+    with pytest.raises(DataError, match=r"liar.gz: says that it has 4,722,.* bytes, more than the 268,435,456"):
+        read_idx(tmp_path / "liar", 3)
+    assert asked == [16, 25, 16]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="not a plain file"):
+        read_idx(tmp_path / "pipe", 3)

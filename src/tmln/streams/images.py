@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tmln.streams.bad import DataError
+from tmln.streams.bounded import read_bounded
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
 
 Pixels: TypeAlias = NDArray[np.uint8]
 
 PLAIN = ("L", "RGB")
+# Those that Pillow decodes by itself: for others, EPS among them, it starts programs.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+MOST_PIXELS = 1 << 26
+"""Of one image, 200 MB of colours; a file of 35 bytes can ask for two gigabytes."""
+MOST_BYTES = 1 << 29
+TILE = (322, 323)  # TIFF's tags for width and height of its tiles, which need not be those of the image
 
 
 @dataclass(frozen=True)
@@ -32,17 +43,22 @@ class ImageReader:
             from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError as error:
             raise ImportError("image files are read with Pillow: pip install 'tmln[images]'") from error
+        data = read_bounded(path, MOST_BYTES)
         try:
-            data = path.read_bytes()
-            with Image.open(io.BytesIO(data)) as file:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as file:
+                _check_size(path, file)
                 file.verify()  # checksums of parts that decoding would not look at
-            with Image.open(io.BytesIO(data)) as file:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as file:
                 file.load()
                 image = ImageOps.exif_transpose(file)
+        except DataError:
+            raise
         except UnidentifiedImageError:
-            raise DataError(f"{path}: not an image") from None
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{path}: cannot be read ({error})") from error
+            raise DataError(f"{path}: not an image of a format that is read ({', '.join(FORMATS)})") from None
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            raise DataError(f"{path}: cannot be read (more than {MOST_PIXELS:,} pixels; make it smaller)") from None
+        except Exception as error:  # decoders of a broken file can raise almost anything
+            raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
         if image.mode not in PLAIN and self.mode is None:
             raise DataError(f"{path}: mode {image.mode}, not L or RGB; mode=RGB converts images")
         if image.mode.startswith("I"):
@@ -56,6 +72,19 @@ class ImageReader:
             image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
         return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _check_size(path: Path, file: ImageFile) -> None:
+    """Before any memory is taken for its pixels."""
+    tags = getattr(file, "tag_v2", {})
+    tile = tuple(side for tag in TILE if isinstance(side := tags.get(tag), int))
+    shapes: list[tuple[int, ...]] = [file.size, tile]
+    for shape in shapes:
+        if math.prod(shape) > MOST_PIXELS:
+            raise DataError(
+                f"{path}: cannot be read ({'x'.join(map(str, shape))} pixels, more than the {MOST_PIXELS:,} that one "
+                "image may have; make it smaller)"
+            )
 
 
 def _eight_bits(path: Path, pixels: NDArray[np.integer]) -> Pixels:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tmln.streams.bad import BadData, DataError
+from tmln.streams.bounded import read_bounded
 from tmln.streams.data import locate
 from tmln.streams.domain import domain_incremental, permutations, rotations
 from tmln.streams.options import Options, SplitOptions
@@ -20,6 +23,7 @@ from tmln.streams.sources import IDX_NAMES
 from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Stream
 
+LARGEST = 1 << 28  # bytes of a file, packed or not; the largest of MNIST has 47e6
 DIGITS = tuple(str(label) for label in range(10))
 CLOTHES = (
     "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
@@ -29,18 +33,24 @@ CLOTHES = (
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """A uint8 array of so many dimensions from an idx file, plain or .gz; its size must be what it says."""
     source = path if path.exists() else path.with_name(f"{path.name}.gz")
+    raw = read_bounded(source, LARGEST)
+    unpacked = gzip.GzipFile(fileobj=io.BytesIO(raw)) if raw[:2] == b"\x1f\x8b" else io.BytesIO(raw)
+    header = 4 + 4 * dimensions
     try:
-        raw = source.read_bytes()
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        head = unpacked.read(header)
+        if len(head) < header or head[:4] != bytes((0, 0, 8, dimensions)):
+            raise DataError(f"{source}: not an idx file of bytes with {dimensions} dimension(s)")
+        shape = struct.unpack(f">{dimensions}I", head[4:])
+        size = math.prod(shape)
+        if size > LARGEST:
+            raise DataError(f"{source}: says that it has {size:,} bytes, more than the {LARGEST:,} that are read")
+        content = bytearray(unpacked.read(size + 1))  # one more than there should be, never all that there is
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{source}: cannot be read ({error})") from error
-    header = 4 + 4 * dimensions
-    if len(raw) < header or raw[:4] != bytes((0, 0, 8, dimensions)):
-        raise DataError(f"{source}: not an idx file of bytes with {dimensions} dimension(s)")
-    shape = struct.unpack(f">{dimensions}I", raw[4:header])
-    if len(raw) - header != int(np.prod(shape)):
-        raise DataError(f"{source}: {len(raw) - header:,} bytes for shape {shape}: truncated?")
-    return np.frombuffer(bytearray(raw), np.uint8, offset=header).reshape(shape)
+    if len(content) != size:
+        found = f"{len(content):,}" if len(content) < size else f"more than {size:,}"
+        raise DataError(f"{source}: {found} bytes for shape {shape}: truncated?")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def read_mnist(folder: Path, class_names: tuple[str, ...], mean: float, std: float, bad: BadData) -> Pool:
