@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tmln.models import MODELS, make_model
+from tmln.models.own import check_allowed
 
 # Small enough to train here; every option a row has is given once.
 OPTIONS: dict[str, dict[str, object]] = {
@@ -98,15 +99,33 @@ def test_errors_name_the_remedy() -> None:
 
 SOURCE = """
 import torch
+from tmln.models import factory
 number = 3
+@factory
 def net(classes, shape, hidden=4):
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(shape[0] * shape[1] * shape[2], classes))
+@factory
 def fixed(hidden=4):
     return torch.nn.Conv2d(3, hidden, 3)
+@factory
 def loose(**options):
     return torch.nn.Linear(options["shape"][0], options["classes"])
+@factory
 def wrong(classes):
     return classes
+def unmarked(classes):
+    raise AssertionError("it was called")
+class Net(torch.nn.Linear):
+    def __init__(self, classes, shape):
+        super().__init__(shape[0], classes)
+class Other:
+    def __init__(self):
+        raise AssertionError("it was made")
+class Instance:
+    _tmln_factory = factory
+    def __call__(self, **options):
+        raise AssertionError("it was called")
+instance = Instance()
 """
 
 
@@ -125,13 +144,17 @@ def test_the_users_own(own: str) -> None:
     assert conv.out_channels == 6
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
     assert make_model(f"{own}:loose", (3,), 5)(torch.zeros(2, 3)).shape == (2, 5)
+    assert make_model(f"{own}:Net", (3,), 5)(torch.zeros(2, 3)).shape == (2, 5)
 
 
 def test_the_users_mistakes(own: str) -> None:
-    with pytest.raises(ValueError, match="has no callable 'nett'"):
+    with pytest.raises(ValueError, match="has no 'nett'"):
         make_model(f"{own}:nett", (3, 8, 8), 5)
-    with pytest.raises(ValueError, match="has no callable 'number'"):
-        make_model(f"{own}:number", (3, 8, 8), 5)
+    for name in ("number", "unmarked", "Other", "instance", "torch"):
+        with pytest.raises(
+            ValueError, match=rf"'{name}' is neither a class of torch.nn.Module .* @tmln.models.factory"
+        ):
+            make_model(f"{own}:{name}", (3, 8, 8), 5)
     with pytest.raises(TypeError, match=r"it made a int, not a torch.nn.Module"):
         make_model(f"{own}:wrong", (3, 8, 8), 5)
     with pytest.raises(ValueError, match="no module 'nowhere_at_all'; set PYTHONPATH"):
@@ -153,3 +176,39 @@ def test_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", stand_in)
     make_model("timm:resnet10t", (1, 32, 32), 10, drop_rate=0.1)
     assert asked == {"name": "resnet10t", "num_classes": 10, "in_chans": 1, "drop_rate": 0.1}
+
+
+def test_no_command_of_the_shell_is_a_model(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for name in ("os:system", "subprocess:run", "builtins:exec", "torch.hub:load"):
+        with pytest.raises(ValueError, match=r"neither a class of torch.nn.Module nor a function marked"):
+            make_model(name, (3, 8, 8), 5, command=f"touch {made}", args=["touch", str(made)])
+    assert not made.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("os:system", {}, "is code outside tmln"),
+        ("timm:hf-hub:somebody/net", {}, "is fetched from elsewhere"),
+        ("timm:local-dir:/tmp/net", {}, "is fetched from elsewhere"),
+        ("timm:resnet10t", {"checkpoint_path": "net.pth"}, "loads a file"),
+    ],
+)
+def test_runs_ask_before_they_import(
+    name: str, options: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMLN_ALLOW_CODE", raising=False)
+    with pytest.raises(ValueError, match=rf"{why}.*tmln --allow-code \.\.\., or TMLN_ALLOW_CODE=1"):
+        check_allowed(name, options)
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "0")
+    with pytest.raises(ValueError, match=why):
+        check_allowed(name, options)
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
+    check_allowed(name, options)
+
+
+def test_models_of_the_table_and_of_timm_need_nobodys_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMLN_ALLOW_CODE", raising=False)
+    for name in (*MODELS, "timm:resnet10t", ""):
+        check_allowed(name, {"pretrained": True})

@@ -66,6 +66,7 @@ def configs_of(
 ) -> list[RunConfig]:
     """What the options ask for: methods times seeds, every error before any work."""
     from tmln.lab.config import RunConfig
+    from tmln.models.own import check_allowed
     from tmln.recipes import find_recipe
 
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
@@ -85,5 +86,6 @@ def configs_of(
         base = RunConfig.from_yaml(file.read_text(encoding="utf-8")) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
         base = base.with_settings({**given, **changes})
+        check_allowed(base.model or "", base.model_options)
         configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
     return configs

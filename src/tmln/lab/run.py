@@ -25,6 +25,7 @@ from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
+from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
 from tmln.streams.split import RUN_SEED
@@ -78,6 +79,7 @@ class Progress:
 def build(config: RunConfig) -> tuple[Stream, Learner]:
     """The stream and a learner at its beginning; one seed fixes both."""
     full = config.resolved()
+    check_allowed(full["model"], full["model_options"])
     given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
     options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
     for key in ORDERS & options.keys():

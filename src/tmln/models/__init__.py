@@ -3,7 +3,8 @@
 from tmln.models.cnn import SmallCNN
 from tmln.models.mlp import MLP
 from tmln.models.mobilenet import MobileNetV2
+from tmln.models.own import factory
 from tmln.models.resnet import ReducedResNet18
 from tmln.models.table import MODELS, Model, make_model
 
-__all__ = ["MLP", "MODELS", "MobileNetV2", "Model", "ReducedResNet18", "SmallCNN", "make_model"]
+__all__ = ["MLP", "MODELS", "MobileNetV2", "Model", "ReducedResNet18", "SmallCNN", "factory", "make_model"]

@@ -15,6 +15,7 @@ from torch import nn
 from tmln.models.cnn import SmallCNN
 from tmln.models.mlp import MLP
 from tmln.models.mobilenet import MobileNetV2
+from tmln.models.own import own_model
 from tmln.models.resnet import ReducedResNet18
 from tmln.suggest import did_you_mean
 
@@ -64,14 +65,15 @@ MODELS: dict[str, Model] = {
 def make_model(name: str, shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """A network for inputs of ``shape`` with one head over all classes; channels_last for images.
 
-    ``timm:NAME`` is a model of timm, ``package.module:callable`` one of the user's: the callable gets
-    ``classes`` and ``shape`` under these names, where it takes them, and the options.
+    ``timm:NAME`` is a model of timm, ``package.module:Name`` one of the user's, a class of ``nn.Module`` or a function
+    marked by :func:`tmln.models.factory`: it gets ``classes`` and ``shape`` under these names, where it takes them, and
+    the options. A program that calls this with a name of its own asks for that code; runs ask whoever started them.
     """
     shape = tuple(int(size) for size in shape)
     if name.startswith("timm:"):
         return _to_images(_timm(name.removeprefix("timm:"), shape, classes, options), shape)
     if ":" in name:
-        return _to_images(_of_user(name, shape, classes, options), shape)
+        return _to_images(own_model(name, shape, classes, options), shape)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}{did_you_mean(name, MODELS)} (tmln list models)")
     model = MODELS[name]
@@ -97,25 +99,4 @@ def _timm(name: str, shape: Shape, classes: int, options: Mapping[str, object]) 
     except ImportError as error:
         raise ImportError(f"model 'timm:{name}' needs timm: pip install timm") from error
     network: nn.Module = timm.create_model(name, num_classes=classes, in_chans=shape[0], **options)
-    return network
-
-
-def _of_user(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ValueError(f"model {name!r}: no module {module_name!r}; set PYTHONPATH to its folder") from error
-    build = getattr(module, attribute, None)
-    if not callable(build):
-        raise ValueError(f"model {name!r}: {module_name} has no callable {attribute!r}")
-    parameters = inspect.signature(build).parameters.values()
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    given = {"classes": classes, "shape": shape}
-    taken = {key: value for key, value in given.items() if open_ended or key in {p.name for p in parameters}}
-    network = build(**taken, **options)
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"model {name!r}: it made a {type(network).__name__}, not a torch.nn.Module")
     return network

@@ -16,6 +16,8 @@ from tmln.lab.oracle import Oracle
 from tmln.lab.run import Interrupted, Moment
 from tmln.lab.session import Job, run_jobs
 from tmln.lab.store import Store
+from tmln.models import own
+from tmln.models.own import code_allowed
 
 ERROR = "error.txt"  # in the run's folder: where a run that failed did so
 
@@ -32,6 +34,7 @@ class Work:
     checkpoint_steps: int | None = None
     logger: str = "none"
     device: str = field(default_factory=lambda: os.environ.get(VARIABLE) or "auto")  # as whoever asked wants it
+    allow_code: bool = field(default_factory=code_allowed)  # as they have said
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
 
     torch.set_num_threads(work.threads)
     os.environ[VARIABLE] = work.device
+    os.environ[own.VARIABLE] = "1" if work.allow_code else "0"
     results: list[dict[str, Any]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
