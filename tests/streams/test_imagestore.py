@@ -93,3 +93,20 @@ def test_a_link_to_nowhere(limit: int, tmp_path: Path) -> None:
     paths[1].symlink_to(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"1.png: cannot be read"):
         load_images(paths, ImageReader(), BadData("x", False), tmp_path / "cache", limit)
+
+
+@pytest.mark.parametrize(
+    "notes",
+    ['{"kept": [9], "bad": []}', '{"kept": [0.5], "bad": []}', '{"kept": [0], "bad": [1]}', "[" * 200_000, "7", "{"],
+    ids=["beyond", "half", "no text", "deep", "number", "torn"],
+)
+def test_a_cache_that_is_not_ours_is_made_again(notes: str, tmp_path: Path) -> None:
+    paths, cache = files(tmp_path), tmp_path / "cache"
+    first, _ = load_images(paths, ImageReader(), BadData("x", False), cache, limit=0)
+    (file,) = cache.glob("*.json")
+    file.write_text(notes)
+    rows, kept = load_images(paths, ImageReader(), BadData("x", False), cache, limit=0)
+    assert kept.tolist() == [0, 1, 2, 3, 4]
+    np.save(file.with_suffix(".npy"), np.zeros((5, 3, 4, 3), np.float64))
+    rows, kept = load_images(paths, ImageReader(), BadData("x", False), cache, limit=0)
+    assert torch.equal(rows.take(kept), first.take(kept))

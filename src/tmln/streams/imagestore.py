@@ -55,7 +55,8 @@ def _mapped(
     """As ``load_images``, in a file named by what it was made of, so that changed images make a new one."""
     path = cache / f"{_fingerprint(files, read)}.npy"
     notes = path.with_suffix(".json")
-    if not (path.exists() and notes.exists()):
+    known = _kept_before(path, notes, (len(files), *shape))
+    if known is None:
         cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
@@ -68,13 +69,27 @@ def _mapped(
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
-    known = json.loads(notes.read_text(encoding="utf-8"))
-    for complaint in known["bad"]:
+        known = kept, mine.found
+    for complaint in known[1]:
         where, _, reason = complaint.partition(": ")
         bad.add(where, reason)
     # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
     mapped = np.load(path, mmap_mode="c")
-    return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known["kept"])
+    return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known[0])
+
+
+def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
+    """The rows and complaints of a file that was made before; None if it is to be made, or was not made by us."""
+    try:
+        known = json.loads(notes.read_bytes())
+        kept, said = known["kept"], known["bad"]
+        rows = isinstance(kept, list) and all(type(row) is int and 0 <= row < shape[0] for row in kept)
+        if not rows or not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+            return None
+        mapped = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, TypeError, LookupError, RecursionError, EOFError):
+        return None
+    return (kept, said) if mapped.dtype == np.uint8 and mapped.shape == shape else None
 
 
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
