@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tmln.analysis.grid import WRITERS, Strong, grid_csv, grid_latex, grid_markdown, grid_rich
+from tmln.printable import csv_cell
 
 LINES = [["method", "ACC % ↑"], ["tmln", Strong("92.0 ± 2.0")], ["a_b|[red]", "-"]]
 
@@ -92,4 +93,5 @@ def test_a_heading_alone_is_a_table() -> None:
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\n\x00")), min_size=2, max_size=2))
 def test_any_text_comes_back_from_csv(cells: list[str]) -> None:
-    assert list(csv.reader(io.StringIO(grid_csv([["a", "b"], cells, ["c", "d"]]))))[1] == cells
+    read = list(csv.reader(io.StringIO(grid_csv([["a", "b"], cells, ["c", "d"]]))))
+    assert read[1] == [csv_cell(text) for text in cells]

@@ -7,6 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tmln.printable import csv_cell, one_line
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -38,15 +40,18 @@ def grid_rich(lines: Lines, title: str = "") -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    def shown(text: str) -> Text:
+        return Text(one_line(text), style="bold" if isinstance(text, Strong) else "")
+
     heading, *body = _checked(lines)
-    table = Table(title=Text(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(title=shown(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max((len(line[0]) for line in body), default=0)
     # rich makes a column that may be folded as narrow as it likes; short names are never folded
-    table.add_column(Text(heading[0]), min_width=min(14, longest), overflow="fold", no_wrap=longest <= 14)
+    table.add_column(shown(heading[0]), min_width=min(14, longest), overflow="fold", no_wrap=longest <= 14)
     for text in heading[1:]:
-        table.add_column(Text(text), justify="right", no_wrap=True)
+        table.add_column(shown(text), justify="right", no_wrap=True)
     for line in body:
-        table.add_row(*(Text(text, style="bold" if isinstance(text, Strong) else "") for text in line))
+        table.add_row(*map(shown, line))
     return table
 
 
@@ -79,8 +84,9 @@ def grid_latex(lines: Lines) -> str:
 
 
 def grid_csv(lines: Lines) -> str:
+    """Numbers are numbers; text that a spreadsheet would run as a formula is made text by an apostrophe."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(_checked(lines))
+    csv.writer(out, lineterminator="\n").writerows([csv_cell(text) for text in line] for line in _checked(lines))
     return out.getvalue().rstrip("\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli.say import Shown, say
 
 app = typer.Typer(
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
@@ -31,10 +33,15 @@ def options(
     device: Annotated[
         str | None, typer.Option(help="Where runs compute: cpu, cuda, cuda:1; the first GPU, if any, unless given.")
     ] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Let configurations name models of your own, whose code is then run.")
+    ] = False,
 ) -> None:
     _Debug.on = debug
     if device is not None:
         os.environ["TMLN_DEVICE"] = device
+    if allow_code:
+        os.environ["TMLN_ALLOW_CODE"] = "1"
 
 
 class _Debug:
@@ -123,18 +130,20 @@ def _rows(what: What) -> Iterable[tuple[str, ...]]:
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    say(f"warning: {message}", err=True)
 
 
 def main() -> None:
     warnings.showwarning = _warn
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Shown())
     try:
         app()
     except (ArithmeticError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         if _Debug.on:
             raise
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        print(f"tmln: {text}", file=sys.stderr)
+        say(f"tmln: {text}", err=True)
         sys.exit(2)
 
 

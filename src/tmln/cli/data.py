@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tmln.cli.say import say
+
 app = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
 
 
@@ -14,7 +16,9 @@ def data_list() -> None:
     """Which data sets are at hand, and how large the others are."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    from tmln.printable import printable
     from tmln.streams import data_root, list_data
 
     table = Table(box=None, pad_edge=False)
@@ -22,9 +26,9 @@ def data_list() -> None:
         table.add_column(heading)
     for status in list_data():
         size = f"{status.bytes / 1e6:.0f}" if status.bytes else ""
-        table.add_row(status.name, str(status.path or "no"), size, status.summary)
+        table.add_row(status.name, Text(printable(str(status.path or "no"))), size, status.summary)
     Console().print(table)
-    typer.echo(f"data root: {data_root()} (set TMLN_DATA to change it)")
+    say(f"data root: {data_root()} (set TMLN_DATA to change it)")
 
 
 @app.command("get")
@@ -33,7 +37,7 @@ def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data li
     from tmln.streams import download_bar, get_data
 
     with download_bar() as bar:
-        typer.echo(f"{name}: {get_data(name, progress=bar)}")
+        say(f"{name}: {get_data(name, progress=bar)}")
 
 
 @app.command("check")
@@ -44,5 +48,5 @@ def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data 
     problems = 0
     for check in check_data(name):
         problems += bool(check.problem)
-        typer.echo(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
+        say(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
     raise typer.Exit(1 if problems else 0)

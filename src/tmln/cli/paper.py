@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tmln.cli.options import DryRun, Out, Threads
+from tmln.cli.say import say
 from tmln.cli.tables import Format
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def paper(
         many = 1 if executor is Executor.serial else workers or cores()
         torch.set_num_threads(threads or max(1, cores() // many))  # as the workers will have
         for line in forecast(items, chosen, store, many):
-            typer.echo(line)
+            say(line)
         return
     if any(wanted.picture for wanted in items):
         new_figure(1, 1)  # is matplotlib there? asked before long work
@@ -93,12 +94,12 @@ def paper(
     try:
         failed = run_all(store, jobs, executor.value, workers) if jobs else {}
     except Interrupted as stopped:
-        typer.echo(f"tmln: {stopped}", err=True)
+        say(f"tmln: {stopped}", err=True)
         raise typer.Exit(130) from None
     folder = output or Path(f"paper-{scale.value}")
     pages = _pages(items, Study(chosen, store, failed), folder, format)
     index = write_index(pages, folder, head_of(chosen, out)) if item is ItemName.all else None
-    typer.echo(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
+    say(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
 
 
 def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) -> list[Page]:
@@ -109,7 +110,7 @@ def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) ->
 
     pages = []
     for item in items:
-        typer.echo(f"{item.title} ...", err=True)
+        say(f"{item.title} ...", err=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of steps that may be unstable: what diverges is in the notes
             page = item.render(study)
@@ -118,5 +119,5 @@ def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) ->
         if format is Format.table:
             print_page(page)
         else:
-            typer.echo(as_text(page, format.value))
+            say(as_text(page, format.value))
     return pages

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of, names_in
+from tmln.cli.say import say
 from tmln.cli.tables import Format, print_grid
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ def landscape(
     lines = [["method", "1: start", "end of 1", "end of 2", "2: start", "end of 1", "end of 2", "off plane"]]
     for entry in found["methods"]:
         if entry["problem"]:
-            typer.echo(f"{entry['label']} is not drawn: {entry['problem']}", err=True)
+            say(f"{entry['label']} is not drawn: {entry['problem']}", err=True)
             continue
         if entry["note"]:
-            typer.echo(entry["note"], err=True)
+            say(entry["note"], err=True)
         losses = [f"{loss:.3g}" for moments in entry["losses"].values() for loss in moments.values()]
         lines.append([entry["label"], *losses, f"{100 * entry['residual']:.0f}%"])
     print_grid(
@@ -91,7 +92,7 @@ def landscape(
         lines,
         f"{found['benchmark']}, seed {seed}: loss of tasks 1 and 2 ({found['samples']} {split.value} samples)",
     )
-    typer.echo("off plane: root mean square distance of checkpoints from the picture, of that from its origin")
+    say("off plane: root mean square distance of checkpoints from the picture, of that from its origin")
     _keep(out, "landscape", configs, f"s{seed}-{mode.value}-{bn.value}", found, landscape_figure(found), output)
 
 
@@ -119,13 +120,13 @@ def barrier(
     lines = [["method", "n", "barrier ↓", "climb ↓", "accuracy barrier % ↓", "loss at the ends"]]
     for entry in found["methods"]:
         for problem in entry["problems"]:
-            typer.echo(f"{entry['label']}: {problem}", err=True)
+            say(f"{entry['label']}: {problem}", err=True)
         summary = entry["summary"]
         cells = [_cell(summary[key], scale) for key, scale in (("barrier", 1), ("climb", 1), ("accuracy_barrier", 100))]
         ends = " to ".join(short(summary[key]["mean"]) for key in ("before", "after")) if entry["seeds"] else "-"
         lines.append([entry["label"], str(len(entry["seeds"])), *cells, ends])
     print_grid(Format.table, lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
-    typer.echo(
+    say(
         "barrier: the most by which it exceeds the straight line between both ends (Frankle et al. 2020)\n"
         "climb: the most by which it exceeds its beginning; much can be forgotten without any barrier\n"
         "means over earlier tasks and pairs of solutions, ± sample deviation over n seeds"
@@ -177,4 +178,4 @@ def _keep(
 
     digest = hashlib.sha256(" ".join(run_id(config) for config in configs).encode()).hexdigest()[:8]
     path = save_analysis(out, kind, f"{configs[0].benchmark.partition(':')[0]}-{what}-{digest}", found)
-    typer.echo(f"picture: {save_figure(figure, output)}\nnumbers: {path}")
+    say(f"picture: {save_figure(figure, output)}\nnumbers: {path}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.options import ShownOracle
+from tmln.cli.say import say
 
 
 def report(
@@ -20,7 +21,7 @@ def report(
 
     if output.is_dir():
         output = output / "report.html"
-    typer.echo(f"report: {write_report(runs, output, None if oracle is None else oracle.value)}")
+    say(f"report: {write_report(runs, output, None if oracle is None else oracle.value)}")
 
 
 def report_of_demo(runs: Path) -> None:
@@ -28,4 +29,4 @@ def report_of_demo(runs: Path) -> None:
     try:
         report(runs, runs / "report.html")
     except ImportError as error:
-        typer.echo(str(error))
+        say(str(error))

@@ -25,6 +25,7 @@ from tmln.cli.options import (
     configs_of,
     names_in,
 )
+from tmln.cli.say import say
 from tmln.cli.tables import Format, FormatOption, finished_results, print_results
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _work(
         _dry_run(configs, len(jobs), len(open_jobs), len(references))
         return
     if references:
-        typer.echo(
+        say(
             f"INT needs {len(references)} reference run(s) first, which all methods share "
             "(--oracle none leaves it out)",
             err=True,
@@ -137,10 +138,10 @@ def _work(
                 logger=logger,
             )
     except Interrupted as stopped:
-        typer.echo(f"tmln: {stopped}", err=True)
+        say(f"tmln: {stopped}", err=True)
         raise typer.Exit(130) from None
     print_results(with_references(results, None if oracle is OracleName.none else oracle.value), Format.table, None)
-    typer.echo(f"runs: {out}")
+    say(f"runs: {out}")
 
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
@@ -148,9 +149,9 @@ def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: in
     from tmln.lab.tally import duration
 
     first = configs[0]
-    typer.echo(first.to_yaml().rstrip())
+    say(first.to_yaml().rstrip())
     need = cost(first)
-    typer.echo(
+    say(
         f"# {runs} runs, {open_runs} of them not done yet, {references} as references for INT\n"
         f"# the first: {need.steps} steps of {need.seconds_per_step:.3g} s (tried), about {duration(need.seconds)} "
         f"and {need.peak_bytes / 2**30:.1f} GiB; {need.parameters} parameters"

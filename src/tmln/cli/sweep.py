@@ -24,6 +24,7 @@ from tmln.cli.options import (
     configs_of,
     names_in,
 )
+from tmln.cli.say import say
 from tmln.cli.tables import Format, print_results
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def sweep(
     bases = configs_of(benchmark, _names(method, methods), 1, epochs, sets, config, compile)
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=seeds)
     for note in found.notes:
-        typer.echo(note, err=True)
+        say(note, err=True)
     store, jobs = Store(out), plan(found.configs, oracle.value)
     if dry_run:
         _dry_run(store, jobs, workers, cpus)
@@ -138,9 +139,7 @@ def stopping() -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stopped:
-        typer.echo(
-            f"tmln: {str(stopped) or 'stopped at once; the same command goes on from the checkpoints'}", err=True
-        )
+        say(f"tmln: {str(stopped) or 'stopped at once; the same command goes on from the checkpoints'}", err=True)
         raise typer.Exit(130) from None
 
 
@@ -179,12 +178,12 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], or
     for package in ("tmln", "torch"):
         versions = sorted({str(result.get("versions", {}).get(package, "unknown")) for result in results})
         if len(versions) > 1:
-            typer.echo(f"runs of several versions of {package}: {', '.join(versions)}")
-    typer.echo(f"runs: {store.root}")
+            say(f"runs of several versions of {package}: {', '.join(versions)}")
+    say(f"runs: {store.root}")
     for failure in failures:
-        typer.echo(f"failed: {failure.job.label}: {failure.error}", err=True)
+        say(f"failed: {failure.job.label}: {failure.error}", err=True)
     if failures:
-        typer.echo(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again", err=True)
+        say(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again", err=True)
         raise typer.Exit(1)
 
 
@@ -197,15 +196,13 @@ def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int |
 
     open_jobs = [job for job in jobs if result_of(store, job.config) is None]
     references = sum(job.reference for job in open_jobs)
-    typer.echo(
-        f"{len(jobs)} runs, {len(jobs) - len(open_jobs)} of them done before, {references} as references for INT"
-    )
+    say(f"{len(jobs)} runs, {len(jobs) - len(open_jobs)} of them done before, {references} as references for INT")
     if not open_jobs:
         return
     many = workers or max(1, min(len(open_jobs), cores() // (cpus or 1)))
     torch.set_num_threads(cpus or max(1, cores() // many))
     need = estimate(open_jobs)
-    typer.echo(
+    say(
         f"about {duration(need.seconds / many)} on {many} workers of {torch.get_num_threads()} threads on this machine "
         f"(a few steps tried), {need.memory / 2**30:.1f} GiB of memory each, "
         f"up to {need.disk / 2**20:.0f} MiB of disk for checkpoints"

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tmln.cli.options import OracleName, names_in
+from tmln.cli.say import say
+from tmln.printable import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tmln.analysis.gather import Problem
+
+NAMED = 10  # folders that are named of those passed over
 
 
 class Format(str, Enum):
@@ -29,19 +35,33 @@ FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 def finished_results(runs: Path, oracle: OracleName | None = None) -> list[dict[str, Any]]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
     from tmln.analysis.gather import gather
+    from tmln.lab.result import has_checksum
 
     found, problems = gather(runs, None if oracle is None else oracle.value)
-    for problem in problems:
-        unfinished = problem.state == "unfinished"
-        typer.echo(
-            f"not finished: {problem.name}" if unfinished else f"passed over {problem.name}: {problem.reason}", err=True
-        )
+    for text in passed_over(problems):
+        say(text, err=True)
     results = list(found.values())
     if not results:
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
+    doubtful = sum(not has_checksum(result) for result in results)
+    if doubtful:
+        say(f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them", err=True)
     return results
+
+
+def passed_over(problems: Sequence[Problem]) -> list[str]:
+    """What a folder of runs holds besides results: counted, and the first few named."""
+    said = []
+    for state in ("unfinished", "corrupt"):
+        mine = [one_line(f"{p.name}: {p.reason}" if p.reason else p.name) for p in problems if p.state == state]
+        if mine:
+            more = [f"and {len(mine) - NAMED} more"] if len(mine) > NAMED else []
+            folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
+            what = "passed over" if state == "corrupt" else "left out, not finished"
+            said.append(f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}")
+    return said
 
 
 def print_results(
@@ -55,7 +75,7 @@ def print_results(
     wanted = None if metrics is None else names_in(metrics)
     rows = rows_of(result for result in results if not result["config"].get("merged"))
     if format in (Format.csv, Format.json):
-        typer.echo((render.as_csv if format is Format.csv else render.as_json)(rows, wanted))
+        say((render.as_csv if format is Format.csv else render.as_json)(rows, wanted))
         return
     for benchmark in dict.fromkeys(row.benchmark for row in rows):
         mine = [row for row in rows if row.benchmark == benchmark]
@@ -66,7 +86,7 @@ def print_results(
                 lines = render.grid(mine, against, [name for name in columns_of(mine) if name not in left_out])
         print_grid(format, lines, benchmark)
         for note in (sentence(mine), *render.notes(mine, against)):
-            typer.echo(note, err=format is not Format.table)
+            say(note, err=format is not Format.table)
 
 
 def _too_wide(lines: list[list[str]]) -> bool:
@@ -97,4 +117,4 @@ def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
             console.width = max(console.width, _natural_width(table))
         console.print(table)
     else:
-        typer.echo(WRITERS[format.value](lines) + "\n")
+        say(WRITERS[format.value](lines) + "\n")

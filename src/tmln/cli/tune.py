@@ -22,6 +22,7 @@ from tmln.cli.options import (
     configs_of,
     names_in,
 )
+from tmln.cli.say import say
 from tmln.cli.sweep import (
     Address,
     Cpus,
@@ -87,8 +88,8 @@ def tune(
     url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
     search = Search(base, spaces, objectives, url, seeds=seeds, shared=storage is not None)
     if against_joint and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
-        typer.echo(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
-    typer.echo(f"searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
+        say(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
+    say(f"searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
     batch = max(1, (workers or cores()) // seeds)
 
     def run(trials: Sequence[Trial]) -> list[list[Mapping[str, Any] | None]]:
@@ -105,7 +106,7 @@ def tune(
                 checkpoint_steps=checkpoint_steps,
             )
         for failure in failures:
-            typer.echo(f"failed: {failure.job.label}: {failure.error}", err=True)
+            say(f"failed: {failure.job.label}: {failure.error}", err=True)
         return [[result_of(store, config) for config in point] for point in points]
 
     with (
@@ -115,8 +116,8 @@ def tune(
     ):
         before = len(search.ended())
         if before:
-            typer.echo(f"{before} trials are there already", err=True)
-        search.search(trials, batch, run, lambda trial: typer.echo(_trial_line(trial, objectives), err=True))
+            say(f"{before} trials are there already", err=True)
+        search.search(trials, batch, run, lambda trial: say(_trial_line(trial, objectives), err=True))
     _best(search.best(), objectives, seeds, out)
 
 
@@ -155,7 +156,7 @@ def _best(trials: Sequence[Trial], objectives: Mapping[str, bool], seeds: int, o
     if not trials:
         raise ValueError("no trial came to an end that counts; see what each said above")
     none_beats = "those that no other beats in all of them" if len(objectives) > 1 else "the best"
-    typer.echo(f"{none_beats}, and the command for each:")
+    say(f"{none_beats}, and the command for each:")
     for trial in trials:
-        typer.echo(f"{_values(trial, objectives)} (trial {trial.number})")
-        typer.echo(f"  {command_of(trial.config, seeds)} --out {shlex.quote(str(out))}")
+        say(f"{_values(trial, objectives)} (trial {trial.number})")
+        say(f"  {command_of(trial.config, seeds)} --out {shlex.quote(str(out))}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.options import Out, Sets, Threads, configs_of, names_in
+from tmln.cli.say import say
 from tmln.cli.tables import Format, FormatOption, finished_results, print_grid
 
 Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
@@ -36,15 +37,15 @@ def pareto(
 
         save_figure(pareto_figure(every), output)
     if format in (Format.csv, Format.json):
-        typer.echo((pareto_table.as_csv if format is Format.csv else pareto_table.as_json)(every))
+        say((pareto_table.as_csv if format is Format.csv else pareto_table.as_json)(every))
     else:
         for fronts in every:
             print_grid(format, pareto_table.configurations(fronts), fronts.benchmark)
             print_grid(format, pareto_table.volumes(fronts))
             for note in pareto_table.notes(fronts):
-                typer.echo(note, err=format is not Format.table)
+                say(note, err=format is not Format.table)
     if output is not None:
-        typer.echo(f"picture: {output}", err=format is not Format.table)
+        say(f"picture: {output}", err=format is not Format.table)
 
 
 def overhead(
@@ -83,11 +84,11 @@ def overhead(
     if output is not None:
         save_figure(overhead_figure(content), output)
     if format in (Format.csv, Format.json):
-        typer.echo(overhead_csv(content) if format is Format.csv else to_json(content, indent=1))
+        say(overhead_csv(content) if format is Format.csv else to_json(content, indent=1))
     else:
         print_grid(format, overhead_lines(content, formulas=format is not Format.table), benchmark)
         for note in overhead_notes(content):
-            typer.echo(note, err=format is not Format.table)
+            say(note, err=format is not Format.table)
     for what, path in (("saved", saved), ("picture", output)):
         if path is not None:
-            typer.echo(f"{what}: {path}", err=format is not Format.table)
+            say(f"{what}: {path}", err=format is not Format.table)

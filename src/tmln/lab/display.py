@@ -10,9 +10,11 @@ from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
+from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines within a run
 
@@ -46,7 +48,7 @@ class Display(AbstractContextManager["Display"]):
         if finished:
             self._say(f"{self.label}: done before")
         elif self.bar and self.work is not None:
-            self.bar.reset(self.work, total=None, description=self.label, detail="")
+            self.bar.reset(self.work, total=None, description=printable(self.label), detail="")
 
     def step(self, moment: Moment) -> None:
         now = time.monotonic()
@@ -74,12 +76,14 @@ class Display(AbstractContextManager["Display"]):
             self._say(f"{self.label}: ACC {100 * found['acc']:.1f} in {result['seconds']:.1f} s")
 
     def _say(self, text: str) -> None:
+        text = printable(text)
         if self.bar:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(Text(text))
         else:
             print(text, file=self.stream, flush=True)
 
 
 def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=6), TextColumn("{task.fields[detail]}"))
+    plain = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[detail]}")]
+    columns = (plain[0], BarColumn(bar_width=6), plain[1])
     return Progress(*columns, TimeRemainingColumn(compact=True), console=console, transient=True)

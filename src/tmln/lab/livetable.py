@@ -17,6 +17,7 @@ from rich.text import Text
 from tmln.lab.executors import Event
 from tmln.lab.session import Job
 from tmln.lab.tally import Standing, Tally, duration
+from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines while nothing ends
 DETAIL = 38  # columns for what a run is at, or came to
@@ -79,9 +80,9 @@ class LiveTable(AbstractContextManager["LiveTable"]):
         for standing in [*self.tally.of("failed"), *self.tally.of("running"), *ended][: max(3, height - 4)]:
             left = standing.seconds_left(self.clock())
             table.add_row(
-                Text(_fitted(standing.label, max(24, width - DETAIL - 26))),
+                Text(_fitted(printable(standing.label), max(24, width - DETAIL - 26))),
                 Text(standing.state, style=STYLES.get(standing.state, "")),
-                Text(_outcome(standing)),
+                Text(printable(_outcome(standing))),
                 "" if left is None else duration(left),
             )
         return Group(table, Text(str(self.tally), style="bold"))
@@ -89,9 +90,9 @@ class LiveTable(AbstractContextManager["LiveTable"]):
     def _say(self, text: str) -> None:
         self._said = self.clock()
         if self.live:
-            self.live.console.print(Text(text))
+            self.live.console.print(Text(printable(text)))
         else:
-            print(text, file=self.stream, flush=True)
+            print(printable(text), file=self.stream, flush=True)
 
 
 def _outcome(standing: Standing) -> str:

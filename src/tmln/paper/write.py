@@ -14,6 +14,7 @@ from tmln.analysis.picture import SUFFIXES, save_figure
 from tmln.lab.files import to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
+from tmln.printable import printable
 
 WIDE = 120  # columns where no terminal says how many it has
 
@@ -35,7 +36,7 @@ def print_page(page: Page, file: TextIO | None = None) -> None:
         console.print(grid_rich(lines, sheet.title))
         console.width = columns
     for note in page.notes:
-        console.print(Text(f"- {note}"))
+        console.print(Text(printable(f"- {note}")))
     console.print()
 
 
