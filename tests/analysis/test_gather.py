@@ -10,6 +10,7 @@ import pytest
 
 from tmln.analysis.gather import gather
 from tmln.lab.config import RunConfig
+from tmln.lab.result import write_result
 from tmln.lab.store import Store
 
 CONFIG = RunConfig.of({"benchmark": "split-digits", "method": "er", "benchmark_options": {"tasks": 2}})
@@ -20,7 +21,10 @@ def write(root: Path, number: int, **changes: Any) -> None:
     with run.lock:
         run.finish({"accuracy": [[0.9, 0.1], [0.5, 0.7]], "metrics": {"acc": 0.6}, "oracle": "none"})
     path = run.path / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    if "format" in changes:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    else:
+        write_result(path, {**json.loads(path.read_text()), **changes})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from tmln.analysis import trajectory
 from tmln.analysis.trajectory import Recording, record, record_all, recording_path
 from tmln.lab.config import RunConfig
+from tmln.lab.result import write_result
 from tmln.lab.run import Execution, Moment, build, fingerprint
 from tmln.lab.store import Store
 
@@ -108,7 +109,7 @@ def test_another_result_is_noted(tmp_path: Path) -> None:
     with run.lock:
         Execution(run)()
     file = run.path / "result.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "weights_sha256": "0" * 64}))
+    write_result(file, {**json.loads(file.read_text()), "weights_sha256": "0" * 64})
     assert "not, to the last bit" in record(config("naive"), store, checkpoints=0).note
     assert not record(config("naive"), store, tasks=2, checkpoints=0).note  # a part cannot tell
 

@@ -269,7 +269,7 @@ def test_errors_are_one_line_with_a_remedy(key: str, value: object, message: str
         ("method: er", r"^benchmark = .*Field required"),
         ("benchmark: split-digits\nepoch: 3", "unknown setting 'epoch'; did you mean 'epochs'"),
         ("benchmark: folder", "folder:PATH"),
-        ("!!python/object/apply:os.mkdir [sprung]", "not YAML"),
+        ("!!python/object/apply:os.mkdir [sprung]", "line 1 has a tag"),
     ],
 )
 def test_bad_yaml_is_one_line(text: str, message: str) -> None:

@@ -158,7 +158,7 @@ def test_done_is_done_and_a_newer_result_is_a_failure_not_a_crash(tmp_path: Path
         with run.lock:
             run.finish({"accuracy": [[1.0]], "metrics": {"acc": 1.0}})
     path = run.path / "result.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"format": 1', '"format": 99'), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace('"format": 2', '"format": 99'), encoding="utf-8")
     failures = execute(store, plan([done, newer], "none"), "none", on_event=events.append)
     assert [failure.job.config for failure in failures] == [newer]
     assert "upgrade tmln" in failures[0].error

@@ -97,7 +97,7 @@ def test_a_result_of_a_newer_version_is_left_alone_and_said(study: Study) -> Non
         run = study.store.find(STAND.config(method, 0))
         assert run is not None
         path = run.path / "result.json"
-        path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+        path.write_text(path.read_text().replace('"format": 2', '"format": 99'))
     found = two(study, seeds=1)
     assert found.text("acc") == "not run"
     assert "upgrade tmln" in found.notes("ER")[0]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tmln.lab.config import RunConfig
-from tmln.lab.files import to_json
+from tmln.lab.identity import run_name
+from tmln.lab.result import write_result
 
 TASKS = 3
 JOINT = 0.99  # what the reference of INT has on every task when it has just learned it
@@ -35,7 +36,6 @@ def result(method: str, seed: int, base: float = 0.9, drop: float = 0.1, **more:
     accuracy = matrix(base, drop)
     last = accuracy[-1]
     return {
-        "format": 1,
         "benchmark": benchmark,
         "method": method,
         "seed": seed,
@@ -54,11 +54,11 @@ def result(method: str, seed: int, base: float = 0.9, drop: float = 0.1, **more:
 
 
 def keep(folder: Path, results: list[dict[str, Any]]) -> Path:
-    """Written as runs are: one folder each."""
-    for number, one in enumerate(results):
-        place = folder / f"run-{number:03d}"
+    """Written as runs are: one folder each, named by its configuration."""
+    for one in results:
+        place = folder / run_name(one["config"])
         place.mkdir(parents=True)
-        (place / "result.json").write_text(to_json(one), encoding="utf-8")
+        write_result(place / "result.json", one)
         (place / "config.yaml").write_text("benchmark: split-digits\n", encoding="utf-8")
     return folder
 

@@ -12,6 +12,7 @@ import pytest
 from tests.report.conftest import keep, result, usual
 from tmln.analysis.saved import save_analysis
 from tmln.analysis.tables import rows_of
+from tmln.lab.identity import run_name
 from tmln.report.data import document
 from tmln.report.page import embedded
 from tmln.report.tasks import task_names
@@ -59,7 +60,7 @@ def test_warnings_name_what_they_are_about(runs: Path) -> None:
     (runs / "run-newer" / "result.json").write_text('{"format": 99}')
     said = {one["text"]: one["about"] for one in document(runs)["warnings"]}
     assert said["Runs that cannot be read are left out"] == [
-        "run-newer: result.json has format 99, this tmln reads up to 1: upgrade tmln",
+        "run-newer: result.json has format 99, this tmln reads up to 2: upgrade tmln",
         "run-torn: result.json is not JSON",
     ]
     assert said["Runs that are not finished are left out; the command that began them goes on"] == ["run-half"]
@@ -117,7 +118,7 @@ def test_shortcut_references_are_no_methods(tmp_path: Path) -> None:
     merged["accuracy"] = [[0.5, 0.6, 0.7]]
     found = document(keep(tmp_path, [merged, result("er", 0)]))
     assert [row["label"] for row in found["rows"]] == ["er"]
-    assert found["shortcuts"] == ["run-000"]
+    assert found["shortcuts"] == [run_name(merged["config"])]
 
 
 def test_rates_that_differ_are_said(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import to_json, write_whole
+from tmln.lab.files import from_json, read_own, refuse_link, to_json, write_whole
 
 FORMAT = 1
 FOLDER = ".analyses"  # within a folder of runs; a run's name never begins with a point
@@ -31,6 +30,7 @@ def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) 
     """Plain values, in a file that appears whole; an older one of this name gives way."""
     readable = re.sub(r"[^a-z0-9+.-]+", "-", f"{kind}-{name}".lower())
     path = runs / FOLDER / f"{readable}.json"
+    refuse_link(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, to_json({"format": FORMAT, "kind": kind, "name": name, "content": dict(content)}))
     return path
@@ -40,7 +40,8 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
     """All that can be read, by name; others are said and passed over."""
     for path in sorted((runs / FOLDER).glob("*.json")):
         try:
-            found = json.loads(path.read_bytes())
+            refuse_link(path.parent)
+            found = from_json(read_own(path))
             if found["format"] > FORMAT:
                 raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
             analysis = Analysis(str(found["kind"]), str(found["name"]), dict(found["content"]))

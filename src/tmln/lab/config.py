@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,10 +11,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tmln.lab.defaults import Defaults, defaults_of
+from tmln.lab.identity import canonical, run_name
+from tmln.lab.plainyaml import read_yaml
 from tmln.lab.values import model_options, one_line, read_value
 from tmln.recipes import FAMILIES, Recipe, find_recipe
 from tmln.streams.benchmarks import BENCHMARKS, checked_options
 from tmln.suggest import did_you_mean
+
+__all__ = ["RunConfig", "canonical", "run_id"]
 
 # Where data are, not what they are: of no concern to a run's identity.
 PLACES = ("root", "memory_limit")
@@ -172,10 +173,7 @@ class RunConfig(BaseModel):
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+        values = read_yaml(text)
         if not isinstance(values, dict):
             raise ValueError(f"a configuration is a YAML mapping such as 'benchmark: split-digits', not {values!r}")
         dotted = {key: value for key, value in values.items() if "." in str(key)}
@@ -184,22 +182,7 @@ class RunConfig(BaseModel):
 
 def run_id(config: RunConfig) -> str:
     """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
-    digest = hashlib.sha256(canonical(config.resolved()).encode()).hexdigest()[:16]
-    readable = f"{config.benchmark.partition(':')[0]}-{config.method}-s{config.seed}"
-    return f"{re.sub(r'[^a-z0-9+.-]+', '-', readable.lower())}-{digest}"
-
-
-def canonical(value: Any) -> str:
-    """JSON in which equal values are equal texts: sorted keys, no spaces, whole numbers without a point."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, float):
-            return int(value) if value.is_integer() else value
-        if isinstance(value, Mapping):
-            return {str(key): plain(item) for key, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
+    return run_name(config.resolved())
 
 
 def _sorted(value: Any) -> Any:

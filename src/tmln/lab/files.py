@@ -1,20 +1,70 @@
-"""Small files that are there whole or not at all, and JSON that any program reads: what is not a number is null."""
+"""Files of a run: plain ones, never behind a link; small ones that are there whole or not at all; JSON for any program.
+
+A folder of runs may come from somebody else. What looks like a run's file there can be a link to a file of yours, a
+pipe that is never written to, or a device that never ends; so nothing in it is opened but here.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+MOST_BYTES = 1 << 26  # of a file that is read whole; a result has some thousands
+DEEPEST = 40  # lists and objects of a JSON text within each other
+GUARDED = ("checkpoint", ".lock")  # folders of a run whose content is overwritten and deleted
+
+
+class Linked(ValueError):
+    """What should be a file or folder of a run is a link, or something stranger."""
+
+
+def refuse_link(path: Path) -> None:
+    """An error if there is a link at this path."""
+    if path.is_symlink():
+        raise Linked(f"{path} is a link, and links within a folder of runs are not followed; put the file itself there")
+
+
+def refuse_links(folder: Path) -> None:
+    """An error if the folder of a run is a link, or holds one where files are written or removed."""
+    refuse_link(folder)
+    for place in (folder, *(folder / name for name in GUARDED)):
+        for path in place.iterdir() if place.is_dir() else ():
+            refuse_link(path)
+            for inner in path.iterdir() if place != folder and path.is_dir() else ():
+                refuse_link(inner)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of a plain file; whatever else is there under its name is neither followed nor waited for."""
+    refuse_link(path)
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    handle = os.open(path, flags | careful, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise Linked(f"{path.name} is not a plain file")
+    return handle
+
+
+def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The whole of a small file."""
+    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that are read")
+        return file.read(most)
 
 
 def write_whole(path: Path, text: str) -> None:
     """Replaces ``path`` at once; a reader, or whoever comes after a crash, sees the old text or the new."""
     writing = path.with_name(f".{path.name}.writing-{os.getpid()}")
     try:
-        with writing.open("w", encoding="utf-8") as file:
+        writing.unlink(missing_ok=True)  # of a process of the same number that was killed
+        with os.fdopen(open_own(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -37,6 +87,26 @@ def sync_folder(folder: Path) -> None:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def from_json(text: bytes) -> Any:
+    """The value; a ValueError for what is no JSON, or so deep or large a number that nothing could be done with it."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is too deep") from None
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"it is more than {DEEPEST} lists or objects deep")
+        deeper: list[Any] = []
+        for one in level:
+            if isinstance(one, int) and one.bit_length() > 512:
+                raise ValueError("a number in it is too large")
+            deeper += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        level = deeper
+    return value
 
 
 def _plain(value: Any) -> Any:

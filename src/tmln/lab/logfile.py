@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import to_json
+from tmln.lab.files import from_json, open_own, to_json
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +17,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """One line, in one write."""
     if not isinstance(record.get("step"), int):
         raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
-    with path.open("ab", buffering=0) as file:
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
         file.write(f"{to_json(record)}\n".encode())
 
 
@@ -39,14 +38,15 @@ def truncate_after(path: Path, step: int, size: int | None = None) -> None:
         if (record is not None and record["step"] > step) or (size is not None and end + length > size):
             break
         end += length
-    os.truncate(path, end)
+    with os.fdopen(open_own(path, os.O_WRONLY), "ab") as file:
+        file.truncate(end)
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """The bytes of each ended line and what it says, None if nothing."""
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
@@ -58,7 +58,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
+        record = from_json(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-
-from tmln.lab.files import sync_folder, write_whole
+from tmln.lab.files import read_own, refuse_link, refuse_links, sync_folder, write_whole
 from tmln.lab.lock import STALE_AFTER, RunLock
 from tmln.lab.logfile import append_line, read_lines, truncate_after
-from tmln.lab.result import NewerResult, read_result, write_result
+from tmln.lab.plainyaml import read_yaml
+from tmln.lab.result import NewerResult, has_checksum, read_result, write_result
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as a listing shows it; ``reason`` says what is wrong with a corrupt one."""
+    """A run as a listing shows it; ``reason`` says what is wrong with a corrupt one, or why to doubt a finished one."""
 
     name: str
     path: Path
@@ -130,6 +129,7 @@ class Store:
         """The run of this configuration, made if need be: it appears with its configuration in it."""
         run = self._run(config)
         if run.path.is_dir():
+            refuse_links(run.path)
             if not (run.path / "config.yaml").is_file():  # somebody's hand was in there
                 write_whole(run.path / "config.yaml", config.to_yaml())
             return run
@@ -168,16 +168,18 @@ class Store:
 
 def _look(path: Path) -> Entry:
     try:
+        refuse_link(path)
         result = read_result(path / "result.json")
-        return Entry(path.name, path, "finished", result["config"], result)
+        doubt = "" if has_checksum(result) else "no checksum"
+        return Entry(path.name, path, "finished", result["config"], result, doubt)
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
         return Entry(path.name, path, "corrupt", reason=str(error))
     try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = "no config.yaml" if isinstance(error, FileNotFoundError) else "config.yaml cannot be read"
+        config = read_yaml(read_own(path / "config.yaml").decode())
+    except (OSError, ValueError) as error:
+        reason = "no config.yaml" if isinstance(error, FileNotFoundError) else f"config.yaml cannot be read ({error})"
         return Entry(path.name, path, "corrupt", reason=reason)
     if not isinstance(config, dict):
         return Entry(path.name, path, "corrupt", reason="config.yaml holds no configuration")

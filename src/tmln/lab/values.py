@@ -8,9 +8,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from tmln.lab.plainyaml import read_yaml
 from tmln.models.table import MODELS
 from tmln.suggest import did_you_mean
 
@@ -23,8 +23,8 @@ def read_value(text: str) -> Any:
     if NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return read_yaml(text)
+    except ValueError:
         return text
 
 

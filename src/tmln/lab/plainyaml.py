@@ -1,0 +1,52 @@
+"""YAML as a configuration needs it: plain values. No aliases, no tags, not deep, not long; else one line says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+LONGEST = 1 << 20  # characters
+DEEPEST = 20  # lists and mappings within each other
+
+
+def read_yaml(text: str) -> Any:
+    """The value; a ValueError if it is none, or uses what a few lines can blow up to gigabytes."""
+    if len(text) > LONGEST:
+        raise ValueError(f"not read: {len(text):,} characters, more than the {LONGEST:,} that a configuration may have")
+    loader = PlainLoader(text)
+    try:
+        return loader.get_single_data()
+    except Unwanted as error:
+        raise ValueError(f"not read: {error}") from None
+    except Exception as error:  # a constructor of YAML's can raise almost anything
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+
+
+class Unwanted(Exception):
+    """What plain values have no need of."""
+
+
+class PlainLoader(yaml.SafeLoader):
+    """Refuses what it does not want before it is made."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        where = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise Unwanted(f"{where} has an anchor or alias (& or *); write the value out where it is used")
+        if getattr(event, "tag", None) is not None:
+            raise Unwanted(f"{where} has a tag ({event.tag}); write the plain value")
+        if self.depth >= DEEPEST:
+            raise Unwanted(f"{where} is more than {DEEPEST} lists or mappings deep")
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
