@@ -14,15 +14,12 @@ def read_yaml(text: str) -> Any:
     """The value; a ValueError if it is none, or uses what a few lines can blow up to gigabytes."""
     if len(text) > LONGEST:
         raise ValueError(f"not read: {len(text):,} characters, more than the {LONGEST:,} that a configuration may have")
-    loader = PlainLoader(text)
     try:
-        return loader.get_single_data()
+        return yaml.load(text, PlainLoader)
     except Unwanted as error:
         raise ValueError(f"not read: {error}") from None
     except Exception as error:  # a constructor of YAML's can raise almost anything
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
 
 
 class Unwanted(Exception):
