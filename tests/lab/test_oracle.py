@@ -203,12 +203,12 @@ def test_other_tasks_are_no_reference() -> None:
 
 
 def test_a_result_is_asked_for_its_own_reference_only() -> None:
-    asked: list[str] = []
+    asked: list[tuple[str, RunConfig]] = []
 
-    def find(config: RunConfig) -> None:
-        asked.append(run_id(config))
+    def find(name: str, config: RunConfig) -> None:
+        asked.append((name, config))
 
     wanted = reference_config(FAST, "prefix")
     assert wanted is not None
     with_reference(result(FAST), find, ("prefix",))
-    assert asked == [run_id(wanted)]
+    assert [(name, run_id(config)) for name, config in asked] == [(run_id(wanted), run_id(wanted))]

@@ -6,11 +6,14 @@ own settings, on the same data, model, epochs and batch size, under the same see
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal
 
 from tmln import metrics
-from tmln.lab.config import RunConfig, run_id
+from tmln.lab.config import RunConfig, canonical, run_id
 from tmln.lab.defaults import defaults_of
 from tmln.lab.store import Store
 
@@ -77,42 +80,55 @@ def with_references(results: Iterable[dict[str, Any]], oracle: Oracle | None = N
     kinds = {result.get("oracle") for result in given}
     for result in given:
         kind = _kind(result)
-        config = None if kind is None else _config(result)
-        if config is not None:
-            ids[run_id(config)] = result
-            kinds.add(kind)
+        if kind is not None:
+            with suppress(ValueError):  # of another version
+                ids[run_id(RunConfig.of(result["config"]))] = result
+                kinds.add(kind)
     wanted = [name for name in ORACLES if name in kinds] if oracle is None else [oracle]
-    return [with_reference(result, lambda config: ids.get(run_id(config)), wanted) for result in given]
+    return [with_reference(result, lambda name, config: ids.get(name), wanted) for result in given]
 
 
 def with_reference(
-    result: dict[str, Any], find: Callable[[RunConfig], Mapping[str, Any] | None], oracles: Sequence[Oracle]
+    result: dict[str, Any], find: Callable[[str, RunConfig], Mapping[str, Any] | None], oracles: Sequence[Oracle]
 ) -> dict[str, Any]:
-    """The result with intransigence against the first of these references that there is.
+    """The result with intransigence against the first of these references that ``find`` has, by name and configuration.
 
     What it says itself counts where it is against that reference; against any other it is left out.
     """
-    config = None if result.get("diverged") or _kind(result) else _config(result)
-    if config is None:
+    config = result["config"]
+    if result.get("diverged") or _kind(result) or not config.keys() <= RunConfig.model_fields.keys():
         return result
+    shared = canonical({key: config[key] for key in SHARED if key in config})
     for oracle in oracles:
-        wanted = reference_config(config, oracle)
-        reference = None if wanted is None else _reference(find(wanted), oracle)
+        try:
+            wanted = _wanted(shared, oracle)
+        except ValueError:  # of another version
+            return result
+        if wanted is None:
+            continue
+        reference = _reference(find(*wanted), oracle)
         if reference is not None and len(reference) == len(result["accuracy"]):
             found = metrics.summary(result["accuracy"], reference)
             against = {name: found[name] for name in INTRANSIGENCE}
             return {**result, "metrics": {**result["metrics"], **against}, "oracle": oracle}
-        if wanted is not None and result.get("oracle") == oracle and _against(result, config, wanted):
+        if result.get("oracle") == oracle and _against(result, wanted[0]):
             return result
     kept = {name: value for name, value in result["metrics"].items() if name not in INTRANSIGENCE}
     return result if len(kept) == len(result["metrics"]) else {**result, "metrics": kept, "oracle": "none"}
 
 
-def _against(result: Mapping[str, Any], config: RunConfig, wanted: RunConfig) -> bool:
+@lru_cache(maxsize=4096)
+def _wanted(shared: str, oracle: Oracle) -> tuple[str, RunConfig] | None:
+    """Name and configuration of the reference of runs that share this; thousands of runs have a few references."""
+    config = reference_config(RunConfig.of(json.loads(shared)), oracle)
+    return None if config is None else (run_id(config), config)
+
+
+def _against(result: Mapping[str, Any], wanted: str) -> bool:
     """Whether the run was held against this reference; those that do not name theirs took one at their own rate."""
-    named = result.get("reference")
-    own = defaults_of(config.benchmark).lr
-    return bool(named == run_id(wanted)) if named else config.lr in (None, own)
+    config = result["config"]
+    own = defaults_of(config["benchmark"]).lr
+    return bool(result["reference"] == wanted) if result.get("reference") else config.get("lr", own) == own
 
 
 def _kind(result: Mapping[str, Any]) -> Oracle | None:
@@ -120,10 +136,3 @@ def _kind(result: Mapping[str, Any]) -> Oracle | None:
     if result["config"].get("merged"):
         return "final"
     return {"joint": "prefix", "independent": "independent"}.get(str(result["method"]))  # type: ignore[return-value]
-
-
-def _config(result: Mapping[str, Any]) -> RunConfig | None:
-    try:
-        return RunConfig.of(result["config"])
-    except ValueError:  # of another version
-        return None

@@ -93,7 +93,7 @@ def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], se
             get = f"{missing} is not at hand: tmln data get {missing}" if missing else ""
             why[seed] = study.failed.get(run_id(config)) or get or "not finished"
             continue
-        result = with_reference(result, lambda wanted: _readable(study, wanted), ("prefix",))
+        result = with_reference(result, lambda name, wanted: _readable(study, wanted), ("prefix",))
         if "int" not in result["metrics"] and method != "joint" and not result.get("diverged"):
             unreferenced.append(seed)
         results.append(result)
