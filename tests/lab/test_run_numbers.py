@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from tests.lab.test_run import config, finish
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
-from tmln.lab.run import Execution, Interrupted, Watch, build
-from tmln.lab.session import Job, plan, run_jobs
+from tmln.lab.run import Execution, Interrupted, Watch, build, fingerprint
+from tmln.lab.session import Job, asked_to_stop, plan, run_jobs
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
@@ -216,3 +218,118 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     jobs = plan([config("naive")], "none")
     run_jobs(Store(tmp_path / "mine"), jobs, "none", on_begin=begin, on_end=lambda job, result: ended.append(result))
     assert ended[0]["weights_sha256"] == theirs["weights_sha256"]
+
+
+# -- what is logged, tested and saved on the way -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
+    found = Noted()
+    monkeypatch.setattr("tmln.lab.run.make_logger", lambda name, run, step: found)
+    return found
+
+
+def test_every_fiftieth_step_and_every_tasks_end_are_logged(tmp_path: Path, noted: Noted) -> None:
+    wanted = config("naive", epochs=12)
+    result = finish(tmp_path, wanted)
+    log = Store(tmp_path).open(wanted).read_log()
+    assert [line["step"] for line in log if "loss" in line] == list(range(50, result["steps"] + 1, 50))
+    assert [line["accuracy"] for line in log if "accuracy" in line] == result["accuracy"]
+    assert [line["task"] for line in log if "accuracy" in line] == [0, 1, 2, 3, 4]
+    seen = [values["accuracy/seen"] for values, _ in noted.said if "accuracy/seen" in values]
+    assert seen == pytest.approx([sum(row[: k + 1]) / (k + 1) for k, row in enumerate(result["accuracy"])])
+
+
+class Ticking:
+    """A clock in the place of ``time``: so many seconds a look."""
+
+    def __init__(self, tick: float) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("tick", "seconds", "saved"),
+    [(0.0, 300.0, 0), (4.0, 1e9, 5), (1.0, 2.5, None)],
+    ids=["at once", "slow tasks", "by the clock"],
+)
+def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: float, seconds: float, saved: int | None
+) -> None:
+    written: list[int] = []
+    monkeypatch.setattr("tmln.lab.run.time", Ticking(tick))
+    monkeypatch.setattr("tmln.lab.run.write_checkpoint", lambda root, state, step: written.append(step))
+    steps = finish(tmp_path, config("naive"), watch=Watch(checkpoint_seconds=seconds))["steps"]
+    if saved is None:  # a look a step: the third after the last checkpoint is beyond 2.5 s
+        assert 5 < len(written) < steps
+    else:
+        assert written == [steps // 5 * (k + 1) for k in range(5)][:saved]
+
+
+def test_the_peak_is_that_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 700)
+    with pytest.raises(Interrupted):
+        finish(tmp_path, config("naive"), watch=stopped_at(7))
+    monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 300)
+    assert finish(tmp_path, config("naive"))["peak_memory_bytes"] == 700
+
+
+def test_only_classes_met_so_far_compete_if_asked(tmp_path: Path) -> None:
+    """After the first task of two classes, nothing of the others can be right; over all classes some are by chance."""
+    rows = {mask: finish(tmp_path, config("naive", logit_mask=mask, epochs=1))["accuracy"] for mask in ("seen", "none")}
+    assert rows["seen"][0][1:] == [0.0] * 4
+    assert rows["seen"][0][0] > rows["none"][0][0]
+
+
+def test_masked_accuracy_has_a_metric_of_its_own(tmp_path: Path) -> None:
+    result = finish(tmp_path, config("naive"))
+    assert result["metrics"]["acc_task_masked"] == pytest.approx(sum(result["masked_accuracy"][-1]) / 5)
+    assert result["metrics"]["acc_task_masked"] > result["metrics"]["acc"]
+
+
+def test_extra_test_sets_count_as_they_are_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_extra(wanted: RunConfig) -> tuple[Any, Learner]:
+        stream, learner = build(wanted)
+        return replace(stream, extra_tests={"first": stream[0].test}), learner
+
+    monkeypatch.setattr("tmln.lab.run.build", with_extra)
+    result = finish(tmp_path, config("naive"))
+    assert result["metrics"]["acc_first"] == result["accuracy"][-1][0] < result["accuracy"][0][0]
+
+
+def test_what_was_logged_before_the_first_checkpoint_is_dropped(tmp_path: Path) -> None:
+    run = Store(tmp_path).open(config("naive"))
+    run.append_log({"step": 0, "loss": 9.0})
+    with run.lock:
+        Execution(run)()
+    assert all("loss" not in line for line in run.read_log())
+
+
+def test_a_fingerprint_is_of_names_and_values() -> None:
+    one, other = (torch.nn.ParameterDict({name: torch.nn.Parameter(torch.ones(3))}) for name in "ab")
+    assert fingerprint(one) == fingerprint(torch.nn.ParameterDict({"a": torch.nn.Parameter(torch.ones(3))}))
+    assert fingerprint(one) != fingerprint(other)
+    with torch.no_grad():
+        other["b"][2] = 1.0 + 2**-23  # the last bit
+    before = fingerprint(other)
+    with torch.no_grad():
+        other["b"][2] = 1.0
+    assert fingerprint(other) != before
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_signal_asks_the_second_is_final_and_the_old_handlers_come_back() -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with asked_to_stop() as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in before} == before
