@@ -1,0 +1,29 @@
+"""What is mutated, and which tests judge it: first those that mirror the file, then its room's, then all parts'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOMS = ("optim", "curvature", "replay", "penalties", "steps", "learner")
+STORE = ("store", "lock", "files", "logfile", "result")
+EVERY_PART = "tests/test_every_part.py"
+
+
+def sources(tree: Path) -> dict[str, list[str]]:
+    """Room -> its files, relative to the tree."""
+    found = {
+        room: sorted(path.relative_to(tree).as_posix() for path in (tree / "src/tmln" / room).rglob("*.py"))
+        for room in ROOMS
+    }
+    return {**found, "metrics": ["src/tmln/metrics.py"], "store": [f"src/tmln/lab/{name}.py" for name in STORE]}
+
+
+def judges(tree: Path, room: str, file: str) -> list[str]:
+    """Test files in the order in which they are run."""
+    if room == "metrics":
+        return ["tests/test_metrics.py"]
+    folder, names = ("lab", STORE) if room == "store" else (room, ("*",))
+    mirrored = [f"tests/{folder}/test_{Path(file).stem}.py"]
+    near = [p.relative_to(tree).as_posix() for n in names for p in sorted((tree / "tests" / folder).glob(f"test_{n}.py"))]
+    ordered = dict.fromkeys([*mirrored, *near, *([EVERY_PART] if room in ROOMS else [])])
+    return [test for test in ordered if (tree / test).exists()]
