@@ -4,7 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint bench clean
+# make mutants SAMPLE=all SEED=1 RESULTS=verdicts.jsonl: all of them, another sample, go on where a run was stopped
+SAMPLE ?= 300
+SEED   ?= 0
+
+.PHONY: help demo test lint bench mutants clean
 
 .DEFAULT_GOAL := help
 
@@ -24,6 +28,9 @@ lint: $(VENV)/.dev  ## style and strict types
 
 bench: $(VENV)/.dev  ## the speed goals, as ratios
 	$(BIN)/python -m benchmarks
+
+mutants: $(VENV)/.dev  ## a mutation test: faults put in one at a time, and which of them no test notices
+	$(BIN)/python -m benchmarks.mutants --sample $(SAMPLE) --seed $(SEED) $(if $(RESULTS),--results $(RESULTS))
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -6,21 +6,38 @@ pytest imported, which is most of what a cold start takes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.mutants.operators import Mutant
+from benchmarks.mutants.targets import judges
 
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
-WARM = ("torch", "torch.func", "numpy", "pytest", "hypothesis", "pydantic", "safetensors.torch", "yaml", "rich", "typer")
+WARM = (
+    "torch",
+    "torch.func",
+    "numpy",
+    "pytest",
+    "hypothesis",
+    "pydantic",
+    "safetensors.torch",
+    "yaml",
+    "rich",
+    "typer",
+)
+# hypothesis, imported before pytest could look at its asserts, is no fault
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 KILLED, SURVIVED, ENDLESS = "killed", "survived", "endless"
 
 
@@ -32,71 +49,119 @@ class Cost:
     wall: float
 
 
-def warm_up() -> None:
+@dataclass
+class Trial:
+    """One run of tests, in a child process that leads a group of its own."""
+
+    pid: int
+    began: float
+    patience: float
+    cost: Cost | None = None
+
+    def verdict(self) -> str | None:
+        """None while it runs."""
+        pid, status, used = os.wait4(self.pid, os.WNOHANG)
+        taken = time.monotonic() - self.began
+        if pid == 0:
+            if taken < self.patience:
+                return None
+            self.stop()
+            os.waitpid(self.pid, 0)
+            return ENDLESS
+        self.stop()  # what the tests left running
+        self.cost = Cost(used.ru_utime + used.ru_stime, taken)
+        if os.WIFSIGNALED(status):
+            return ENDLESS if os.WTERMSIG(status) == signal.SIGXCPU else KILLED
+        return SURVIVED if os.WEXITSTATUS(status) == 0 else KILLED
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def judged(
+    tree: Path, todo: Sequence[tuple[str, Mutant]], jobs: int, say: Callable[[str], None]
+) -> Iterator[tuple[str, Mutant, str]]:
+    """Verdicts as they come, ``jobs`` at once; nothing is written but in a temporary folder."""
+    if not todo:
+        return
+    _warm_up()
+    tests = {mutant.file: judges(tree, room, mutant.file) for room, mutant in todo}
+    running: dict[Path, tuple[Trial, str, Mutant]] = {}
+    with tempfile.TemporaryDirectory(prefix="tmln-mutants-") as folder:
+        first = _copy(tree, Path(folder) / "0")
+        costs = {test: _usual(first, test, say) for test in sorted({test for its in tests.values() for test in its})}
+        copies = [first, *(_copy(first, Path(folder) / str(job)) for job in range(1, jobs))]
+        waiting, stamp = list(reversed(todo)), int(time.time())
+        try:
+            while waiting or running:
+                for copy in copies:
+                    if copy not in running and waiting:
+                        room, mutant = waiting.pop()
+                        path, stamp = copy / mutant.file, stamp + 10
+                        path.write_text(mutant.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+                        os.utime(path, (stamp, stamp))  # a time that nothing was compiled for
+                        usual = [costs[test] for test in tests[mutant.file]]
+                        limit = Cost(sum(cost.cpu for cost in usual), sum(cost.wall for cost in usual))
+                        running[copy] = _start(copy, tests[mutant.file], limit), room, mutant
+                for copy, (trial, room, mutant) in list(running.items()):
+                    verdict = trial.verdict()
+                    if verdict is not None:
+                        del running[copy]
+                        shutil.copy2(tree / mutant.file, copy / mutant.file)
+                        yield room, mutant, verdict
+                time.sleep(0.02)
+        finally:
+            for trial, _, _ in running.values():
+                trial.stop()
+
+
+def _warm_up() -> None:
     """Imports what every child needs, but nothing that is mutated."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in WARM:
         importlib.import_module(name)
-    torch = importlib.import_module("torch")
-    torch.set_num_threads(1)
-    assert "tmln" not in sys.modules, "tmln is imported already, so that mutants of it would not be seen"
+    if "tmln" in sys.modules:
+        raise RuntimeError("tmln is imported already, so that its mutants would not be seen")
 
 
-def copy_tree(tree: Path, to: Path) -> Path:
-    """What the tests need, with the times of files, so that what was compiled for one copy serves the next."""
-    to.mkdir(parents=True)
+def _copy(tree: Path, to: Path) -> Path:
+    """What the tests need, with the files' times, so that what was compiled in one copy serves the next."""
+    to.mkdir()
     for name in COPIED:
         if (tree / name).is_dir():
-            shutil.copytree(tree / name, to / name, ignore=shutil.ignore_patterns("*.so"), symlinks=True)
+            shutil.copytree(tree / name, to / name)
         elif (tree / name).exists():
             shutil.copy2(tree / name, to / name)
     return to
 
 
-@dataclass
-class Trial:
-    """One run of tests in a child of its own."""
-
-    pid: int
-    began: float
-    wall_limit: float
-
-    def verdict(self) -> str | None:
-        """None while it runs."""
-        pid, status, used = os.wait4(self.pid, os.WNOHANG)
-        if pid == 0:
-            if time.monotonic() - self.began < self.wall_limit:
-                return None
-            self.stop()
-            return ENDLESS
-        self.cost = Cost(used.ru_utime + used.ru_stime, time.monotonic() - self.began)
-        self.stop(reap=False)  # what the tests left running
-        if os.WIFSIGNALED(status):
-            return ENDLESS if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else KILLED
-        return SURVIVED if os.WEXITSTATUS(status) == 0 else KILLED
-
-    def stop(self, reap: bool = True) -> None:
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        if reap:
-            os.waitpid(self.pid, 0)
+def _usual(copy: Path, test: str, say: Callable[[str], None]) -> Cost:
+    """What a test file takes on the unmutated tree, where it has to pass."""
+    trial = _start(copy, [test], None)
+    while (verdict := trial.verdict()) is None:
+        time.sleep(0.02)
+    if verdict != SURVIVED or trial.cost is None:
+        log = (copy / "tests.log").read_text(errors="replace")[-3000:]
+        raise SystemExit(f"{test} fails on the unmutated tree, so it cannot judge mutants:\n{log}")
+    say(f"{test}: {trial.cost.cpu:.1f} s of processor time")
+    return trial.cost
 
 
-def start(copy: Path, tests: Sequence[str], usual: Cost | None) -> Trial:
-    """Runs ``tests`` in ``copy``; ``usual`` is what they take on the unmutated tree, unknown when that is measured.
+def _start(copy: Path, tests: Sequence[str], usual: Cost | None) -> Trial:
+    """``usual`` is what the tests take on the unmutated tree; None while that is measured.
 
     The limit is one of processor time: an endless loop reaches it, a slow machine does not. The clock ends only what
     waits for ever.
     """
     pid = os.fork()
     if pid:
-        wall = 3600.0 if usual is None else 120 + 30 * usual.wall
-        return Trial(pid, time.monotonic(), wall)
+        return Trial(pid, time.monotonic(), 3600.0 if usual is None else 120 + 30 * usual.wall)
+    code = 1
     try:
         os.setsid()
         os.chdir(copy)
-        log = os.open(copy / "tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        log = os.open("tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
         if usual is not None:
@@ -107,18 +172,12 @@ def start(copy: Path, tests: Sequence[str], usual: Cost | None) -> Trial:
             sys.dont_write_bytecode = True
         os.environ["PYTHONPATH"] = str(copy / "src")
         for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
-            del sys.modules[name]  # the copy's own are imported by its tests
+            del sys.modules[name]  # tests import those of the copy
         sys.path[:0] = [str(copy / "src"), str(copy)]
-        import pytest
-
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        code = int(importlib.import_module("pytest").main([*PYTEST, *tests]))
     except BaseException:
-        code = 70
-    os._exit(code)
-
-
-def put(copy: Path, mutant: Mutant, source: str, stamp: int) -> None:
-    """Writes the fault; ``stamp`` is a time no compiled file was made for."""
-    path = copy / mutant.file
-    path.write_text(mutant.apply(source), encoding="utf-8")
-    os.utime(path, (stamp, stamp))
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -47,9 +47,7 @@ def quiet_fields(node: ast.AST) -> frozenset[str]:
 
 
 def _logs(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _name(node.func.value) in LOGGERS
-    )
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _name(node.func.value) in LOGGERS
 
 
 def _is_dunder(name: str) -> bool:

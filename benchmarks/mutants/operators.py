@@ -1,6 +1,6 @@
 """Source text -> its mutants: every fault that is one small edit, as the range of bytes it replaces.
 
-The text is edited in place rather than printed from a changed tree, so that a mutant differs from the source in that one
+The text is edited in place rather than printed from a changed tree, so that a mutant differs from the source in one
 spot and a reader sees it at once.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.mutants.noise import is_noise, quiet_fields
@@ -257,4 +256,3 @@ class _Finder:
 
     def _end(self, node: ast.AST) -> int:
         return self.starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined,no-any-return]
-

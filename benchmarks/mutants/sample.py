@@ -1,4 +1,4 @@
-"""All mutants of the tree, the ones that cannot be noticed, and a sample that stays the same while other code changes."""
+"""All mutants of a tree, those that nobody can notice, and a sample that stays the same while other code changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def draw(rooms: Mapping[str, Sequence[Mutant]], count: int | None, seed: int) ->
     return drawn[:count]
 
 
-def read_equivalent(path: Path = EQUIVALENT) -> dict[tuple[str, ...], str]:
+def read_equivalent(path: Path) -> dict[tuple[str, ...], str]:
     """(file, function, before, after) -> why no test can notice it."""
     rows = yaml.safe_load(path.read_text(encoding="utf-8")) or []
     for row in rows:

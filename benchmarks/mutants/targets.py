@@ -15,7 +15,8 @@ def sources(tree: Path) -> dict[str, list[str]]:
         room: sorted(path.relative_to(tree).as_posix() for path in (tree / "src/tmln" / room).rglob("*.py"))
         for room in ROOMS
     }
-    return {**found, "metrics": ["src/tmln/metrics.py"], "store": [f"src/tmln/lab/{name}.py" for name in STORE]}
+    found |= {"metrics": ["src/tmln/metrics.py"], "store": [f"src/tmln/lab/{name}.py" for name in STORE]}
+    return {room: [file for file in files if (tree / file).exists()] for room, files in found.items()}
 
 
 def judges(tree: Path, room: str, file: str) -> list[str]:
@@ -24,6 +25,7 @@ def judges(tree: Path, room: str, file: str) -> list[str]:
         return ["tests/test_metrics.py"]
     folder, names = ("lab", STORE) if room == "store" else (room, ("*",))
     mirrored = [f"tests/{folder}/test_{Path(file).stem}.py"]
-    near = [p.relative_to(tree).as_posix() for n in names for p in sorted((tree / "tests" / folder).glob(f"test_{n}.py"))]
+    found = [path for name in names for path in sorted((tree / "tests" / folder).glob(f"test_{name}.py"))]
+    near = [path.relative_to(tree).as_posix() for path in found]
     ordered = dict.fromkeys([*mirrored, *near, *([EVERY_PART] if room in ROOMS else [])])
     return [test for test in ordered if (tree / test).exists()]
