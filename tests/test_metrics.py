@@ -59,13 +59,41 @@ def test_one_task_leaves_most_undefined() -> None:
 
 
 def test_the_summary_has_intransigence_only_with_a_reference() -> None:
-    assert "int" not in metrics.summary(R)
-    assert metrics.summary(R, REFERENCE)["int"] == metrics.intransigence(R, REFERENCE)
+    without = {
+        "acc": metrics.average_accuracy(R),
+        "fm": metrics.forgetting(R),
+        "bwt": metrics.backward_transfer(R),
+        "learning_accuracy": metrics.learning_accuracy(R),
+        "average_anytime_accuracy": metrics.average_anytime_accuracy(R),
+    }
+    assert metrics.summary(R) == without
+    assert metrics.summary(R, REFERENCE) == {
+        **without,
+        "int": metrics.intransigence(R, REFERENCE),
+        "int_all": pytest.approx(0.1475),
+        "int_last": pytest.approx(0.05),
+    }
+
+
+def test_two_tasks_are_enough_for_all() -> None:
+    two = [[0.9, 0.2], [0.6, 0.8]]
+    assert metrics.forgetting(two) == pytest.approx(0.3)
+    assert metrics.backward_transfer(two) == pytest.approx(-0.3)
+    assert metrics.forward_transfer(two, [0.5, 0.1]) == pytest.approx(0.1)
+    assert metrics.intransigence(two, [1.0, 0.9]) == pytest.approx(0.1)
+
+
+def test_small_floats_are_averaged_in_double_precision() -> None:
+    half = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0]], dtype=np.float16)
+    assert metrics.average_accuracy(half) == pytest.approx(2 / 3, abs=1e-12)
 
 
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="square"):
         metrics.average_accuracy([[0.1, 0.2]])
+    for shape in [(0, 0), (3,), (2, 2, 2), (2, 3)]:
+        with pytest.raises(ValueError, match="square"):
+            metrics.learning_accuracy(np.zeros(shape))
     with pytest.raises(ValueError, match="4 tasks"):
         metrics.intransigence(R, [0.5])
     with pytest.raises(ValueError, match="4 tasks"):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature import diagonal_fisher
 from tmln.parts import Batch, Lesson, Step, read_settings
 from tmln.replay import Reservoir
+from tmln.seeds import seed_of
 from tmln.steps import STEPS
 from tmln.steps.agem import AGEMStep, project
 from tmln.steps.tmln import TMLNStep
@@ -47,12 +48,36 @@ def test_momentum_by_hand_and_its_reset() -> None:
     assert moves == pytest.approx([0.1, 0.19, 0.271, 0.1])
 
 
+def test_momentum_is_kept_on_request() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    step = make("sgd", model, momentum=0.9, reset=False)
+    model.weight.grad = torch.ones(1, 1)
+    step.step(model, lambda x: x)
+    step.begin(lesson(model, *data(), index=1))
+    before = model.weight.item()
+    step.step(model, lambda x: x)
+    assert before - model.weight.item() == pytest.approx(0.19)
+
+
+def test_decay_by_hand() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 2.0)
+    step = make("sgd", model, weight_decay=0.5)
+    model.weight.grad = torch.zeros(1, 1)
+    step.step(model, lambda x: x)
+    assert model.weight.item() == pytest.approx(2 - 0.1 * 0.5 * 2)
+
+
 def test_projection_by_hand() -> None:
     reference = [torch.tensor([1.0, 0.0]), torch.tensor([0.0])]
     against = [torch.tensor([-2.0, 3.0]), torch.tensor([5.0])]
     assert [t.tolist() for t in project(against, reference)] == [[0.0, 3.0], [5.0]]
     along = [torch.tensor([2.0, 3.0]), torch.tensor([5.0])]
     assert project(along, reference) is along
+    little = [torch.tensor([0.1, 3.0]), torch.tensor([5.0])]
+    assert project(little, reference) is little
+    long = [torch.tensor([2.0, 0.0]), torch.tensor([0.0])]
+    assert [t.tolist() for t in project(against, long)] == [[0.0, 3.0], [5.0]]  # whatever the reference's length
     zero = [torch.zeros(2), torch.zeros(1)]
     assert project(against, zero) is against
 
@@ -84,6 +109,65 @@ def test_agem_does_not_raise_the_memorys_loss() -> None:
     assert not torch.equal(plain, used)
     assert F.cross_entropy(model(old * 2), labels).item() <= before + 1e-6
     assert all(torch.equal(a, b) for a, b in zip(buffers, model.buffers(), strict=True))
+
+
+def test_agem_checks_a_part_of_the_model_that_the_memory_does_not_use() -> None:
+    """A parameter that the memory's loss does not reach keeps its gradient."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(3, 4), nn.Parameter(torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.used(x)
+            return output
+
+    torch.manual_seed(0)
+    model = Two()
+    step = make("a-gem", model)
+    x, y = data()
+    step.end(lesson(model, x, y))
+    F.cross_entropy(model(x * 2), y).backward()
+    for p in model.used.parameters():
+        assert p.grad is not None
+        p.grad.neg_()  # up the memory's loss
+    model.unused.grad = torch.tensor([3.0, -4.0])
+    step.step(model, lambda x: x * 2)
+    torch.testing.assert_close(model.unused.detach(), torch.tensor([-0.3, 0.4]))
+
+
+def test_agem_passes_on_what_its_inner_step_needs() -> None:
+    torch.manual_seed(0)
+    model, memory = nn.Linear(3, 4), Reservoir(7)
+    x, y = data()
+    outer = make("a-gem", model, inner="tmln")
+    assert isinstance(outer, AGEMStep)
+    assert outer.inner.memory is outer.checks  # where there is no replay
+    assert make("a-gem", model, inner="tmln", memory=memory).inner.memory is memory  # type: ignore[attr-defined]
+    assert outer.rate == make("tmln", model).rate == pytest.approx(1.0)
+    assert outer.checks.generator.initial_seed() == seed_of(0, "checks")  # not the inner step's
+    assert outer.checks.capacity == 500
+    called = []
+    for name in ("begin", "before_forward", "step", "end"):
+        setattr(outer.inner, name, lambda *given, name=name: called.append((name, len(given))))
+    outer.begin(lesson(model, x, y))
+    outer.before_forward(model, Batch(x, y, 6), lesson(model, x, y))
+    outer.step(model, lambda x: x)
+    outer.end(lesson(model, x, y))
+    assert called == [("begin", 1), ("before_forward", 3), ("step", 2), ("end", 1)]
+
+
+def test_agem_without_a_check_is_the_inner_step() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    step = make("a-gem", model, batch=0)
+    x, y = data()
+    step.end(lesson(model, x, y))
+    F.cross_entropy(model(x * 2), y).backward()
+    gradient = [p.grad.neg_().clone() for p in model.parameters() if p.grad is not None]
+    step.step(model, lambda x: x * 2)
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradient, strict=True) if p.grad is not None)
 
 
 def test_tmln_takes_the_metric_of_the_memory() -> None:
@@ -126,6 +210,71 @@ def test_tmln_options() -> None:
         F.cross_entropy(model(data()[0]), data()[1]).backward()
         step.step(lesson(model, *data()))
     assert step.optimizer.state[model.weight]["fisher"].max() > 0
+
+
+def test_tmln_looks_again_only_when_asked() -> None:
+    model, memory = nn.Linear(3, 4), Reservoir(8)
+    memory.add(*data())
+    x, y = data()
+    for step in (make("tmln", model, memory=memory), make("tmln", model, fisher_refresh_every=1)):
+        F.cross_entropy(model(x), y).backward()
+        step.step(model, lambda x: x)  # without a period, or without a memory
+        assert step.optimizer.state[model.weight]["fisher"].max() == 0
+
+
+def test_tmln_goes_on_counting_after_a_load() -> None:
+    """Three steps between looks: two before the save, so that the next one looks."""
+    torch.manual_seed(0)
+    model, memory = nn.Linear(3, 4), Reservoir(8)
+    memory.add(*data())
+    x, y = data()
+    first, second = (make("tmln", model, memory=memory, fisher_refresh_every=3) for _ in range(2))
+    F.cross_entropy(model(x), y).backward()
+    for _ in range(2):
+        first.step(model, lambda x: x)
+    second.load_state_dict(first.state_dict())
+    second.step(model, lambda x: x)
+    assert second.optimizer.state[model.weight]["fisher"].max() > 0
+
+
+def test_tmln_without_curvature_looks_at_no_data() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    step = make("tmln", model, geometry="euclidean")
+    x, y = data()
+    F.cross_entropy(model(x), y).backward()
+    step.step(model, lambda x: x)
+    step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
+
+
+def test_ocars_rate_is_that_without_curvature() -> None:
+    assert make("ocar", nn.Linear(3, 4), lr=0.1, damping=0.5).rate == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("weight", "known", "classes", "expected"),
+    [
+        ("one", (0,), (1, 2, 3), 1.0),
+        ("class_ratio", (0,), (1, 2, 3), 1 / 3),
+        ("class_ratio", (0, 1, 2), (3,), 3.0),
+        ("class_ratio", (), (1, 2), 1.0),  # the first task
+        ("class_ratio", (1, 2), (), 1.0),  # classes are not told
+    ],
+)
+def test_ocar_observes_what_is_replayed(
+    monkeypatch: pytest.MonkeyPatch, weight: str, known: tuple[int, ...], classes: tuple[int, ...], expected: float
+) -> None:
+    model = nn.Linear(3, 4)
+    step = make("ocar", model, replay_weight=weight)
+    seen: list[tuple[int, float]] = []
+
+    def observe(x: Tensor, y: Tensor, replay: int, replay_weight: float) -> None:
+        seen.append((replay, replay_weight))
+
+    monkeypatch.setattr(step.optimizer, "observe", observe)
+    x, y = data()
+    step.before_forward(model, Batch(x, y, 5), Lesson(1, model, classes, known, 0.1, lambda: iter(()), lambda x: x))
+    assert seen == [(7, expected)]
 
 
 def test_ocar_weighs_replay_by_the_ratio_of_classes() -> None:
