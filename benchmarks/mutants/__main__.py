@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -37,6 +38,8 @@ def main() -> int:
     verdicts = {mutant.key: verdicts[mutant.key] for _, mutant in drawn if mutant.key in verdicts}
     verdicts |= {mutant.key: "equivalent" for _, mutant in drawn if name_of(mutant) in equivalent}
     todo = [(room, mutant) for room, mutant in drawn if mutant.key not in verdicts]
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, signal.default_int_handler)  # also where a shell had it ignored
     try:
         for room, mutant, verdict in judged(options.tree, todo, options.jobs, _say):
             verdicts[mutant.key] = verdict
