@@ -89,7 +89,7 @@ def judged(
     _warm_up()
     tests = {mutant.file: judges(tree, room, mutant.file) for room, mutant in todo}
     running: dict[Path, tuple[Trial, str, Mutant]] = {}
-    with tempfile.TemporaryDirectory(prefix="tmln-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tmln-mutants-", ignore_cleanup_errors=True) as folder:
         first = _copy(tree, Path(folder) / "0")
         costs = {test: _usual(first, test, say) for test in sorted({test for its in tests.values() for test in its})}
         for its in tests.values():  # the mirrored ones first, then the cheap ones, what walks all parts last
@@ -117,6 +117,7 @@ def judged(
         finally:
             for trial, _, _ in running.values():
                 trial.stop()
+                os.waitpid(trial.pid, 0)
 
 
 def _warm_up() -> None:
