@@ -95,6 +95,11 @@ def test_er_ace_knows_its_competitors() -> None:
         make("er-ace", competitors="all")
 
 
+def test_asymmetric_loss_is_worked_out_where_the_output_is() -> None:
+    output = torch.zeros(2, 3, device="meta")
+    assert among_present(output, torch.zeros(2, dtype=torch.long, device="meta")).device == output.device
+
+
 def test_er_is_one_mean_over_the_union() -> None:
     model = nn.Linear(1, 4)
     batch = Batch(X[:5], Y[:5], 3)

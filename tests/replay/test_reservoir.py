@@ -110,6 +110,34 @@ def test_global_random_state_is_left_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_the_seed_is_0_unless_given() -> None:
+    kept = []
+    for memory in (Reservoir(5), Reservoir(5, 0)):
+        memory.add(torch.zeros(200, 1), torch.arange(200))
+        kept.append(memory.sample(5)[1].tolist())
+    assert kept[0] == kept[1]
+
+
+def test_nothing_is_drawn_where_nothing_is_asked_for() -> None:
+    memory = Reservoir(5)
+    memory.add(torch.zeros(3, 2), torch.arange(3))
+    assert [tuple(t.shape) for t in memory.sample(0)] == [(0, 2), (0,)]
+
+
+def test_batches_hold_what_is_stored_and_no_more() -> None:
+    memory = Reservoir(50)
+    memory.add(torch.zeros(7, 2), torch.arange(7))
+    assert [y.tolist() for _, y in memory.batches(3)] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_a_loaded_memory_has_the_fields_of_the_saved_one_only() -> None:
+    first, second = Reservoir(4), Reservoir(4)
+    first.add(torch.zeros(4, 1), torch.arange(4))
+    second.add(torch.zeros(4, 1), torch.arange(4), logits=torch.zeros(4, 2))
+    second.load_state_dict(first.state_dict())
+    assert second.draw(2).keys() == {"x", "y"}
+
+
 def test_no_room_at_all() -> None:
     memory = Reservoir(0)
     memory.add(torch.zeros(20, 1), torch.zeros(20))
@@ -132,6 +160,10 @@ def test_bad_input_leaves_the_memory_as_it_was() -> None:
         memory.add(x, y)
     with pytest.raises(ValueError, match="'y' has shape"):
         memory.add(x, y[:3], logits=torch.zeros(6, 2))
+    with pytest.raises(ValueError, match=r"'logits' has shape \(\)"):
+        memory.add(x, y, logits=torch.tensor(0.0))
+    with pytest.raises(ValueError, match=r"shape \(\)"):
+        memory.add(x[:, 0], y, logits=torch.zeros(6, 2))
     with pytest.raises(ValueError, match="cannot draw -1"):
         memory.draw(-1)
     assert memory.seen == len(memory) == 6

@@ -222,6 +222,23 @@ def test_tmln_looks_again_only_when_asked() -> None:
         assert step.optimizer.state[model.weight]["fisher"].max() == 0
 
 
+def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fisher(model: nn.Module, batches: Any, progress: bool | None = None) -> Any:
+        asked.append(progress)
+        return diagonal_fisher(model, batches, progress=False)
+
+    monkeypatch.setattr("tmln.steps.tmln.diagonal_fisher", fisher)
+    model, memory = nn.Linear(3, 4), Reservoir(8)
+    memory.add(*data())
+    step = make("tmln", model, memory=memory, fisher_refresh_every=1)
+    F.cross_entropy(model(data()[0]), data()[1]).backward()
+    step.step(model, lambda x: x)
+    step.end(lesson(model, *data()))
+    assert asked == [False, False]
+
+
 def test_tmln_goes_on_counting_after_a_load() -> None:
     """Three steps between looks: two before the save, so that the next one looks."""
     torch.manual_seed(0)
