@@ -52,10 +52,10 @@ def test_momentum_is_kept_on_request() -> None:
     model = nn.Linear(1, 1, bias=False)
     step = make("sgd", model, momentum=0.9, reset=False)
     model.weight.grad = torch.ones(1, 1)
-    step.step(model, lambda x: x)
+    step.step(lesson(model, *data()))
     step.begin(lesson(model, *data(), index=1))
     before = model.weight.item()
-    step.step(model, lambda x: x)
+    step.step(lesson(model, *data()))
     assert before - model.weight.item() == pytest.approx(0.19)
 
 
@@ -64,7 +64,7 @@ def test_decay_by_hand() -> None:
     nn.init.constant_(model.weight, 2.0)
     step = make("sgd", model, weight_decay=0.5)
     model.weight.grad = torch.zeros(1, 1)
-    step.step(model, lambda x: x)
+    step.step(lesson(model, *data()))
     assert model.weight.item() == pytest.approx(2 - 0.1 * 0.5 * 2)
 
 
@@ -133,7 +133,7 @@ def test_agem_checks_a_part_of_the_model_that_the_memory_does_not_use() -> None:
         assert p.grad is not None
         p.grad.neg_()  # up the memory's loss
     model.unused.grad = torch.tensor([3.0, -4.0])
-    step.step(model, lambda x: x * 2)
+    step.step(lesson(model, *data()))
     torch.testing.assert_close(model.unused.detach(), torch.tensor([-0.3, 0.4]))
 
 
@@ -152,10 +152,10 @@ def test_agem_passes_on_what_its_inner_step_needs() -> None:
     for name in ("begin", "before_forward", "step", "end"):
         setattr(outer.inner, name, lambda *given, name=name: called.append((name, len(given))))
     outer.begin(lesson(model, x, y))
-    outer.before_forward(model, Batch(x, y, 6), lesson(model, x, y))
-    outer.step(model, lambda x: x)
+    outer.before_forward(Batch(x, y, 6), lesson(model, x, y))
+    outer.step(lesson(model, x, y))
     outer.end(lesson(model, x, y))
-    assert called == [("begin", 1), ("before_forward", 3), ("step", 2), ("end", 1)]
+    assert called == [("begin", 1), ("before_forward", 2), ("step", 1), ("end", 1)]
 
 
 def test_agem_without_a_check_is_the_inner_step() -> None:
@@ -166,7 +166,7 @@ def test_agem_without_a_check_is_the_inner_step() -> None:
     step.end(lesson(model, x, y))
     F.cross_entropy(model(x * 2), y).backward()
     gradient = [p.grad.neg_().clone() for p in model.parameters() if p.grad is not None]
-    step.step(model, lambda x: x * 2)
+    step.step(lesson(model, *data()))
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradient, strict=True) if p.grad is not None)
 
 
@@ -216,9 +216,9 @@ def test_tmln_looks_again_only_when_asked() -> None:
     model, memory = nn.Linear(3, 4), Reservoir(8)
     memory.add(*data())
     x, y = data()
-    for step in (make("tmln", model, memory=memory), make("tmln", model, fisher_refresh_every=1)):
+    for step in (make("tmln", model, memory=memory), make("tmln", model, memory=Reservoir(8), fisher_refresh_every=1)):
         F.cross_entropy(model(x), y).backward()
-        step.step(model, lambda x: x)  # without a period, or without a memory
+        step.step(lesson(model, x, y))  # without a period, or with nothing in memory yet
         assert step.optimizer.state[model.weight]["fisher"].max() == 0
 
 
@@ -234,7 +234,7 @@ def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) 
     memory.add(*data())
     step = make("tmln", model, memory=memory, fisher_refresh_every=1)
     F.cross_entropy(model(data()[0]), data()[1]).backward()
-    step.step(model, lambda x: x)
+    step.step(lesson(model, *data()))
     step.end(lesson(model, *data()))
     assert asked == [False, False]
 
@@ -248,9 +248,9 @@ def test_tmln_goes_on_counting_after_a_load() -> None:
     first, second = (make("tmln", model, memory=memory, fisher_refresh_every=3) for _ in range(2))
     F.cross_entropy(model(x), y).backward()
     for _ in range(2):
-        first.step(model, lambda x: x)
+        first.step(lesson(model, x, y))
     second.load_state_dict(first.state_dict())
-    second.step(model, lambda x: x)
+    second.step(lesson(model, x, y))
     assert second.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -260,7 +260,7 @@ def test_tmln_without_curvature_looks_at_no_data() -> None:
     step = make("tmln", model, geometry="euclidean")
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(model, lambda x: x)
+    step.step(lesson(model, *data()))
     step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
 
 
@@ -290,7 +290,7 @@ def test_ocar_observes_what_is_replayed(
 
     monkeypatch.setattr(step.optimizer, "observe", observe)
     x, y = data()
-    step.before_forward(model, Batch(x, y, 5), Lesson(1, model, classes, known, 0.1, lambda: iter(()), lambda x: x))
+    step.before_forward(Batch(x, y, 5), Lesson(1, model, classes, known, 0.1, lambda: iter(()), lambda x: x))
     assert seen == [(7, expected)]
 
 
