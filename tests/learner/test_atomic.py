@@ -69,7 +69,7 @@ def test_after_a_failure_all_is_as_before(method: str, before: int) -> None:
     with pytest.raises(Stop):
         failed.learn(task(before), epochs=2, on_step=stop)
     assert same(failed.state_dict(), kept)
-    assert failed._place is None
+    assert failed.place is None
     assert [m.training for m in failed.model.modules()] == [m.training for m in calm.model.modules()]
     for learner in (failed, calm):
         torch.set_rng_state(random)
@@ -140,6 +140,21 @@ def test_a_label_beyond_the_head_is_named() -> None:
     x, y = task(0)
     with pytest.raises(ValueError, match=r"label 9, but the model has 6 outputs"):
         Learner(network()).learn((x, y + 8))
+
+
+def test_a_single_sample_left_over_is_named() -> None:
+    x, y = task(0)
+    learner = Learner(network(), "naive", batch_size=10)
+    with pytest.raises(ValueError, match=r"one sample is left over, by which BatchNorm .* batch_size than 10"):
+        learner.learn((x[:21], y[:21]))
+    assert learner.tasks == 0
+
+
+@pytest.mark.parametrize("lr", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("method", RECIPES)
+def test_rates_that_are_none(method: str, lr: float) -> None:
+    with pytest.raises(ValueError, match="lr must be positive and finite"):
+        Learner(network(), method, lr=lr)
 
 
 @pytest.mark.parametrize("method", RECIPES)

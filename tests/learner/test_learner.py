@@ -162,7 +162,8 @@ def test_data_that_flows_without_tasks() -> None:
     for method, words in (
         ("tmln", "'er' and 'tmln' needs"),
         ("ewc++", "'ewc[+][+]' needs"),
-        ("joint", "'joint' needs"),
+        ("joint", "starting afresh at every task needs"),
+        ("independent", "starting afresh at every task needs"),
     ):
         bound = Learner(network(), method)
         with pytest.raises(ValueError, match=words):

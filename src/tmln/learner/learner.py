@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from math import prod
 from os import PathLike
@@ -14,15 +14,17 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.untouched import untouched
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.diverged import diverged
 from tmln.learner.evaluate import evaluate
-from tmln.learner.intake import check_intake, observe_intake
+from tmln.learner.intake import observe_intake
 from tmln.learner.pieces import InPieces
 from tmln.learner.scored import Scored
-from tmln.parts import Batch, Lesson, Part, copied, feed, to_model
+from tmln.learner.state import Place, as_before, restore, state_of
+from tmln.parts import Batch, Lesson, Part, feed, to_model
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.arrays import DatasetSource, as_samples
@@ -31,16 +33,6 @@ from tmln.streams.samples import Samples, concat
 
 READ_AHEAD = 2**20  # values in a batch from which on it is read ahead by a thread
 Augment = Callable[[Tensor, torch.Generator], Tensor]
-
-
-@dataclass
-class Place:
-    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
-
-    known: tuple[int, ...]
-    order: Tensor
-    epoch: int = 0
-    step: int = 0
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -92,8 +84,8 @@ class Learner:
         compile: bool = False,
         micro_batch: int | None = None,
     ) -> None:
-        if not lr > 0:
-            raise ValueError(f"lr must be positive, got {lr}")
+        if not 0 < lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, got {lr}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if logit_mask not in ("none", "seen"):
@@ -117,11 +109,11 @@ class Learner:
         self.order, self.noise = (
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
         )
-        self._place: Place | None = None  # within a task; None between tasks
+        self.place: Place | None = None  # within a task; None between tasks
         # `joint` and `independent` go back to the beginning at every task
-        self._initial = copy.deepcopy(model.state_dict()) if recipe.joint or recipe.independent else None
-        self._history: list[Samples] = []
-        self._intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
+        self.initial = copy.deepcopy(model.state_dict()) if recipe.joint or recipe.independent else None
+        self.history: list[Samples] = []
+        self.intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
 
     def learn(
         self,
@@ -148,7 +140,7 @@ class Learner:
         if not boundary:
             self._refuse_without_boundary()
         new = tuple(classes) if classes is not None else samples.classes
-        with self._as_before() if atomic else nullcontext():
+        with as_before(self) if atomic else nullcontext():
             self._learn(samples, new, epochs, boundary, on_step)
 
     def _learn(
@@ -159,46 +151,33 @@ class Learner:
         boundary: bool,
         on_step: Callable[[int, int, float], None] | None,
     ) -> None:
-        if self._intake is None:
-            self._intake = observe_intake(samples, self.prepare, self.augment)
+        if self.intake is None:
+            self.intake = observe_intake(samples, self.prepare, self.augment)
         met = {*new, *samples.classes}  # blurry boundaries bring samples of other tasks' classes
         if self.recipe.joint:
-            self._history = [*self._history[: self.tasks], samples]
-            samples = concat(self._history)
-        resumed = self._place is not None
+            self.history = [*self.history[: self.tasks], samples]
+            samples = concat(self.history)
+        resumed = self.place is not None
         if not resumed:
             self._begin(met)
-        assert self._place is not None
-        lesson = self._lesson(samples, new, self._place.known)
+        assert self.place is not None
+        lesson = self._lesson(samples, new, self.place.known)
         if not resumed:
             for part in self.parts:
                 part.begin(lesson)
         self.model.train()
-        while self._place.epoch < epochs:
-            for number, (x, y) in self._rest_of_epoch(samples, self._place):
-                loss = self._step(x, y, lesson, self._place.epoch, number)
-                self._place.step = number + 1
+        while self.place.epoch < epochs:
+            for number, (x, y) in self._rest_of_epoch(samples, self.place):
+                loss = self._step(x, y, lesson, self.place.epoch, number)
+                self.place.step = number + 1
                 if on_step is not None:
-                    on_step(self._place.epoch, number, loss)
-            self._place.epoch, self._place.step = self._place.epoch + 1, 0
-        self._place = None
+                    on_step(self.place.epoch, number, loss)
+            self.place.epoch, self.place.step = self.place.epoch + 1, 0
+        self.place = None
         if boundary:
             for part in self.parts:
                 part.end(lesson)
             self.tasks += 1
-
-    @contextmanager
-    def _as_before(self) -> Iterator[None]:
-        """Within the block all may fail: then everything is as it was, and the exception goes on."""
-        before = copied(self.state_dict(), torch.device("cpu"))
-        history, modes = self._history, [(module, module.training) for module in self.model.modules()]
-        try:
-            yield
-        except BaseException:
-            self.load_state_dict(before, history)
-            for module, mode in modes:
-                module.training = mode
-            raise
 
     @property
     def parts(self) -> tuple[Part[Any], ...]:
@@ -211,16 +190,17 @@ class Learner:
         return {f"{family}/{key}": value for family, part in named for key, value in part.diagnostics.items()}
 
     def _begin(self, met: set[int]) -> None:
-        if self._initial is not None:
-            self.model.load_state_dict(self._initial)
+        if self.initial is not None:
+            self.model.load_state_dict(self.initial)
             self.replay, self.penalty, self.step = make_parts(self.recipe, self.scored, self.lr, self.seed)
-        self._place = Place(known=self.classes, order=self.order.get_state())
-        self._meet(tuple(sorted({*self.classes, *met})))
+        self.place = Place(known=self.classes, order=self.order.get_state())
+        self.meet({*self.classes, *met})
 
-    def _meet(self, classes: tuple[int, ...]) -> None:
-        self.classes = classes
+    def meet(self, classes: Iterable[int]) -> None:
+        """From now on these are the classes met so far."""
+        self.classes = tuple(sorted(classes))
         if isinstance(self.scored, Scored):
-            self.scored.open(classes)
+            self.scored.open(self.classes)
 
     def _rest_of_epoch(self, samples: Samples, place: Place) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
         """The epoch's batches with their numbers, from the place on; the order is that of the epoch's beginning."""
@@ -236,8 +216,8 @@ class Learner:
 
     def _refuse_without_boundary(self) -> None:
         bound = [part for part in self.parts if part.needs_boundary]
-        if bound or self.recipe.joint:
-            names = " and ".join(repr(part.name) for part in bound) or "'joint'"
+        if bound or self.initial is not None:
+            names = " and ".join(repr(part.name) for part in bound) or "starting afresh at every task"
             raise ValueError(
                 f"{names} needs task boundaries: call learn() without boundary=False, or choose parts that do without "
                 "(replay 'er' with replay.fill='online', 'der++', 'er-ace'; penalty 'none'; step 'sgd', 'upgd', 'ocar')"
@@ -250,8 +230,8 @@ class Learner:
         self.step.before_forward(batch, lesson)
         try:
             loss, output = self.replay.loss(self._forward, batch)
-        except IndexError:
-            self._check_labels(batch)
+        except (IndexError, ValueError):
+            self._explain(batch)
             raise
         extra = self.penalty.loss(self.scored, batch, output)
         total = loss if extra is None else loss + extra
@@ -284,8 +264,13 @@ class Learner:
         return Batch(inputs, labels, len(x), {name: to_model(self.model, value) for name, value in fields.items()})
 
     @torch.no_grad()
-    def _check_labels(self, batch: Batch) -> None:
-        """Refuse a label that the head has no output for."""
+    def _explain(self, batch: Batch) -> None:
+        """Raise in plain words what torch said of this batch in its own, if it is a usual mistake."""
+        if len(batch.y) == 1 and any(isinstance(module, _BatchNorm) for module in self.model.modules()):
+            raise ValueError(
+                f"a batch of one sample is left over, by which BatchNorm cannot normalise: choose another batch_size "
+                f"than {self.batch_size}, or leave a sample out"
+            )
         with untouched(self.model, training=False):
             outputs = self.model(batch.x[:1]).shape[1]
         if (label := int(batch.y.max())) >= outputs:
@@ -308,39 +293,14 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
-        return {
-            "model": dict(self.model.state_dict()),
-            "parts": [part.state_dict() for part in self.parts],
-            "generators": [self.order.get_state(), self.noise.get_state(), torch.get_rng_state()],
-            "tasks": self.tasks,
-            "classes": list(self.classes),
-            "intake": self._intake,
-            "place": None if self._place is None else asdict(self._place),
-            "initial": None if self._initial is None else dict(self._initial),
-        }
+        return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any], history: Sequence[Any] = ()) -> None:
         """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``.
 
         A state that was trained on inputs made otherwise than ``prepare`` and ``augment`` make them is refused.
         """
-        self._intake = state.get("intake")  # states of before 0.2 have none
-        if self._intake is not None:
-            check_intake(self._intake, self.prepare, self.augment)
-        self.model.load_state_dict(state["model"])
-        for part, saved in zip(self.parts, state["parts"], strict=True):
-            part.load_state_dict(saved)
-        for generator, saved in zip((self.order, self.noise), state["generators"], strict=False):
-            generator.set_state(saved.cpu())
-        torch.set_rng_state(state["generators"][2].cpu())
-        self.tasks = state["tasks"]
-        self._meet(tuple(state["classes"]))
-        place = state["place"]
-        self._place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
-        self._initial = state["initial"]
-        if self.recipe.joint and len(history) != self.tasks:
-            raise ValueError(f"'joint' learned {self.tasks} tasks; pass their data as history, got {len(history)}")
-        self._history = [as_samples(data) for data in history]
+        restore(self, state, history)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded."""

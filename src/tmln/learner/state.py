@@ -1,0 +1,77 @@
+"""A learner's state: taken, put back exactly, and kept safe while something may fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tmln.learner.intake import check_intake
+from tmln.parts import copied
+from tmln.streams.arrays import as_samples
+
+if TYPE_CHECKING:
+    from tmln.learner.learner import Learner
+
+
+@dataclass
+class Place:
+    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
+
+    known: tuple[int, ...]
+    order: Tensor
+    epoch: int = 0
+    step: int = 0
+
+
+def state_of(learner: Learner) -> dict[str, Any]:
+    """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+    return {
+        "model": dict(learner.model.state_dict()),
+        "parts": [part.state_dict() for part in learner.parts],
+        "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
+        "tasks": learner.tasks,
+        "classes": list(learner.classes),
+        "intake": learner.intake,
+        "place": None if learner.place is None else asdict(learner.place),
+        "initial": None if learner.initial is None else dict(learner.initial),
+    }
+
+
+def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) -> None:
+    """Put ``state`` in place; what cannot be is refused before anything changes."""
+    intake = state.get("intake")  # states of version 0.1 have none
+    if intake is not None:
+        check_intake(intake, learner.prepare, learner.augment)
+    if learner.recipe.joint and len(history) != state["tasks"]:
+        raise ValueError(f"'joint' learned {state['tasks']} tasks; pass their data as history, got {len(history)}")
+    learner.model.load_state_dict(state["model"])
+    for part, saved in zip(learner.parts, state["parts"], strict=True):
+        part.load_state_dict(saved)
+    order, noise, everyone = state["generators"]
+    learner.order.set_state(order.cpu())
+    learner.noise.set_state(noise.cpu())
+    torch.set_rng_state(everyone.cpu())
+    learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
+    learner.meet(state["classes"])
+    place = state["place"]
+    learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
+    learner.history = [as_samples(data) for data in history]
+
+
+@contextmanager
+def as_before(learner: Learner) -> Iterator[None]:
+    """Within the block all may fail: then everything is as it was, and the exception goes on."""
+    before = copied(state_of(learner), torch.device("cpu"))
+    history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
+    try:
+        yield
+    except BaseException:
+        restore(learner, before, history)
+        for module, mode in modes:
+            module.training = mode
+        raise
