@@ -73,16 +73,16 @@ class Recipe:
 _MOMENTUM = Choice("sgd", {"momentum": 0.9})
 _PLAIN = Choice("sgd")
 _ER = Choice("er")
+_EXACT = {"proximal": True}
 
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
     "joint": Recipe(step=_MOMENTUM, joint=True, about="the oracle: afresh on all data so far, at every task"),
     "independent": Recipe(step=_MOMENTUM, independent=True, about="a reference: afresh at every task, on it alone"),
     "er": Recipe(_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
-    # at the paper's strength explicit steps overshoot the anchor and diverge
-    "ewc++": Recipe(
-        penalty=Choice("ewc++", {"proximal": True}), step=_PLAIN, about="a running Fisher penalty, its step exact"
-    ),
+    # Explicit steps overshoot the anchor and diverge: those of ewc++ at the paper's strength, those of importances that
+    # add up over the tasks sooner or later.
+    "ewc++": Recipe(penalty=Choice("ewc++", _EXACT), step=_PLAIN, about="a running Fisher penalty, its step exact"),
     "rwalk": Recipe(_ER, Choice("rwalk"), _PLAIN, about="Riemannian walk: Fisher and path penalty, with replay"),
     "upgd": Recipe(step=Choice("upgd"), about="noise and gradient gated by utility"),
     "ocar": Recipe(_ER, step=Choice("ocar"), about="K-FAC natural gradient on current and replayed samples"),
@@ -91,9 +91,9 @@ RECIPES: dict[str, Recipe] = {
     "tmln-euclidean": Recipe(_ER, step=Choice("tmln", {"geometry": "euclidean"}), about="TMLN without F"),
     "der++": Recipe(Choice("der++"), step=_MOMENTUM, about="replay of logits and labels"),
     "er-ace": Recipe(Choice("er-ace"), step=_MOMENTUM, about="replay with asymmetric cross entropy"),
-    "ewc": Recipe(penalty=Choice("ewc"), step=_PLAIN, about="online EWC: Fisher at task ends"),
-    "si": Recipe(penalty=Choice("si"), step=_PLAIN, about="synaptic intelligence: path penalty"),
-    "mas": Recipe(penalty=Choice("mas"), step=_PLAIN, about="memory-aware synapses: output sensitivity"),
+    "ewc": Recipe(penalty=Choice("ewc", _EXACT), step=_PLAIN, about="online EWC: Fisher at task ends"),
+    "si": Recipe(penalty=Choice("si", _EXACT), step=_PLAIN, about="synaptic intelligence: path penalty"),
+    "mas": Recipe(penalty=Choice("mas", _EXACT), step=_PLAIN, about="memory-aware synapses: output sensitivity"),
     "lwf": Recipe(penalty=Choice("lwf"), step=_MOMENTUM, about="learning without forgetting: distillation"),
     "a-gem": Recipe(step=Choice("a-gem"), about="gradients that would hurt the memory are projected"),
     "tmln+der++": Recipe(Choice("der++"), step=Choice("tmln"), about="the TMLN step under DER++ replay"),

@@ -52,7 +52,7 @@ def test_a_penalty_in_the_gradient_and_one_that_moves_by_hand() -> None:
     pull(p, vector(0.1, 0.1))
     optimizer.walk()
     close(optimizer.path(p), vector(1.0, 0.1))  # -(2, -1) * (-0.5, 0.1)
-    close(optimizer.state[p]["path"], vector(1.0, 0.1))
+    close(optimizer.state[p]["way"], vector(1.0, 0.1))
     assert not {"task_gradient", "departure"} & set(optimizer.state[p])
     optimizer.consolidate([torch.zeros(2, dtype=D)])
     close(optimizer.state[p]["sensitivity"], vector(1.0, 0.1))
@@ -298,3 +298,39 @@ def test_looking_at_a_path_fixes_no_metric(peek: Callable[[TMLN, Tensor], object
     optimizer.step()
     close(p, vector(-1 / 21, -1 / 20))
     close(optimizer.path(p), vector(1 / 21, 1 / 20))
+
+
+@pytest.mark.parametrize("looking", [False, True], ids=["its own moves", "anybody's moves"])
+def test_small_steps_count_beside_a_long_way(looking: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10^4 + 3e-4 is 10^4 in float32: without sums of their own, 2000 such steps would be lost."""
+    monkeypatch.setattr("tmln.optim.tmln.STRETCH", 16)
+    p = torch.nn.Parameter(torch.zeros(1))
+    optimizer = TMLN([p], lr=1.0, damping=1.0)
+    for gradient in (100.0, *[3e-4**0.5] * 2000):
+        p.grad = torch.tensor([gradient])
+        if looking:
+            with torch.no_grad():
+                p.zero_()
+            optimizer.look()
+        optimizer.step()
+        if looking:
+            optimizer.walk()
+    assert float(optimizer.path(p)) - 1e4 == pytest.approx(0.6, rel=0.05)
+
+
+def test_stretches_are_part_of_the_state() -> None:
+    def train(optimizer: TMLN, p: torch.nn.Parameter, steps: int) -> None:
+        for k in range(steps):
+            p.grad = torch.full((2,), 0.1 * (k % 7))
+            optimizer.step()
+
+    whole, half, rest = (torch.nn.Parameter(torch.ones(2)) for _ in range(3))
+    one, first, second = TMLN([whole]), TMLN([half]), TMLN([rest])
+    train(one, whole, 7 * 300)
+    train(first, half, 7 * 140)
+    with torch.no_grad():
+        rest.copy_(half)
+    second.load_state_dict(first.state_dict())
+    train(second, rest, 7 * 160)
+    assert torch.equal(whole, rest)
+    assert torch.equal(one.path(whole), second.path(rest))

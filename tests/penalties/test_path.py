@@ -81,3 +81,21 @@ def test_the_penalties_that_walk_a_path_are_safe_too(make: Callable[[Numbers], S
             expected -= plain * (model.theta.detach() - before)
         assert torch.allclose(part.path.total[0], expected, rtol=1e-12)
         part.end(model.lesson(task))
+
+
+def test_small_steps_count_beside_a_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10^4 + 3e-4 is 10^4 in float32: without sums of their own, 2000 such steps would be lost."""
+    monkeypatch.setattr("tmln.penalties.path.STRETCH", 16)
+    weight = torch.zeros(1)
+    path = Path([weight])
+    path.begin()
+    for move in (1e4, *[3e-4] * 2000):
+        weight.zero_()
+        path.look([-torch.ones(1)], keep=True)
+        weight.fill_(move)
+        path.walk()
+    assert float(path.total[0]) - 1e4 == pytest.approx(0.6, rel=0.05)
+    again = Path([weight])
+    again.load_state_dict(path.state_dict())
+    assert torch.equal(again.total[0], path.total[0])
+    assert again.steps == 2001 % 16

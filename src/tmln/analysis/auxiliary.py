@@ -67,10 +67,10 @@ FORMULAS: dict[tuple[str, str], Callable[[Any], list[Term]]] = {
     ("penalty", "none"): lambda settings: [],
     ("penalty", "ewc++"): lambda settings: _weights("anchor", "importance", "fisher"),
     ("penalty", "rwalk"): lambda settings: _weights(
-        "anchor", "importance", "fisher", "path.total", "origin", "score", "scores"
+        "anchor", "importance", "fisher", "path.banked", "path.recent", "origin", "score", "scores"
     ),
     ("penalty", "ewc"): lambda settings: _weights("anchor", "importance"),
-    ("penalty", "si"): lambda settings: _weights("anchor", "importance", "path.total"),
+    ("penalty", "si"): lambda settings: _weights("anchor", "importance", "path.banked", "path.recent"),
     ("penalty", "mas"): lambda settings: _weights("anchor", "importance"),
     ("penalty", "lwf"): lambda settings: [Term("teacher", "model")],
     ("step", "sgd"): _sgd,

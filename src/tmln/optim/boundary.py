@@ -97,8 +97,8 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
 def cross(optimizer: Optimizer, boundary: Boundary) -> None:
     """The next task starts here: a new anchor and metric, no path and, unless kept, no momentum."""
     for group in optimizer.param_groups:
-        group["looked"] = False
-        dropped = ("path", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer",)))
+        group["looked"], group["stretch"] = False, 0
+        dropped = ("path", "way", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer",)))
         for p in group["params"]:
             state = optimizer.state.get(p)
             if state:

@@ -14,7 +14,7 @@ from tmln.optim.guards import check_above, check_at_least, check_choice, check_f
 from tmln.optim.matching import match_fisher, parameter_names
 from tmln.optim.metric import laid_out, preconditioner, state_of, take_fisher
 from tmln.optim.move import step_group
-from tmln.optim.path import arrive, bank, depart, fix_metric, walked_so_far
+from tmln.optim.path import STRETCH, arrive, bank, depart, fix_metric, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.protection import Consolidation, Protection, protection, warn_of_nil
 
@@ -106,6 +106,7 @@ class TMLN(Optimizer):
             "clip_norm": clip_norm,
             "error_if_nonfinite": error_if_nonfinite,
             "metric": None,  # the [lambda, gamma] that the preconditioner in use was made with
+            "stretch": 0,  # steps since the path was last banked
             "looked": False,  # between look() and walk(), when step() leaves the path alone
         }
         super().__init__(params, defaults)
@@ -151,6 +152,11 @@ class TMLN(Optimizer):
                 fix_metric(group, (self.state[p] for p in group["params"] if self.state.get(p)))
                 states = [state_of(self, p, group) for p in params]
                 step_group(params, [gradients[p] for p in params], states, group, scale)
+                group["stretch"] += 1
+                if group["stretch"] == STRETCH:
+                    group["stretch"] = 0
+                    for state in states:
+                        bank(state, group)
         return loss
 
     @torch.no_grad()
@@ -246,3 +252,4 @@ class TMLN(Optimizer):
         for group in self.param_groups:  # states saved before there were these
             group.setdefault("keep_momentum", False)
             group.setdefault("looked", False)
+            group.setdefault("stretch", 0)

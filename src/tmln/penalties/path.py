@@ -17,6 +17,9 @@ def walk_(total: list[Tensor], gradients: list[Tensor], before: list[Tensor], we
     torch._foreach_addcmul_(total, gradients, before)
 
 
+STRETCH = 1024  # steps summed apart before they join the total, which a single step no longer changes when it is large
+
+
 class Path:
     """How much of the loss's fall each weight is responsible for, whatever moved it.
 
@@ -26,34 +29,50 @@ class Path:
 
     def __init__(self, weights: list[Tensor]) -> None:
         self.weights = weights
-        self.total: list[Tensor] = []
+        self.banked: list[Tensor] = []
+        self.recent: list[Tensor] = []  # the last few steps' part, up to STRETCH
+        self.steps = 0
         self._gradients: list[Tensor] = []
         self._before: list[Tensor] = []
 
+    @property
+    def total(self) -> list[Tensor]:
+        """omega so far."""
+        return list(torch._foreach_add(self.banked, self.recent)) if self.banked else []
+
     def begin(self) -> None:
-        self.total = zeros(self.weights)
+        self.banked, self.recent, self.steps = zeros(self.weights), zeros(self.weights), 0
 
     def extend(self, new: list[Tensor]) -> None:
         """``weights`` has grown by these; where no path has begun, nothing is to be done."""
-        if self.total:
-            self.total = [*self.total, *zeros(new)]
+        if self.banked:
+            self.banked, self.recent = [*self.banked, *zeros(new)], [*self.recent, *zeros(new)]
 
     def look(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""
         self._gradients = gradients if keep else [g.clone() for g in gradients]
-        pairs = zip(self.weights, self.total, strict=True)
+        pairs = zip(self.weights, self.recent, strict=True)
         self._before = [p.detach().clone() if p.dtype is t.dtype else p.detach().to(t.dtype) for p, t in pairs]
 
     @torch.no_grad()
     def walk(self) -> None:
-        if self._gradients:
-            walk_(self.total, self._gradients, self._before, self.weights)
-            self._gradients, self._before = [], []
+        if not self._gradients:
+            return
+        walk_(self.recent, self._gradients, self._before, self.weights)
+        self._gradients, self._before = [], []
+        self.steps += 1
+        if self.steps == STRETCH:
+            torch._foreach_add_(self.banked, self.recent)
+            torch._foreach_zero_(self.recent)
+            self.steps = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"total": [value.clone() for value in self.total]}
+        sums = {name: [value.clone() for value in getattr(self, name)] for name in ("banked", "recent")}
+        return {**sums, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pairs = zip(state["total"], self.weights, strict=False)
-        self.total = [value.to(p.device, state_dtype(p), copy=True) for value, p in pairs]
+        for name in ("banked", "recent"):
+            pairs = zip(state[name], self.weights, strict=False)
+            setattr(self, name, [value.to(p.device, state_dtype(p), copy=True) for value, p in pairs])
+        self.steps = state["steps"]
         self._gradients, self._before = [], []

@@ -171,6 +171,6 @@ class RWalk(Quadratic[RWalkSettings]):
             self.path.total, displacement, fisher, settings.eps, settings.half_distance, settings.relu == "interval"
         )
         torch._foreach_add_(self.score, scores)
-        torch._foreach_zero_(self.path.total)
+        self.path.begin()
         torch._foreach_copy_(self.origin, self.weights)
         self.steps = 0
