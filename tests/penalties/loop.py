@@ -118,16 +118,18 @@ class Numbers(nn.Module):
 
 
 class Closing(nn.Module):
-    """A parent of a model in which the classes that have not been met are closed."""
+    """A parent of a model in which the classes that have not been met are closed: -inf is filled in, or added."""
 
-    def __init__(self, model: nn.Module, classes: Sequence[int]) -> None:
+    def __init__(self, model: nn.Module, classes: Sequence[int], added: bool = False) -> None:
         super().__init__()
-        self.inner, self.classes = model, list(classes)
+        self.inner, self.classes, self.added = model, list(classes), added
 
     def forward(self, x: Tensor) -> Tensor:
         output: Tensor = self.inner(x)
         closed = torch.ones(output.shape[1], dtype=torch.bool)
         closed[self.classes] = False
+        if self.added:
+            return output + torch.zeros(output.shape[1]).masked_fill(closed, -torch.inf)
         return output.masked_fill(closed, -torch.inf)
 
 

@@ -61,9 +61,10 @@ def test_normalised_the_largest_importance_is_one() -> None:
     assert close(part.importance[0], [0.25, 1.0])
 
 
-def test_from_the_data_set_the_per_sample_fisher_is_averaged_over_tasks() -> None:
+@pytest.mark.parametrize(("init", "first"), [("zero", 0.75), ("first", 1.0)])
+def test_from_the_data_set_the_per_sample_fisher_is_averaged_over_tasks(init: str, first: float) -> None:
     model, tasks = make_net(), make_tasks()
-    part = EWCPlusPlus(EWCPlusPlusSettings(fisher_source="dataset", alpha=0.75), model)
+    part = EWCPlusPlus(EWCPlusPlusSettings(fisher_source="dataset", alpha=0.75, init=init), model)  # type: ignore[arg-type]
     fishers = []
     for index in range(2):
         lesson = make_lesson(model, index, tasks[index])
@@ -72,7 +73,7 @@ def test_from_the_data_set_the_per_sample_fisher_is_averaged_over_tasks() -> Non
         with torch.no_grad():
             model.head.weight.mul_(0.5)
     position = next(i for i, p in enumerate(part.parameters) if p is model.head.weight)
-    assert torch.allclose(part.importance[position], 0.75 * fishers[1] + 0.25 * 0.75 * fishers[0])
+    assert torch.allclose(part.importance[position], 0.75 * fishers[1] + 0.25 * first * fishers[0])
 
 
 def test_the_average_is_the_sum_of_a_geometric_series() -> None:

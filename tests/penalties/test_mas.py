@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.penalties.loop import Closing, close, make_lesson, make_net, make_tasks
-from tmln.penalties.mas import MAS, MASSettings, output_sensitivity
+from tmln.penalties.mas import MAS, MASSettings, output_sensitivity, squared_norm
 
 
 def linear() -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
@@ -85,6 +85,23 @@ def test_against_single_samples(make: type[nn.Module], caplog: pytest.LogCapture
     assert any(bool((value > 0).any()) for value in found)
 
 
+def test_an_error_after_the_first_samples_is_not_taken_for_a_model_that_cannot_be_vectorised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, batches = linear()
+    wrong = (torch.ones(1, 3, dtype=torch.float64), torch.tensor([0]))
+    with pytest.raises(RuntimeError, match="shape"):
+        output_sensitivity(model, [*batches, wrong], [model.weight])
+    assert not caplog.text
+
+
+def test_the_norm_is_of_the_open_outputs() -> None:
+    output = torch.tensor([[2.0, -torch.inf, -3.0]], requires_grad=True)
+    norm = squared_norm(output)
+    assert norm.item() == 13.0
+    assert torch.autograd.grad(norm, output)[0].tolist() == [[4.0, 0.0, -6.0]]
+
+
 def test_no_samples_is_an_error() -> None:
     model, _ = linear()
     with pytest.raises(ValueError, match="no samples"):
@@ -104,9 +121,12 @@ class Cut(nn.Module):
 
 
 @pytest.mark.parametrize("make", [make_net, Branching])
-def test_closed_classes_have_no_part_in_the_norm(make: type[nn.Module], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("added", [False, True])
+def test_closed_classes_have_no_part_in_the_norm(
+    make: type[nn.Module], added: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     model, (x, y), classes = make(), make_tasks()[0], [0, 1, 4]
-    closing, cut = Closing(model, classes), Cut(model, classes)
+    closing, cut = Closing(model, classes, added), Cut(model, classes)
     with caplog.at_level(logging.ERROR), torch.no_grad():
         part = MAS(MASSettings(), closing)
         part.end(make_lesson(closing, 0, (x, y)))

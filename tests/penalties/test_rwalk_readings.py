@@ -145,6 +145,19 @@ def test_counted_through_the_run_an_interval_ends_in_the_next_task_without_the_l
     assert part.steps == 1
 
 
+@pytest.mark.parametrize(("count", "steps"), [("task", 0), ("run", 1)])
+def test_a_task_that_was_begun_and_never_ended_leaves_no_steps_unless_they_are_counted(count: str, steps: int) -> None:
+    model = Numbers(0.0)
+    part = RWalk(RWalkSettings(count=count), model)  # type: ignore[arg-type]
+    part.begin(model.lesson(0))
+    model.walk(part, [-1.0], [0.1])
+    part.begin(model.lesson(0))
+    assert part.steps == steps
+    part.end(model.lesson(0))
+    assert not part.score  # given up between tasks
+    assert not part.origin
+
+
 def test_negative_scores_may_count_until_the_tasks_end() -> None:
     assert close(interval_scores(vector(-0.1), vector(0.0), vector(0.5), eps=0.1, relu=False)[0], [-1.0])
     # alpha=1, Dt=1, eps=1, no move in between: scores are -g*d / (g^2 d^2/2 + 1)

@@ -60,6 +60,7 @@ def test_what_is_unfrozen_is_held_from_the_next_boundary_on(name: str) -> None:
     first: Any = model[0].weight
     if isinstance(part, Quadratic):
         part.begin(make_lesson(model, 1, tasks[1]))
+        assert set(part.parameters) == set(model.parameters())
         assert not pulled(part, model, tasks[1], first).any()  # no importance yet
     learn(part, model, optimizer, 1, tasks[1])
     before = first.detach().clone()
@@ -132,6 +133,18 @@ def test_it_is_measured_as_by_a_penalty_that_is_made_when_it_is_unfrozen(
         )
         assert expected.any()
         assert torch.equal(early, expected)
+
+
+@pytest.mark.parametrize(("name", "values"), [("ewc", {}), ("mas", {}), ("ewc++", {"fisher_source": "dataset"})])
+def test_a_boundary_measures_what_was_unfrozen_since_the_last_step(name: str, values: dict[str, Any]) -> None:
+    model, tasks = half_frozen(), make_tasks()
+    part: Any = make(name, model, strength=0.0, **values)
+    part.begin(make_lesson(model, 0, tasks[0]))
+    run_steps(part, model, sgd(model), tasks[0], range(3))
+    model.requires_grad_(True)
+    part.end(make_lesson(model, 0, tasks[0]))
+    assert set(part.parameters) == set(model.parameters())
+    assert all(value.any() for value in part.importance)
 
 
 FLAGS: list[Callable[[nn.Sequential], Any]] = [

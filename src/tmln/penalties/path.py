@@ -44,9 +44,8 @@ class Path:
         self.banked, self.recent, self.steps = zeros(self.weights), zeros(self.weights), 0
 
     def extend(self, new: list[Tensor]) -> None:
-        """``weights`` has grown by these; where no path has begun, nothing is to be done."""
-        if self.banked:
-            self.banked, self.recent = [*self.banked, *zeros(new)], [*self.recent, *zeros(new)]
+        """``weights`` has grown by these."""
+        self.banked, self.recent = [*self.banked, *zeros(new)], [*self.recent, *zeros(new)]
 
     def look(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""
