@@ -164,6 +164,8 @@ def test_a_point_is_of_the_seeds_that_have_both_metrics() -> None:
     found = fronts([result("er", 0, 0.1, 0.2), result("er", 1, None, 0.9), result("tmln", 0, 0.3, 0.1)])
     assert found.points[0].at == (0.1, 0.2)
     assert found.points[0].y.n == 1
+    undefined = fronts([result("er", 0, 0.1, 0.2), result("er", 1, math.nan, 0.9), result("er", 2, 0.3, math.inf)])
+    assert undefined.points[0].at == (0.1, 0.2)
 
 
 def test_one_seed_is_said() -> None:

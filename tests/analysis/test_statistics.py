@@ -134,6 +134,12 @@ def test_equal_differences_prove_nothing() -> None:
     assert compare({0: 1e-6, 1: 3e-6}, {0: 0.0, 1: 0.0}).p_value < 0.5
 
 
+def test_differences_that_are_small_but_differ_are_tested() -> None:
+    """0.0001 and 0.0003 of values near 1: mean 0.0002, t = 2, p = 2/pi * atan(1/2)."""
+    found = compare({0: 1.0001, 1: 1.0003}, {0: 1.0, 1: 1.0})
+    assert found.p_value == pytest.approx(2 / math.pi * math.atan(0.5), rel=1e-6)
+
+
 def test_missing_seeds_are_named() -> None:
     runs = {"er": {0: 0.1, 1: 0.2}, "tmln": {1: 0.3}, "upgd": {}, "joint": {0: 1.0, 1: 1.0}}
     assert missing_seeds(runs) == {"tmln": (0,), "upgd": (0, 1)}

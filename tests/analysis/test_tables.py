@@ -158,6 +158,28 @@ def test_the_reference_of_intransigence_is_said() -> None:
     assert [note.rpartition(": ")[2] for note in said if note.startswith("INT is against")] == ["er", "si", "tmln"]
 
 
+def test_what_a_run_said_before_it_diverged_does_not_count() -> None:
+    (row,) = rows_of([result("er", 0, 0.8), result("er", 1, 0.1, diverged="the loss is nan")])
+    assert row.values["acc"] == {0: 0.8}
+    assert row.diverged == (1,)
+
+
+def test_rows_are_by_benchmark_then_accuracy_and_what_has_none_comes_last() -> None:
+    runs = [
+        result("er", 0, 0.9, benchmark="b"),
+        result("er", 0, math.nan, benchmark="a"),
+        result("tmln", 0, 0.2, benchmark="a"),
+        result("naive", 0, 0.5, benchmark="a"),
+    ]
+    for given in (runs, runs[::-1]):
+        assert [(row.benchmark, row.label) for row in rows_of(given)] == [
+            ("a", "naive"),
+            ("a", "tmln"),
+            ("a", "er"),
+            ("b", "er"),
+        ]
+
+
 def test_names_cannot_break_a_table() -> None:
     rows = rows_of([result("a|b[bold]_%", s, 0.5) for s in range(2)])
     assert r"a\|b[bold]_%" in grid_markdown(render.grid(rows, None))
