@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tmln.analysis.saved import save_analysis
+from tmln.analysis.trajectory import record
 from tmln.lab import Run, RunConfig, Store, run_id
 from tmln.lab.files import Linked, from_json, read_own, write_whole
 from tmln.lab.identity import is_named, run_name
@@ -136,8 +138,9 @@ def test_a_linked_run_is_listed_as_such_and_a_linked_root_is_fine(tmp_path: Path
     (tmp_path / "runs" / elsewhere.name).symlink_to(elsewhere.path)
     (entry,) = Store(tmp_path / "runs").runs()
     assert (entry.state, "is a link" in entry.reason) == ("corrupt", True)
-    with pytest.raises(Linked, match="is a link, and links within a folder of runs are not followed"):
-        Store(tmp_path / "runs").open(CONFIG)
+    for ask in (Store(tmp_path / "runs").open, Store(tmp_path / "runs").find):
+        with pytest.raises(Linked, match="is a link, and links within a folder of runs are not followed"):
+            ask(CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,28 @@ def test_nothing_is_done_in_a_run_with_a_link_in_it(name: str, tmp_path: Path) -
     with pytest.raises(Linked, match=f"{name} is a link"):
         store.open(CONFIG)
     assert [path.name for path in mine.iterdir()] == ["0001-step-1"]
+
+
+@pytest.mark.parametrize("name", ["result.json", ".lock/00000001", "checkpoint/00000001-step-1/state.json"])
+def test_nothing_is_waited_for_in_a_run(name: str, tmp_path: Path) -> None:
+    """A lock, a checkpoint or a result that is a pipe would be read for ever."""
+    store = Store(tmp_path)
+    place = store.open(CONFIG).path / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(place)
+    with pytest.raises(Linked, match=rf"{place.name} is neither a file nor a folder.*remove it"):
+        store.open(CONFIG)
+
+
+def test_analyses_are_not_written_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / ".analyses").symlink_to(tmp_path / "mine")
+    with pytest.raises(Linked, match=r"\.analyses is a link"):
+        save_analysis(tmp_path / "runs", "overhead", "x", {})
+    with pytest.raises(Linked, match=r"\.analyses is a link"):
+        record(CONFIG, Store(tmp_path / "runs"), tasks=1)
+    assert list((tmp_path / "mine").iterdir()) == []
 
 
 def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -96,8 +96,11 @@ def test_a_clean_folder_warns_of_nothing(tmp_path: Path) -> None:
         ({"accuracy": [[]]}, "ragged"),
         ({"accuracy": [[0.5], [0.5]]}, "2 rows for 1 tasks"),
         ({"accuracy": [[0.5, 0.0]]}, "1 rows for 2 tasks"),
+        ({"accuracy": [[0.5, 0.0], [1e308, 0.5]]}, "holds 1e+308, which is no fraction"),
+        ({"metrics": {"acc": 0.5, "fm": -1e308}}, "'fm' is -1e+308, too large"),
+        ({"seconds": 10**150}, "'seconds' is 1000"),
     ],
-    ids=["word", "bool", "number", "nameless", "empty", "ragged", "hollow", "tall", "short"],
+    ids=["word", "bool", "number", "nameless", "empty", "ragged", "hollow", "tall", "short", "vast", "metric", "long"],
 )
 def test_results_that_make_no_sense_are_told_apart(tmp_path: Path, change: dict[str, Any], why: str) -> None:
     found = document(keep(tmp_path, [{**result("er", 0), **change}, result("tmln", 0)]))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+SLACK = 1e-6  # by which rounding may have moved an accuracy
+LARGEST = 1e100  # of a number whose squares are summed
 
 
 def complaint(result: Mapping[str, Any]) -> str:
@@ -23,6 +27,12 @@ def complaint(result: Mapping[str, Any]) -> str:
         return f"its accuracy matrix has {len(matrix)} rows for {len(matrix[0])} tasks"
     if len(matrix) < max(widths, default=0) and not result.get("diverged") and not result["config"].get("merged"):
         return f"its accuracy matrix has {len(matrix)} rows for {max(widths)} tasks, though it has not diverged"
+    for value in (value for row in matrix for value in row):
+        if not (math.isnan(value) or -SLACK <= value <= 1 + SLACK):
+            return f"its accuracy matrix holds {_short(value)}, which is no fraction"
+    for key, value in {**result["metrics"], "seconds": result.get("seconds")}.items():
+        if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) > LARGEST:
+            return f"its {_short(key)} is {_short(value)}, too large to reckon with"
     return ""
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tmln.analysis.saved import FOLDER
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.display import Display
+from tmln.lab.files import refuse_link
 from tmln.lab.run import Moment, build, fingerprint, steps_of
 from tmln.lab.session import Job
 from tmln.lab.store import Run, Store
@@ -93,6 +94,7 @@ def record(
     if needed > len(stream):
         raise ValueError(f"{config.benchmark} has {len(stream)} task(s), {needed} are needed (--set benchmark.tasks=N)")
     path = recording_path(store, config, tasks, checkpoints)
+    refuse_link(path.parent)
     saved = _read(path)
     if saved is None:
         saved = _train(config, stream, learner, tasks or len(stream), checkpoints, on_step)

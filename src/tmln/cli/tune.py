@@ -70,6 +70,7 @@ def tune(
     """Search a method's settings for the best trade-offs; --set holds one fixed. Trials are ordinary runs in --out."""
     from tmln.lab.database import in_one_line
     from tmln.lab.executors import cores, crew, execute
+    from tmln.lab.files import refuse_link
     from tmln.lab.oracle import SHARED
     from tmln.lab.session import plan
     from tmln.lab.store import Store
@@ -85,6 +86,7 @@ def tune(
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective acc")
     store = Store(out)
     out.mkdir(parents=True, exist_ok=True)
+    refuse_link(out / "tune.sqlite3")
     url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
     search = Search(base, spaces, objectives, url, seeds=seeds, shared=storage is not None)
     if against_joint and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):

@@ -30,13 +30,14 @@ def refuse_link(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """An error if the folder of a run is a link, or holds one where files are written or removed."""
+    """An error if the folder of a run is a link, or holds a link, pipe or device where files are read and removed."""
     refuse_link(folder)
     for place in (folder, *(folder / name for name in GUARDED)):
         for path in place.iterdir() if place.is_dir() else ():
-            refuse_link(path)
-            for inner in path.iterdir() if place != folder and path.is_dir() else ():
-                refuse_link(inner)
+            for one in (path, *(path.iterdir() if place != folder and path.is_dir() else ())):
+                refuse_link(one)
+                if not (one.is_file() or one.is_dir()) and one.exists():
+                    raise Linked(f"{one} is neither a file nor a folder, and does not belong in a run; remove it")
 
 
 def open_own(path: Path, flags: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,9 @@ def _check(result: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"{name} lacks {', '.join(missing)}")
     for key in ("config", "metrics"):
         if not isinstance(result[key], Mapping):
-            raise ValueError(f"{name}: {key} is no mapping but {result[key]!r}")
+            raise ValueError(f"{name}: {key} is no mapping but {reprlib.repr(result[key])}")
     if not _is_matrix(result["accuracy"]):
-        raise ValueError(f"{name}: accuracy is no list of rows of numbers but {result['accuracy']!r}")
+        raise ValueError(f"{name}: accuracy is no list of rows of numbers but {reprlib.repr(result['accuracy'])}")
 
 
 def _is_matrix(value: Any) -> bool:

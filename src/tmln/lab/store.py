@@ -123,6 +123,7 @@ class Store:
     def find(self, config: RunConfig) -> Run | None:
         """The run of this configuration, if there is one."""
         run = self._run(config)
+        refuse_link(run.path)
         return run if run.path.is_dir() else None
 
     def open(self, config: RunConfig) -> Run:

@@ -1,0 +1,32 @@
+"""The limits that SECURITY.md promises are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tmln.lab import files, plainyaml
+from tmln.streams import extract, images, mnist, unpickle
+
+PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        f"an image | {images.MOST_PIXELS:,} pixels, {images.MOST_BYTES >> 20} MiB of file",
+        f"CIFAR | {unpickle.LARGEST >> 30} GiB, {unpickle.MOST:,} opcodes",
+        f"packed or not | {mnist.LARGEST >> 20} MiB",
+        f"an archive | {extract.ALWAYS >> 20} MiB and {extract.TIMES} times its own size, unpacked; "
+        f"{extract.MOST:,} members, {extract.DEEPEST} folders deep",
+        f"a configuration | {plainyaml.LONGEST:,} characters, {plainyaml.DEEPEST} levels",
+        f"a result or an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
+    ],
+)
+def test_every_limit_is_the_codes(promise: str) -> None:
+    assert promise in PAGE
+
+
+def test_every_format_is_named() -> None:
+    assert all(name.lower() in PAGE.lower() for name in images.FORMATS)
