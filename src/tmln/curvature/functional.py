@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
+from tmln.curvature.kfac_layers import at_least_single
 
 
 def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
@@ -53,7 +54,7 @@ class VmapPass:
 
         weights = {name: p.detach() for name, p in self.names.items()}
         gradients = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
-        return {self.names[name]: value.square_().sum(0) for name, value in gradients.items()}
+        return {self.names[name]: at_least_single(value).square_().sum(0) for name, value in gradients.items()}
 
 
 class _Functional(nn.Module):
@@ -82,7 +83,8 @@ class LoopPass:
             gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
             for p, gradient in zip(self.parameters, gradients, strict=True):
                 if gradient is not None:
-                    squares.setdefault(p, torch.zeros_like(p)).addcmul_(gradient, gradient)
+                    gradient = at_least_single(gradient)
+                    squares.setdefault(p, torch.zeros_like(p, dtype=gradient.dtype)).addcmul_(gradient, gradient)
         return squares
 
 

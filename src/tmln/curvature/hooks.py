@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from tmln.curvature.attention import as_self_attention, attention_gradients
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.functional import module_gradients
+from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.rules import Rule, rule_for
 
 # Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
@@ -157,8 +158,7 @@ class _Trace:
         raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
 
     def _add_squares(self, p: Tensor, gradients: Tensor) -> None:
-        if gradients.dtype in (torch.float16, torch.bfloat16):
-            gradients = gradients.float()
+        gradients = at_least_single(gradients)
         if gradients[0].numel() < LARGE:
             summed = _sum_of_squares(gradients)
             self.squares[p] = self.squares[p].add_(summed) if p in self.squares else summed

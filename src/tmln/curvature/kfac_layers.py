@@ -53,7 +53,7 @@ def factor_sizes(layer: Layer) -> tuple[int, int]:
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Half precision as float32: sums over a batch of positions need the digits."""
+    """Half precision as float32: sums over a batch of positions need the digits, squares the range."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.patches import patches
 
 Gradient = Callable[[Any, Tensor, Tensor], Tensor]
@@ -58,7 +59,9 @@ def linear_bias(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
 
 
 def linear_squares(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor | None:
-    return g.square().t() @ a.square() if a.dim() == 2 else None  # (g a)^2 = g^2 a^2: one product for all samples
+    if a.dim() != 2:
+        return None
+    return at_least_single(g).square().t() @ at_least_single(a).square()  # (g a)^2 = g^2 a^2: one product for all
 
 
 # -- Convolution: the same product over output positions, with the unfolded input; or by groups ---------------------
@@ -179,8 +182,8 @@ def embedding_weight(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
 
 
 def embedding_squares(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
-    keys, summed = _looked_up(module, a, g)
-    return g.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, summed.square_())
+    keys, summed = _looked_up(module, a, at_least_single(g))
+    return summed.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, summed.square_())
 
 
 _LINEAR = Rule(linear_weight, linear_bias, squares=linear_squares, folds=True)
