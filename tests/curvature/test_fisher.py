@@ -237,6 +237,7 @@ def test_works_under_no_grad_and_in_half_precision() -> None:
     with torch.no_grad():
         assert_same(diagonal_fisher(model, [(x, y)]), expected, 1e-5)
     half = diagonal_fisher(model.bfloat16(), [(x.bfloat16(), y)])
+    assert half.way == "hooks"
     assert half["1.weight"].dtype == torch.float32
     assert_same(half, {k: v.float() for k, v in expected.items()}, 0.1)
 

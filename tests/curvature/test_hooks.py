@@ -146,21 +146,21 @@ def test_a_hook_of_the_users_own_stays_behind_the_rules() -> None:
 
 
 class Unseen(nn.Module):
-    """Uses a layer's weight and never the layer, for inputs that are not blank."""
+    """Uses a layer's weight and never the layer, and only for what is positive."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.second(torch.nn.functional.linear(x, self.first.weight))
+        out: Tensor = self.second(x + nn.functional.linear(torch.relu(x), self.first.weight))
         return out
 
 
 def test_a_weight_used_without_its_layer_is_missed_also_where_its_gradient_is_zero() -> None:
     torch.manual_seed(0)
     model, x, y = Unseen(), torch.randn(5, 3), torch.randint(4, (5,))
-    x[:2] = 0.0
+    x[:2] = -x[:2].abs()
     assert_same(diagonal_fisher(model, [(x, y)]), oracle(model, x, y), 1e-5)
 
 
@@ -221,7 +221,7 @@ def test_blocks_do_not_change_the_sums(name: str, block: int, large: int, monkey
 
 
 def behind(model: nn.Linear, x: Tensor) -> Tensor:
-    return nn.functional.linear(x, model.weight)
+    return nn.functional.linear(x, model.weight, model.bias)
 
 
 def branching(model: nn.Linear, x: Tensor) -> Tensor:
@@ -245,13 +245,13 @@ class Half(nn.Module):
 )
 def test_squares_of_half_precision_do_not_vanish(how: Callable[[Any, Tensor], Tensor], way: str) -> None:
     """Gradients of 2^-13 are fine in float16, their squares are not; and 1000 of them are not 256 in bfloat16."""
-    model = Half(how, nn.Linear(1, 1, bias=False)).half()
-    x = torch.full((4, 1), 2.0**-13, dtype=torch.float16)
-    fisher = diagonal_fisher(model, [(x, torch.zeros(4))], log_likelihood=lambda out, y: out[:, 0])
-    assert (fisher.way, fisher["layer.weight"].item()) == (way, 2.0**-26)
-    ones = torch.ones(1000, 1, dtype=torch.bfloat16)
+    model = Half(how, nn.Linear(1, 1)).half()
+    ones = torch.ones(1000, 1, dtype=torch.float16)
+    fisher = diagonal_fisher(model, [(ones[:4], ones[:4])], log_likelihood=lambda out, y: 2.0**-13 * out[:, 0])
+    assert (fisher.way, [value.item() for value in fisher.values()]) == (way, [2.0**-26] * 2)
+    ones = ones.bfloat16()
     fisher = diagonal_fisher(model.bfloat16(), [(ones, ones)], log_likelihood=lambda out, y: out[:, 0])
-    assert (fisher.way, fisher["layer.weight"].item()) == (way, 1.0)
+    assert (fisher.way, [value.item() for value in fisher.values()]) == (way, [1.0] * 2)
 
 
 def test_squares_of_a_half_precision_embedding_do_not_vanish() -> None:

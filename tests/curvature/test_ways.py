@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -13,7 +14,8 @@ from tests.curvature.test_fisher import assert_same, oracle, settle
 from tests.zoo import ZOO, TimeMajor, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.batches import class_log_likelihood, joined, kind_of, read_batch
-from tmln.curvature.ways import find_way
+from tmln.curvature.hooks import Unsupported
+from tmln.curvature.ways import _compare, find_way
 
 # Batchings
 
@@ -263,6 +265,23 @@ def test_columns_picked_by_a_mask_are_no_matter() -> None:
     fisher = diagonal_fisher(model, [(x, y)])
     assert fisher.way == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "found", "agrees"),
+    [
+        (torch.float32, 1.009, True),
+        (torch.float32, 1.02, False),
+        (torch.float64, 0.98, False),
+        (torch.bfloat16, 1.1, True),
+        (torch.bfloat16, 1.3, False),
+        (torch.float32, float("nan"), False),
+    ],
+)
+def test_rounding_is_not_judged(dtype: torch.dtype, found: float, agrees: bool) -> None:
+    p, q = torch.zeros(1, dtype=dtype), torch.zeros(0, dtype=dtype)
+    with contextlib.nullcontext() if agrees else pytest.raises(Unsupported, match=r"shape \(1,\)"):
+        _compare({p: torch.tensor([found]), q: torch.zeros(0)}, {p: torch.tensor([1.0]), q: torch.zeros(0)})
 
 
 def test_a_bias_that_cancels_is_no_reason_against_hooks() -> None:
