@@ -293,6 +293,23 @@ def test_weights_frozen_after_they_trained_still_count() -> None:
     assert outcome.mass == {a: 0.5, b: 0.5}
 
 
+def test_a_single_weight_is_a_model_too() -> None:
+    _, optimizer = stepped(vector(1.0))
+    assert optimizer.consolidate([vector(1.0)]).active == 1.0
+
+
+def test_the_current_fisher_of_a_weight_that_got_no_new_one_is_its_old() -> None:
+    (a, b), optimizer = stepped(vector(1.0, 1.0), vector(1.0, 1.0), score_fisher="current")
+    optimizer.consolidate([vector(4.0, 2.0)] * 2)
+    a.grad = b.grad = vector(1.0, 1.0)
+    optimizer.step()
+    b.requires_grad_(False)
+    before = {p: optimizer.state[p]["sensitivity"].clone() for p in (a, b)}
+    optimizer.consolidate({a: vector(4.0, 2.0)})  # what b kept
+    assert all(torch.equal(optimizer.state[p]["fisher"], vector(4.0, 2.0)) for p in (a, b))
+    close(*(optimizer.state[p]["sensitivity"] - before[p] for p in (a, b)))
+
+
 def test_half_precision_weights_are_measured_too() -> None:
     p = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
     optimizer = TMLN([p], lr=0.125, damping=0.5, trajectory=2.0)
