@@ -332,7 +332,10 @@ def test_large_models_are_sampled_alike_every_time() -> None:
     shields = [Shield(n, torch.rand(n, generator=source), torch.rand(n, generator=source), 0.5, 2.0) for n in sizes]
     exact = protection(shields)
     sampled = protection(shields, most_exact=99_999, sample=20_000)
+    torch.manual_seed(torch.initial_seed() + 1)
+    state = torch.get_rng_state()
     assert sampled == protection(shields, most_exact=99_999, sample=20_000)
+    assert torch.equal(state, torch.get_rng_state())
     assert sampled != exact
     assert sampled[:2] == pytest.approx(exact[:2], rel=0.02)
     assert protection(shields, most_exact=100_000, sample=2) == exact
