@@ -267,6 +267,15 @@ def test_static_ignores_the_shield_and_flat_metric_is_sgd() -> None:
     close(p, (at - torch.tensor([0.2, -0.2], dtype=D)).tolist(), 1e-14)  # F = 0, gamma = 0: eta/lambda again
 
 
+def test_a_gradient_within_the_clipping_norm_is_left_alone() -> None:
+    (p, plain), (q, clipped) = vector(), vector(clip_norm=4.0)
+    p.grad = torch.tensor([1.0, -2.0], dtype=D)
+    q.grad = p.grad.clone()
+    plain.step()
+    clipped.step()
+    assert torch.equal(p, q)
+
+
 def test_no_movement_adds_no_shield() -> None:
     p, optimizer = vector()
     p.grad = torch.zeros(2, dtype=D)
