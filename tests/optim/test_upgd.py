@@ -79,6 +79,14 @@ def test_a_vanishing_maximum_does_not_become_nan() -> None:
     assert close(theta, [-0.05, 0.0])
 
 
+@pytest.mark.parametrize("variant", ["global", "local"])
+def test_protection_is_relative_however_small_utilities_are(variant: str) -> None:
+    theta = parameter([1e-4])
+    theta.grad = torch.tensor([-1e-7], dtype=torch.float64)  # U = M = |U| = 1e-11
+    UPGD([theta], lr=1.0, beta_utility=0.0, sigma=0.0, variant=variant).step()
+    assert close(theta, [1e-4 + 1e-7 / (1 + math.e)], 1e-13)
+
+
 def test_a_negative_maximum_inverts_protection_unless_guarded() -> None:
     gradient = torch.tensor([1.0, 2.0], dtype=torch.float64)  # utilities -1 and -2, M = -1
     literal, guarded = parameter([1.0, 1.0]), parameter([1.0, 1.0])
