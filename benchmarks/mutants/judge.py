@@ -169,7 +169,7 @@ def _start(copy: Path, tests: Sequence[str], usual: Cost | None) -> Trial:
         os.dup2(log, 1)
         os.dup2(log, 2)
         if usual is not None:
-            seconds = int(30 + 10 * usual.cpu)
+            seconds = int(20 + 5 * usual.cpu)
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
