@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
 from torch import nn
 
 from tmln.models.cnn import SmallCNN
 from tmln.models.mlp import MLP
 from tmln.models.mobilenet import MobileNetV2
+from tmln.models.narrow import to_channels_last
 from tmln.models.own import own_model
 from tmln.models.resnet import ReducedResNet18
 from tmln.suggest import did_you_mean
@@ -89,8 +89,7 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
 
 
 def _to_images(network: nn.Module, shape: Shape) -> nn.Module:
-    """channels_last weights make CPU and GPU convolutions pick their fast kernels."""
-    return network.to(memory_format=torch.channels_last) if len(shape) == 3 else network  # type: ignore[call-overload]
+    return to_channels_last(network) if len(shape) == 3 else network
 
 
 def _timm(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
