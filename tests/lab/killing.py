@@ -1,19 +1,24 @@
-"""What the tests of executors share: a run that lasts a little, and the end of the process that does it."""
+"""What the tests of executors share: a small run, one whose process is killed on the way, and how processes end."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tmln.lab.config import RunConfig
 from tmln.lab.executors import Event
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
+from tmln.models import MLP
 
+PATIENCE = 600.0  # seconds till a test gives up what it waits for: no measure of anything
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}}
 
 
@@ -29,8 +34,8 @@ def worker_of(run: Run) -> int | None:
     return None
 
 
-def gone(pid: int, seconds: float = 30.0) -> bool:
-    """Whether the process ends in time; a zombie has ended."""
+def gone(pid: int, seconds: float = PATIENCE) -> bool:
+    """Whether the process ends at all; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -43,29 +48,42 @@ def gone(pid: int, seconds: float = 30.0) -> bool:
     return False
 
 
-class Killer:
-    """Notes all events, and kills the process of one run once, when it is past a checkpoint."""
+class Mortal(MLP):
+    """Kills its process after this many batches in training, once, and counts in a file those that come after that."""
 
-    def __init__(self, store: Store, victim: RunConfig) -> None:
-        self.store, self.victim = store, victim
+    def __init__(self, shape: tuple[int, ...], classes: int, after: str, at: int) -> None:
+        super().__init__(math.prod(shape), 128, classes)
+        self.after, self.left = Path(after), at
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= self.training
+        if self.training and self.after.exists():
+            with self.after.open("a") as file:
+                file.write(".")
+        elif self.training and self.left < 0:
+            self.after.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def mortal(after: Path, at: int) -> RunConfig:
+    return config(model=f"{__name__}:Mortal", model_options={"after": str(after), "at": at})
+
+
+class Notes:
+    """All events, in order."""
+
+    def __init__(self) -> None:
         self.events: list[Event] = []
-        self.killed: int | None = None
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if event.kind != "step" or event.job.config != self.victim or self.killed is not None:
-            return
-        run = self.store.open(self.victim)
-        pid = worker_of(run)
-        if pid is not None and any(run.checkpoints.glob("*-step-*")):
-            os.kill(pid, signal.SIGKILL)
-            self.killed = pid
 
     def steps_after(self, kind: str) -> list[int]:
-        """The victim's steps from the first event of this kind on."""
-        mine = [event for event in self.events if event.job.config == self.victim]
-        at = next(i for i, event in enumerate(mine) if event.kind == kind)
-        return [event.moment.step for event in mine[at:] if event.moment is not None]
+        """The steps of the run that had the first event of this kind, from there on."""
+        at = next(i for i, event in enumerate(self.events) if event.kind == kind)
+        mine = [event for event in self.events[at:] if event.job == self.events[at].job]
+        return [event.moment.step for event in mine if event.moment is not None]
 
 
 def uninterrupted(root: Path, wanted: RunConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.killing import Killer, config, gone, uninterrupted, worker_of
+from tests.lab.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
 from tmln.lab import executors
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.executors import Event, Failure, cores, crew, execute
@@ -186,24 +186,24 @@ def test_unknown_executors_are_answered(tmp_path: Path) -> None:
 
 def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path) -> None:
     """One process is killed in the middle of a run: it goes on from its checkpoint to the same bits; one run fails."""
-    store, long = Store(tmp_path / "runs"), config(epochs=150)
+    store, killed = Store(tmp_path / "runs"), mortal(tmp_path / "after", at=15)
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
-    jobs = [*plan([long, config("er")], "final"), Job(broken)]
-    killer = Killer(store, long)
+    jobs = [Job(killed), *plan([config("tmln"), config("er")], "final"), Job(broken)]
+    notes = Notes()
     failures = execute(
-        store, jobs, "final", workers=2, cpus=1, on_event=killer, checkpoint_steps=50, checkpoint_seconds=1e9
+        store, jobs, "final", workers=2, cpus=1, on_event=notes, checkpoint_steps=10, checkpoint_seconds=1e9
     )
     assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
-    assert killer.killed is not None
-    assert "killed by SIGKILL" in next(event.text for event in killer.events if event.kind == "again")
-    resumed = killer.steps_after("again")
-    assert resumed[0] > 50  # not from the beginning
+    (again,) = [event for event in notes.events if event.kind == "again"]
+    assert again.job.config == killed
+    assert "killed by SIGKILL" in again.text
+    assert notes.steps_after("again")[0] == 11  # not from the beginning
     runs = [store.open(job.config) for job in jobs[:-1]]
     results = [run.result for run in runs]
     assert all(result is not None and not result["diverged"] for result in results)
-    found = {str(result["method"]): result for result in results if result is not None}
-    assert found["tmln"]["oracle"] == "final"  # the reference was there in time
-    assert found["tmln"]["weights_sha256"] == uninterrupted(tmp_path / "again", long)["weights_sha256"]
+    found = {run.path.name: run.result for run in runs if run.result is not None}
+    assert found[run_id(config())]["oracle"] == "final"  # the reference was there in time
+    assert found[run_id(killed)]["weights_sha256"] == uninterrupted(tmp_path / "again", killed)["weights_sha256"]
     # done once, done for all
     assert execute(store, jobs[:-1], "final", executor="ray", address="not even looked at") == []
 
@@ -229,9 +229,9 @@ def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", *few, "--oracle", "none"]
     command = [sys.executable, "-m", "tmln", *words, "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 100
+    end = time.monotonic() + PATIENCE
     pids: list[int] = []
-    while len(pids) < 2 and time.monotonic() < end:
+    while len(pids) < 2 and process.poll() is None and time.monotonic() < end:
         time.sleep(0.1)
         runs = [entry.path for entry in Store(tmp_path).runs()]
         learning = [path for path in runs if (path / "log.jsonl").exists()]  # 50 steps at least
@@ -240,7 +240,7 @@ def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
         ]
         pids = [pid for pid in found if pid is not None]
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert said.strip().splitlines()[-1].startswith("tmln: stopped with 2 of 2 runs to go; the same command goes on")
     assert all(gone(pid) for pid in pids)

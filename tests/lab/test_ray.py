@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.killing import Killer, config, uninterrupted
+from tests.lab.killing import PATIENCE, Notes, config, mortal, uninterrupted
 from tmln.lab.config import RunConfig
 from tmln.lab.executors import Failure, crew, execute
 from tmln.lab.executors.cluster import reach
@@ -49,23 +49,25 @@ def cluster() -> Iterator[str]:
 
 @pytest.mark.usefixtures("address")
 def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path) -> None:
-    store, long = Store(tmp_path / "runs"), config(epochs=400)
+    store, killed = Store(tmp_path / "runs"), mortal(tmp_path / "after", at=15)
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
-    jobs = [Job(long), *plan([config("er")], "final"), Job(broken)]
-    killer = Killer(store, long)
+    jobs = [Job(killed), *plan([config("er")], "final"), Job(broken)]
+    notes = Notes()
     failures = execute(
-        store, jobs, "final", executor="ray", on_event=killer, checkpoint_steps=100, checkpoint_seconds=1e9
+        store, jobs, "final", executor="ray", on_event=notes, checkpoint_steps=10, checkpoint_seconds=1e9
     )
     assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
-    assert killer.killed is not None
-    assert "its worker was lost" in next(event.text for event in killer.events if event.kind == "again")
-    assert killer.steps_after("again")[0] > 100
-    result, er = store.open(long).result, store.open(config("er")).result
+    (again,) = [event for event in notes.events if event.kind == "again"]
+    assert again.job.config == killed
+    assert "its worker was lost" in again.text
+    resumed = (tmp_path / "after").stat().st_size
+    result, er = store.open(killed).result, store.open(config("er")).result
     assert result is not None
     assert er is not None
     assert er["oracle"] == "final"  # the reference was there in time
-    assert result["weights_sha256"] == uninterrupted(tmp_path / "again", long)["weights_sha256"]
-    finished = [event.job for event in killer.events if event.kind == "finished"]
+    assert result["weights_sha256"] == uninterrupted(tmp_path / "again", killed)["weights_sha256"]
+    assert 0 < resumed < (tmp_path / "after").stat().st_size - resumed  # not from the beginning
+    finished = [event.job for event in notes.events if event.kind == "finished"]
     assert len(finished) == len(jobs) - 1
 
 
@@ -74,11 +76,11 @@ def test_a_cluster_by_its_address_and_a_stop_that_saves(address: str, tmp_path: 
     words = ["sweep", "--benchmark", "split-digits", "--methods", "tmln", *few, "--oracle", "none"]
     command = [sys.executable, "-m", "tmln", *words, "--executor", "ray", "--address", address, "--out", "runs"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    end = time.monotonic() + 100
+    end = time.monotonic() + PATIENCE
     while not list(tmp_path.glob("runs/*/log.jsonl")) and time.monotonic() < end and process.poll() is None:
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=100)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert said.strip().splitlines()[-1].startswith("tmln: stopped with 1 of 1 runs to go")
     assert len(list(tmp_path.glob("runs/*/checkpoint/*-step-*"))) == 1
@@ -118,7 +120,13 @@ def impostor() -> Iterator[str]:
 
 ALONE = """
 import sys
+import ray
 from tmln.lab.executors import crew
+
+def init(*arguments, **options):
+    raise SystemExit("Ray would try for more than a minute")
+
+ray.init = init
 try:
     with crew("ray", jobs=1, address=sys.argv[1]):
         pass
@@ -127,12 +135,10 @@ except ValueError as error:
 """
 
 
-def test_an_address_without_ray_is_one_line_soon() -> None:
+def test_an_address_without_ray_is_one_line_before_ray_tries() -> None:
     """In a process of its own: this one may be connected already."""
-    begin = time.monotonic()
     command = [sys.executable, "-c", ALONE, closed_port()]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert time.monotonic() - begin < 60  # Ray itself would try for longer
     assert not result.stderr
     assert re.fullmatch(
         r"no Ray cluster at '.*' \(.*refused\); start one with `ray start --head`, or leave .*\n", result.stdout

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab.killing import PATIENCE
 from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
@@ -137,15 +138,14 @@ def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> No
 
 
 def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
-    words = ["run", "--benchmark", "split-digits", "--epochs", "300", "--oracle", "none", "--out", str(tmp_path)]
+    words = ["run", "--benchmark", "split-digits", "--epochs", "100000", "--oracle", "none", "--out", str(tmp_path)]
     process = subprocess.Popen([sys.executable, "-m", "tmln", *words], stderr=subprocess.PIPE, text=True)
     try:
-        for _ in range(600):
-            if list(tmp_path.glob("*/log.jsonl")):
-                break
+        end = time.monotonic() + PATIENCE
+        while not list(tmp_path.glob("*/log.jsonl")) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 130

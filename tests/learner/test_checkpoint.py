@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
 import os
 import pickle
 import random
+import shutil
 import signal
 import struct
 import subprocess
 import sys
-import time
 import zlib
 from collections import OrderedDict
 from pathlib import Path
@@ -356,47 +357,74 @@ def test_a_pickle_is_never_run(tmp_path: Path) -> None:
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
 
-# Importing torch takes seconds, so one process imports it and forks those that are killed.
+# One process imports torch and forks those that are killed: at their nth call of the operating system, or, where n is
+# negative, by the system when a file of theirs grows past -n bytes.
 WRITERS = """
-import os, sys, torch
-from tmln.learner.checkpoint import read_newest, write_checkpoint
+import itertools, os, resource, signal, sys, torch
+from tmln.learner.checkpoint import write_checkpoint
 torch.set_num_threads(1)
-root = sys.argv[1]
-for _ in range(10):
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for line in sys.stdin:
+    root, fatal = line.split("\\t")
     if child := os.fork():
-        print(child, flush=True)
-        os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
-    found = read_newest(root)
-    step = found[1] if found else 0
-    while True:
-        step += 1
-        state = {"x": torch.full((200_000,), float(step)), "step": step, "rng": {1: (step, str(step))}}
-        write_checkpoint(root, state, step)
+    state = {"x": torch.full((20_000,), 3.0), "step": 3, "rng": {1: (3, "3")}}
+    calls = itertools.count(1)
+    def call(event, arguments):
+        if event.startswith(("os.", "open", "shutil.")) and next(calls) == int(fatal):
+            os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(call)
+    if int(fatal) < 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-int(fatal), -int(fatal)))
+    write_checkpoint(root, state, 3)
+    os._exit(0)
 """
+
+
+def state_of(step: int) -> dict[str, Any]:
+    return {"x": torch.full((20_000,), float(step)), "step": step, "rng": {1: (step, str(step))}}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_any_moment_the_newest_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    chance, last, half = random.Random(1), 0, 0
-    command = [sys.executable, "-c", WRITERS, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, caplog.at_level(logging.WARNING):
+    before = tmp_path / "before"
+    for step in (1, 2):
+        write_checkpoint(before, state_of(step), step)
+    left: list[set[str]] = []  # by each of those that were killed
+    newest: list[int] = []
+    command = [sys.executable, "-c", WRITERS]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process,
+        caplog.at_level(logging.WARNING),
+    ):
+        assert process.stdin is not None
         assert process.stdout is not None
-        for line in process.stdout:
-            time.sleep(chance.uniform(0.02, 0.15))
-            os.kill(int(line), signal.SIGKILL)
-            time.sleep(0.05)
-            half += any(path.name.startswith(".") for path in tmp_path.iterdir())
-            found = read_newest(tmp_path)
-            if found is None:
-                assert last == 0
-                continue
-            state, step = found
-            assert step >= last
-            expected = {"x": torch.full((200_000,), float(step)), "step": step, "rng": {1: (step, str(step))}}
-            assert same(state, expected)
-            last = step
-    assert process.returncode == 0
-    assert last > 10
-    assert half > 0, "some were killed in the middle of writing"
+        for fatal in itertools.chain([-1, -40_000], itertools.count(1)):
+            root = tmp_path / str(fatal)
+            shutil.copytree(before, root)
+            process.stdin.write(f"{root}\t{fatal}\n")
+            code = int(process.stdout.readline())
+            found = read_newest(root)
+            assert found is not None
+            assert same(found[0], state_of(found[1]))
+            if code == 0:
+                break
+            assert code == -(signal.SIGXFSZ if fatal < 0 else signal.SIGKILL)
+            left.append({path.name.strip(".").partition("-")[0] for path in root.iterdir() if path.name[0] == "."})
+            newest.append(found[1])
+            write_checkpoint(root, state_of(4), 4)
+            found = read_newest(root)
+            assert found is not None
+            assert same(found[0], state_of(4))
+            assert len(list(root.iterdir())) == 2, "what the killed one left is cleared away"
+            shutil.rmtree(root)
+        process.stdin.close()
+    assert found[1] == 3
+    assert left[:2] == [{"writing"}, {"writing"}], "killed while tensors were written"
+    assert newest == sorted(newest)
+    assert set(newest) == {2, 3}
+    assert {"writing"} in left[2:]
+    assert {"old"} in left, "some were killed while they cleared away"
     assert caplog.text == "", "no visible checkpoint was ever torn"

@@ -29,6 +29,12 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+PATIENCE = 600_000  # milliseconds till a test gives up what it waits for: no measure of anything
+# Frames in which the page hears of its new size, colours and place, and of what came into sight; then its timers up to
+# `wait` milliseconds, which were set before this one.
+SETTLED = "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, wait)))"
+
+
 class Reader:
     """Opens pages, and keeps account of all that they ask for and of all that goes wrong in them."""
 
@@ -41,6 +47,7 @@ class Reader:
         """The page of a folder of runs, read and ready."""
         address = write_report(runs, runs.parent / f"{runs.name}.html").as_uri()
         page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: self._note(request.url, address))
         page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
@@ -56,14 +63,22 @@ class Reader:
 def look(page: Any, fragment: str = "", width: int = 1300, scheme: str = "light") -> Any:
     """The same page at another address: what follows the # is all that a view is."""
     page.emulate_media(color_scheme=scheme)
+    redrawn = 150 if page.viewport_size["width"] != width else 0  # the page waits for 120 ms without a new size
     page.set_viewport_size({"width": width, "height": 900})
-    page.evaluate("text => new Promise(done => { location.hash = text; setTimeout(done, 30) })", fragment)
+    page.evaluate(
+        f"""([text, wait]) => new Promise(done => {{
+            const before = location.href, settled = () => {SETTLED}
+            location.hash = text
+            location.href === before ? settled() : addEventListener("hashchange", settled, {{ once: true }})
+        }})""",
+        [fragment, redrawn],
+    )
     return page
 
 
 def until(page: Any, expression: str) -> None:
     """Wait till it is true; Playwright's own way is to evaluate text in the page, which the page's policy forbids."""
-    for _ in range(100):
+    for _ in range(PATIENCE // 50):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)
@@ -84,8 +99,7 @@ def everything_drawn(page: Any) -> None:
     """Scroll through the page as a reader would."""
     height = page.evaluate("document.documentElement.scrollHeight")
     for top in range(0, height, 700):
-        page.evaluate(f"scrollTo(0, {top})")
-        page.wait_for_timeout(20)
+        page.evaluate(f"wait => new Promise(done => {{ scrollTo(0, {top}); {SETTLED} }})", 0)
     page.evaluate("scrollTo(0, 0)")
 
 

@@ -100,8 +100,8 @@ def test_what_is_injected_could_neither_run_nor_ask(browser: Any, runs: Path) ->
         threading.Thread(target=server.serve_forever, daemon=True).start()
         place = f"http://127.0.0.1:{server.server_port}"
         assert page.evaluate(f"fetch('{place}/fetch').then(() => 'sent', () => 'refused')") == "refused"
-        page.evaluate(f"() => {{ new Image().src = '{place}/image.png' }}")
-        page.wait_for_timeout(200)
+        image = f"const one = new Image(); one.onload = one.onerror = () => done(); one.src = '{place}/image.png'"
+        page.evaluate(f"() => new Promise(done => {{ {image} }})")
         server.shutdown()
     assert reached == []
     assert any("Content Security Policy" in text for text in reader.wrong)
