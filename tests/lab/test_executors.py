@@ -219,7 +219,7 @@ def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
     assert pid is not None
     pool._workers[0].pipe.close()  # what the end of this process would do
     assert gone(pid)
-    assert len(list(run.checkpoints.glob("*-step-*"))) == 1
+    assert list(run.checkpoints.glob("*-step-*"))
     assert worker_of(run) is None  # the lock was given back
     pool.close()
 
@@ -244,7 +244,7 @@ def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
     assert process.returncode == 130, said
     assert said.strip().splitlines()[-1].startswith("tmln: stopped with 2 of 2 runs to go; the same command goes on")
     assert all(gone(pid) for pid in pids)
-    assert len(list(tmp_path.glob("*/checkpoint/*-step-*"))) == 2
+    assert len({path.parent for path in tmp_path.glob("*/checkpoint/*-step-*")}) == 2
 
 
 def test_names_are_those_of_runs() -> None:
