@@ -403,7 +403,11 @@ def test_what_gets_factors() -> None:
     twin = nn.Linear(4, 4)
     twin.weight = tied.weight
     normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    computed = nn.Linear(4, 4)
+    del computed.weight
+    computed.weight = torch.ones(4, 4)  # type: ignore[assignment]  # as an old-style weight norm leaves it
     parts = {
+        "computed": computed,
         "conv": nn.Conv2d(4, 4, 1),
         "depthwise": nn.Conv2d(4, 4, 3, groups=4),
         "norm": nn.BatchNorm2d(4),

@@ -84,7 +84,7 @@ class LoopPass:
             for p, gradient in zip(self.parameters, gradients, strict=True):
                 if gradient is not None:
                     gradient = at_least_single(gradient)
-                    squares.setdefault(p, torch.zeros_like(p, dtype=gradient.dtype)).addcmul_(gradient, gradient)
+                    squares[p] = squares[p].addcmul_(gradient, gradient) if p in squares else gradient.square()
         return squares
 
 

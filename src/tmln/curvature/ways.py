@@ -81,36 +81,51 @@ class Ways:
             _compare(found, expected)
             verdict.silent -= moving
         except Unsupported as reason:
-            slower = _without_hooks(self.model, self.trainable, self.score, chunk[:2], str(reason))
+            probe = chunk[:2]
+            alone = self.passes["loop"](probe)
+            slower = _without_hooks(self.model, self.trainable, self.score, probe, alone, str(reason))
             verdict.way, verdict.floats, verdict.silent = slower.way, slower.floats, slower.silent
         return expected
 
 
 def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch) -> Verdict:
     """The fastest way that agrees with plain autograd on the samples of ``probe``."""
-    weights = range(1, probe.size + 1)  # without them, alike samples could be mixed unseen
     loop = LoopPass(model, trainable, score)  # a wrong model, target or loss raises here, in plain words
-    expected: dict[Tensor, Tensor] = {}
-    for weight, sample in zip(weights, probe.chunks(1), strict=True):
-        for p, value in loop(sample).items():
-            expected[p] = expected[p].add_(value, alpha=weight**2) if p in expected else value.mul_(weight**2)
+    alone = [loop(sample) for sample in probe.chunks(1)]
+    weights = range(1, probe.size + 1)  # without them, alike samples could be mixed unseen
 
     def weighted(output: Any, target: Any) -> Tensor:
         values = score(output, target)
         return values * torch.tensor(weights, dtype=values.dtype, device=values.device)
 
+    expected = _summed(alone, [weight**2 for weight in weights])
     try:
         hooks = HookPass(model, trainable, weighted, _NoDataDependence)
         _compare(hooks(probe), expected)
     except Exception as reason:
-        return _without_hooks(model, trainable, score, probe, str(reason))
+        return _without_hooks(model, trainable, score, probe, _summed(alone, [1] * probe.size), str(reason))
     return Verdict("hooks", hooks.floats_per_sample, {p for p, value in expected.items() if not value.any()})
 
 
-def _without_hooks(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch, words: str) -> Verdict:
+def _summed(squares: list[dict[Tensor, Tensor]], weights: list[int]) -> dict[Tensor, Tensor]:
+    total: dict[Tensor, Tensor] = {}
+    for weight, found in zip(weights, squares, strict=True):
+        for p, value in found.items():
+            total[p] = total[p] + weight * value if p in total else weight * value
+    return total
+
+
+def _without_hooks(
+    model: nn.Module,
+    trainable: set[Tensor],
+    score: LogLikelihood,
+    probe: Batch,
+    expected: dict[Tensor, Tensor],
+    words: str,
+) -> Verdict:
     verdict = Verdict("vmap", 3 * sum(p.numel() for p in trainable))
     try:
-        _compare(VmapPass(model, trainable, score)(probe), LoopPass(model, trainable, score)(probe))
+        _compare(VmapPass(model, trainable, score)(probe), expected)
     except Exception as reason:
         verdict, words = Verdict("loop"), str(reason)
     _log_once(type(model).__name__, verdict.way, words.split("\n")[0])
