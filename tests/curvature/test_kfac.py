@@ -405,7 +405,7 @@ def test_what_gets_factors() -> None:
     normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
     computed = nn.Linear(4, 4)
     del computed.weight
-    computed.weight = torch.ones(4, 4)  # type: ignore[assignment]  # as an old-style weight norm leaves it
+    computed.weight = torch.ones(4, 4)  # as an old-style weight norm leaves it
     parts = {
         "computed": computed,
         "conv": nn.Conv2d(4, 4, 1),
