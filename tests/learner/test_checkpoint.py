@@ -421,6 +421,7 @@ def test_killed_at_any_moment_the_newest_is_whole(tmp_path: Path, caplog: pytest
             assert len(list(root.iterdir())) == 2, "what the killed one left is cleared away"
             shutil.rmtree(root)
         process.stdin.close()
+    assert found is not None
     assert found[1] == 3
     assert left[:2] == [{"writing"}, {"writing"}], "killed while tensors were written"
     assert newest == sorted(newest)

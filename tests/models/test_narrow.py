@@ -28,7 +28,7 @@ class Convolutions(TorchDispatchMode):
     """Notes the strided 1x1 convolutions of fewer than 8 input channels, whoever calls them."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.strided: list[tuple[int, ...]] = []
         self.count = 0
 
@@ -44,7 +44,8 @@ class Convolutions(TorchDispatchMode):
 
 
 def calls(model: nn.Module, x: Tensor) -> Convolutions:
-    with Convolutions() as found, torch.no_grad():
+    found = Convolutions()
+    with found, torch.no_grad():
         model(x)
     return found
 
