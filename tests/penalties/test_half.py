@@ -186,5 +186,6 @@ def test_a_resumed_run_keeps_float32_and_goes_on_exactly(name: str, proximal: bo
 def test_a_path_that_was_saved_in_half_precision_goes_on_in_float32() -> None:
     weights: list[Tensor] = [torch.zeros(2, dtype=torch.bfloat16)]
     loaded = Path(weights)
-    loaded.load_state_dict({"total": [torch.ones(2, dtype=torch.bfloat16)]})
+    half = [torch.ones(2, dtype=torch.bfloat16)]
+    loaded.load_state_dict({"banked": half, "recent": half, "steps": 3})
     assert loaded.total[0].dtype == torch.float32
