@@ -49,3 +49,13 @@ def test_a_bar_in_a_terminal() -> None:
             display.step(moment(step))
         display.end(JOB, {**RESULT, "diverged": "the loss is nan"})
     assert "diverged (the loss is nan)" in out.getvalue()
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_what_a_run_says_is_shown_not_obeyed(stream: type[io.StringIO]) -> None:
+    out = stream()
+    with Display(1, out) as display:
+        display.begin(JOB, finished=False)
+        display.end(JOB, {**RESULT, "diverged": "[red]loss\x1b]0;owned\x07"})
+    assert r"diverged ([red]loss\x1b]0;owned\x07)" in out.getvalue()
+    assert "\x1b]0" not in out.getvalue()

@@ -137,3 +137,11 @@ def test_a_table_in_a_terminal() -> None:
     assert re.match(r"tmln, seed 41 +running +task 2/5 epoch 3/10 loss 0.500", frame[2])
     assert re.match(r"tmln, seed \d+ +finished +ACC 94.9 in 40 s", frame[3])
     assert "50 runs: 40 finished, 1 running, 1 failed, 8 to go" in shown
+
+
+def test_what_a_run_says_is_shown_not_obeyed() -> None:
+    out = io.StringIO()
+    with LiveTable(LABELS, out) as table:
+        table.note(Event("failed", JOBS[0], text="[red]no\x1b]0;owned\x07"))
+    assert r"[red]no\x1b]0;owned\x07" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
