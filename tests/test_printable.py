@@ -6,7 +6,7 @@ import csv
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -36,6 +36,7 @@ def test_a_name_ends_no_line() -> None:
     assert one_line("a\nall is well\tb") == r"a\nall is well\tb"
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     left = printable(text)

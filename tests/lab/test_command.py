@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from tmln.cli.options import configs_of
@@ -77,6 +78,7 @@ def test_what_differs_is_said_and_read_again(values: dict[str, Any], words: str)
     assert command_of(RunConfig.of(config.resolved())) == command  # also from a result's resolved configuration
 
 
+@how(deadline=None)
 @given(
     damping=st.floats(1e-6, 1e6),
     trajectory=st.floats(0, 1e3),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tmln.streams import DataError
@@ -195,6 +195,7 @@ def test_pipes_and_endless_files_are_not_read(tmp_path: Path) -> None:
             read_pickle(tmp_path / name)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 199), st.binary(min_size=1, max_size=4))
 def test_whatever_the_bytes_there_is_a_value_or_a_complaint(noise: bytes, place: int, change: bytes) -> None:
     whole = pickle.dumps({b"data": ARRAY, b"labels": [1, 2, 3]}, protocol=2)
