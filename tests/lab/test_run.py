@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,35 +71,60 @@ def test_equal_configurations_give_equal_bits(tmp_path: Path) -> None:
     assert finish(tmp_path / "c", config(seed=1))["weights_sha256"] != one["weights_sha256"]
 
 
+# Importing all that a run needs takes seconds, so one process does that and forks those that are killed.
 KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
-import torch
+import sklearn.datasets, torch, torch._dynamo
 torch.set_num_threads(1)
 from tmln.lab.config import RunConfig
 from tmln.lab.run import Execution, Watch
 from tmln.lab.store import Store
 
-def step(moment):
-    if moment.step == int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
+for line in sys.stdin:
+    root, file, at = line.rstrip("\\n").split("\\t")
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
 
-run = Store(sys.argv[1]).open(RunConfig.from_yaml(open(sys.argv[2]).read()))
-with run.lock:
-    Execution(run, Watch(checkpoint_steps=5, on_step=step))()
+    def step(moment):
+        if moment.step == int(at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run = Store(root).open(RunConfig.from_yaml(open(file).read()))
+    with run.lock:
+        Execution(run, Watch(checkpoint_steps=5, on_step=step))()
+    os._exit(0)
 """
 
 
+@pytest.fixture(scope="module")
+def kill() -> Iterator[Callable[[Path, Path, int], int]]:
+    """Works on the run of this root and this file till it is killed at this step; the exit code."""
+    command = [sys.executable, "-c", KILLED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ask, answers = process.stdin, process.stdout
+
+        def call(root: Path, file: Path, at: int) -> int:
+            ask.write(f"{root}\t{file}\t{at}\n")
+            return int(answers.readline())
+
+        yield call
+
+
 @pytest.mark.parametrize("method", RECIPES)
-def test_killed_at_a_random_step_it_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
+def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
+    method: str, tmp_path: Path, kill: Callable[[Path, Path, int], int]
+) -> None:
     wanted = config(method)
     whole = finish(tmp_path / "whole", wanted)
     at = random.Random(method).randrange(3, whole["steps"])
     file = tmp_path / "config.yaml"
     file.write_text(wanted.to_yaml())
     root = tmp_path / "killed"
-    process = subprocess.run([sys.executable, "-c", KILLED, root, file, str(at)], check=False, capture_output=True)
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert kill(root, file, at) == -signal.SIGKILL
     run = Store(root).open(wanted)
     assert not run.finished
     assert bool(list(run.checkpoints.glob("*"))) == (at > 5)
