@@ -19,7 +19,7 @@ demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits
 	$(BIN)/tmln demo
 
 test: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev  ## style and strict types
 	$(BIN)/ruff check .

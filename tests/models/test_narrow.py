@@ -54,8 +54,7 @@ def calls(model: nn.Module, x: Tensor) -> Convolutions:
 def test_no_width_and_no_number_of_channels_takes_it(name: str) -> None:
     widths = (0.01, 0.2, 0.5) if name == "mobilenetv2" else range(1, 9)
     for width, channels in [(width, 3) for width in widths] + [(widths[1], channels) for channels in (1, 2, 4, 7, 8)]:
-        with torch.device("meta"):
-            found = calls(make_model(name, (channels, 32, 32), 3, width=width), torch.empty(2, channels, 32, 32))
+        found = calls(make_model(name, (channels, 8, 8), 3, width=width).eval(), torch.zeros(1, channels, 8, 8))
         assert found.count > 1
         assert found.strided == [], (width, channels)
 
