@@ -148,7 +148,7 @@ def test_a_run(tmp_path: Path) -> None:
     said = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True).stdout
     assert "survived: src/tmln/metrics.py:2 positive\n-   return x > 0\n+   return x >= 0\n" in said
     assert ["all", "3", "3", "1", "0", "1", "1", "50.0%"] in [
-        line.replace("│", " ").split() for line in said.splitlines()
+        line.replace("|", " ").split() for line in said.splitlines()
     ]
     assert {path: path.read_bytes() for path in files} == files
     assert len((tmp_path / "results").read_text().splitlines()) == 2

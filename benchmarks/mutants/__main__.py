@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
@@ -52,7 +53,7 @@ def main() -> int:
     for _, mutant in drawn:
         if verdicts.get(mutant.key) == SURVIVED:
             _show(mutant, "survived: ")
-    console.print(_table(drawn, verdicts))
+    console.print(_table(drawn, verdicts), width=100)
     return 0
 
 
@@ -94,7 +95,8 @@ def _show(mutant: Mutant, verdict: str) -> None:
 
 def _table(drawn: list[tuple[str, Mutant]], verdicts: dict[str, str]) -> Table:
     """Killed includes the endless ones; the share is that of mutants that can be noticed at all."""
-    table = Table("room", "mutants", "judged", "killed", "(endless)", "survived", "equivalent", "share")
+    names = ("room", "mutants", "judged", "killed", "endless", "survived", "equivalent", "share")
+    table = Table(*names, box=MARKDOWN)
     for room in [*dict.fromkeys(room for room, _ in drawn), "all"]:
         keys = [mutant.key for its, mutant in drawn if room in (its, "all")]
         count = Counter(verdicts[key] for key in keys if key in verdicts)
