@@ -264,6 +264,24 @@ def test_tmln_without_curvature_looks_at_no_data() -> None:
     step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
 
 
+@pytest.mark.parametrize("name", ["upgd", "ocar"])
+def test_the_seed_reaches_the_optimizer(name: str) -> None:
+    """UPGD's noise, OCAR's drawn labels."""
+    x, y = data()
+    moved = []
+    for seed in (0, 0, 1):
+        model = nn.Linear(3, 4)
+        for p in model.parameters():
+            nn.init.constant_(p, 0.1)
+        step = STEPS[name](read_settings(STEPS[name], {}), model, 0.1, seed)
+        step.before_forward(model, Batch(x, y, 12), lesson(model, x, y))
+        F.cross_entropy(model(x), y).backward()
+        step.step(model, lambda x: x)
+        moved.append(model.weight.detach().clone())
+    assert torch.equal(moved[0], moved[1])
+    assert not torch.equal(moved[0], moved[2])
+
+
 def test_ocars_rate_is_that_without_curvature() -> None:
     assert make("ocar", nn.Linear(3, 4), lr=0.1, damping=0.5).rate == pytest.approx(0.2)
 
