@@ -24,6 +24,7 @@ def test_the_worked_matrix() -> None:
     assert metrics.intransigence(R, REFERENCE, over="all") == pytest.approx(0.1475)
     assert metrics.intransigence(R, REFERENCE) == pytest.approx((0.05 + 0.47 + 0.05) / 3)
     assert metrics.intransigence(R, REFERENCE, over="last") == pytest.approx(0.05)
+    assert metrics.intransigence(R, [*REFERENCE[:-1], 0.9], over="last") == pytest.approx(0.25)
     assert metrics.learning_accuracy(R) == pytest.approx((0.80 + 0.75 + 0.25 + 0.65) / 4)
     assert metrics.average_anytime_accuracy(R) == pytest.approx((0.8 + 0.65 + 0.5 + 0.4375) / 4)
 

@@ -262,6 +262,7 @@ def test_tmln_without_curvature_looks_at_no_data() -> None:
     F.cross_entropy(model(x), y).backward()
     step.step(lesson(model, *data()))
     step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
+    assert step.optimizer.state[model.weight]["sensitivity"].max() == 1  # but the path has been scored
 
 
 @pytest.mark.parametrize("name", ["upgd", "ocar"])
