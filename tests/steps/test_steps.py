@@ -275,9 +275,9 @@ def test_the_seed_reaches_the_optimizer(name: str) -> None:
         for p in model.parameters():
             nn.init.constant_(p, 0.1)
         step = STEPS[name](read_settings(STEPS[name], {}), model, 0.1, seed)
-        step.before_forward(model, Batch(x, y, 12), lesson(model, x, y))
+        step.before_forward(Batch(x, y, 12), lesson(model, x, y))
         F.cross_entropy(model(x), y).backward()
-        step.step(model, lambda x: x)
+        step.step(lesson(model, x, y))
         moved.append(model.weight.detach().clone())
     assert torch.equal(moved[0], moved[1])
     assert not torch.equal(moved[0], moved[2])
