@@ -52,5 +52,5 @@ def test_a_loaded_state_goes_to_the_weights(name: str) -> None:
 
 def test_a_loaded_path_goes_to_the_weights() -> None:
     path = Path(list(nn.Linear(2, 2, device="meta").parameters()))
-    path.load_state_dict({"total": [torch.ones(2, 2), torch.ones(2)]})
+    path.load_state_dict({"banked": [], "recent": [torch.ones(2, 2), torch.ones(2)], "steps": 0})
     assert [value.device.type for value in path.total] == ["meta", "meta"]

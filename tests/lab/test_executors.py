@@ -184,8 +184,9 @@ def test_unknown_executors_are_answered(tmp_path: Path) -> None:
         execute(Store(tmp_path), [Job(config())], "none", executor="rai")
 
 
-def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path) -> None:
+def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process is killed in the middle of a run: it goes on from its checkpoint to the same bits; one run fails."""
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")  # the network that kills its process is of these tests
     store, killed = Store(tmp_path / "runs"), mortal(tmp_path / "after", at=15)
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     jobs = [Job(killed), *plan([config("tmln"), config("er")], "final"), Job(broken)]

@@ -48,7 +48,8 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("address")
-def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path) -> None:
+def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")  # the network that kills its process is of these tests
     store, killed = Store(tmp_path / "runs"), mortal(tmp_path / "after", at=15)
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     jobs = [Job(killed), *plan([config("er")], "final"), Job(broken)]

@@ -52,6 +52,7 @@ def _tmln(settings: Any) -> list[Term]:
 def _agem(settings: Any) -> list[Term]:
     inner = read_settings(FAMILIES["step"][settings.inner], {})
     terms = [Term(f"inner.{t.name}", t.unit, t.times) for t in FORMULAS["step", settings.inner](inner)]
+    terms += _weights("inner.way") if settings.inner == "tmln" else []  # walked by gradients that were projected
     return [Term("checks", "samples", settings.capacity), *terms]
 
 
@@ -67,10 +68,10 @@ FORMULAS: dict[tuple[str, str], Callable[[Any], list[Term]]] = {
     ("penalty", "none"): lambda settings: [],
     ("penalty", "ewc++"): lambda settings: _weights("anchor", "importance", "fisher"),
     ("penalty", "rwalk"): lambda settings: _weights(
-        "anchor", "importance", "fisher", "path.banked", "path.recent", "origin", "score", "scores"
+        "anchor", "importance", "fisher", "path.recent", "origin", "score", "scores"
     ),
     ("penalty", "ewc"): lambda settings: _weights("anchor", "importance"),
-    ("penalty", "si"): lambda settings: _weights("anchor", "importance", "path.banked", "path.recent"),
+    ("penalty", "si"): lambda settings: _weights("anchor", "importance", "path.recent"),
     ("penalty", "mas"): lambda settings: _weights("anchor", "importance"),
     ("penalty", "lwf"): lambda settings: [Term("teacher", "model")],
     ("step", "sgd"): _sgd,
@@ -82,7 +83,10 @@ FORMULAS: dict[tuple[str, str], Callable[[Any], list[Term]]] = {
 
 
 def terms_of(recipe: Recipe) -> list[Term] | None:
-    """What the method holds in the middle of a task after the first; None where a part has no formula."""
+    """What the method holds in the middle of a task after the first; None where a part has no formula.
+
+    Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
+    """
     terms: list[Term] = []
     for family in FAMILIES:
         part, settings = recipe.part(family)
@@ -90,6 +94,8 @@ def terms_of(recipe: Recipe) -> list[Term] | None:
             return None
         found = FORMULAS[family, part.name](settings)
         terms += [Term(f"{family}.{term.name}", term.unit, term.times) for term in found]
+    if recipe.step.name == "tmln" and recipe.penalty.name != "none":
+        terms += _weights("step.way")  # walked beside the penalty
     return terms
 
 

@@ -29,8 +29,8 @@ class Path:
 
     def __init__(self, weights: list[Tensor]) -> None:
         self.weights = weights
-        self.banked: list[Tensor] = []
-        self.recent: list[Tensor] = []  # the last few steps' part, up to STRETCH
+        self.banked: list[Tensor] = []  # empty until STRETCH steps have been walked
+        self.recent: list[Tensor] = []  # the part of the steps since
         self.steps = 0
         self._gradients: list[Tensor] = []
         self._before: list[Tensor] = []
@@ -38,14 +38,16 @@ class Path:
     @property
     def total(self) -> list[Tensor]:
         """omega so far."""
-        return list(torch._foreach_add(self.banked, self.recent)) if self.banked else []
+        return list(torch._foreach_add(self.banked, self.recent)) if self.banked else self.recent
 
     def begin(self) -> None:
-        self.banked, self.recent, self.steps = zeros(self.weights), zeros(self.weights), 0
+        self.banked, self.recent, self.steps = [], zeros(self.weights), 0
 
     def extend(self, new: list[Tensor]) -> None:
         """``weights`` has grown by these."""
-        self.banked, self.recent = [*self.banked, *zeros(new)], [*self.recent, *zeros(new)]
+        self.recent = [*self.recent, *zeros(new)]
+        if self.banked:
+            self.banked = [*self.banked, *zeros(new)]
 
     def look(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""
@@ -61,9 +63,7 @@ class Path:
         self._gradients, self._before = [], []
         self.steps += 1
         if self.steps == STRETCH:
-            torch._foreach_add_(self.banked, self.recent)
-            torch._foreach_zero_(self.recent)
-            self.steps = 0
+            self.banked, self.recent, self.steps = self.total, zeros(self.weights), 0
 
     def state_dict(self) -> dict[str, Any]:
         sums = {name: [value.clone() for value in getattr(self, name)] for name in ("banked", "recent")}

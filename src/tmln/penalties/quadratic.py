@@ -152,7 +152,7 @@ class Quadratic(Penalty[Q]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.positions = list(state["positions"])
         for name, found in state.items():
-            values = found["banked"] if isinstance(found, Mapping) else found
+            values = found["recent"] if isinstance(found, Mapping) else found
             if name != "positions" and isinstance(values, (list, tuple)):
                 self._check_shapes(name, list(values))
         super().load_state_dict(state)
