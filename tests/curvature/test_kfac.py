@@ -632,3 +632,27 @@ def test_another_models_state_is_refused() -> None:
 def test_the_documented_examples_run() -> None:
     result = doctest.testmod(tmln.curvature.kfac)
     assert (result.attempted, result.failed) == (6, 0)
+
+
+def test_all_of_the_new_factors_on_request() -> None:
+    model = nn.Linear(3, 2)
+    curvature, alone = KFAC(model, ema=1.0, fisher="exact"), KFAC(model, fisher="exact")
+    curvature.update(torch.ones(4, 3))
+    x = torch.randn(4, 3)
+    curvature.update(x)
+    alone.update(x)
+    for found, wanted in zip(curvature.factors[""], alone.factors[""], strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_layers_with_a_single_output() -> None:
+    """Their weight has one row, their output factor one number."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 1, 1), nn.Flatten(), nn.Linear(4, 1), nn.Linear(1, 2))
+    curvature = KFAC(model, fisher="exact")
+    curvature.update(torch.randn(3, 2, 2, 2))
+    assert {name: tuple(map(len, factors)) for name, factors in curvature.factors.items()} == {
+        "0": (3, 1),
+        "2": (5, 1),
+        "3": (2, 2),
+    }

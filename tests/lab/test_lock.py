@@ -219,3 +219,29 @@ def test_a_killed_holder_is_replaced_at_once(tmp_path: Path) -> None:
         holder.wait()
     with RunLock(tmp_path):
         pass
+
+
+def test_silence_of_just_the_stale_time_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(tmp_path, ELSEWHERE)
+    lock = RunLock(tmp_path, stale_after=10)
+    beat = next(tmp_path.iterdir()).stat().st_mtime
+    monkeypatch.setattr(lock, "_now", lambda: beat + 10)
+    with pytest.raises(RunLocked):
+        lock.acquire()
+    monkeypatch.setattr(lock, "_now", lambda: beat + 10.5)
+    lock.acquire()
+    lock.release()
+
+
+def test_a_released_lock_has_no_heartbeat_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, ended = RunLock(tmp_path), []
+
+    def slow() -> None:
+        lock._stop.wait()
+        time.sleep(0.05)
+        ended.append(True)
+
+    monkeypatch.setattr(lock, "_beat", slow)
+    lock.acquire()
+    lock.release()
+    assert ended

@@ -17,6 +17,7 @@ from tmln.replay import REPLAYS
         ("er", "fill", "end", "any"),
         ("er-ace", "fill", "online", "any"),
         ("er-ace", "asymmetric", True, "any"),
+        ("er-ace", "competitors", "batch", "any"),
         ("der++", "fill", "every-epoch", "any"),
         ("der++", "alpha", 0.1, "[0, inf)"),
         ("der++", "beta", 0.5, "[0, inf)"),
