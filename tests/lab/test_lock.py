@@ -245,3 +245,28 @@ def test_a_released_lock_has_no_heartbeat_left(tmp_path: Path, monkeypatch: pyte
     lock.acquire()
     lock.release()
     assert ended
+
+
+@pytest.mark.parametrize("name", ["1", "7", "000000001", "٣٣٣٣٣٣٣٣", "1e8"])
+def test_files_of_others_are_no_locks(name: str, tmp_path: Path) -> None:
+    """A file '1' was taken for lock 00000001, which was not there, and looked at again for ever."""
+    (tmp_path / name).touch()
+    with RunLock(tmp_path) as lock:
+        lock.check()
+    assert (tmp_path / name).exists()
+
+
+def test_a_lock_is_there_with_its_owner_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever dies in the moment of taking it leaves none."""
+
+    def dies(*paths: object) -> None:
+        assert not [path for path in tmp_path.iterdir() if path.name.isdigit()]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", dies)
+    with pytest.raises(KeyboardInterrupt):
+        RunLock(tmp_path).acquire()
+    monkeypatch.undo()
+    with RunLock(tmp_path):
+        (only,) = [path for path in tmp_path.iterdir() if path.name.isdigit()]
+        assert json.loads(only.read_text(encoding="utf-8"))["pid"] == os.getpid()

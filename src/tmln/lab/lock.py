@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -28,6 +29,9 @@ class RunLocked(RuntimeError):
 
 class LockLost(RuntimeError):
     """This process was silent for so long that another took its run over."""
+
+
+LOCK = re.compile(r"[0-9]{8}|[1-9][0-9]{8,}")  # what f"{number:08d}" makes
 
 
 @dataclass(frozen=True)
@@ -146,14 +150,14 @@ class RunLock:
         if last and not self._abandoned(self.folder / f"{last:08d}"):
             return False
         path = self.folder / f"{last + 1:08d}"
+        aside = self.folder / f".taking-{uuid.uuid4().hex}"
+        aside.write_text(json.dumps(asdict(Owner.this_process())), encoding="utf-8")
         try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            os.link(aside, path)  # whole or not at all: an empty lock would be nobody's until it is stale
         except FileExistsError:
             return False
-        try:
-            os.write(handle, json.dumps(asdict(Owner.this_process())).encode())
         finally:
-            os.close(handle)
+            aside.unlink()
         numbers = self._numbers()
         if numbers[:1] != [last + 1]:  # this number was used before, and the file of that time removed
             path.unlink(missing_ok=True)
@@ -193,8 +197,8 @@ class RunLock:
             probe.unlink()
 
     def _numbers(self) -> list[int]:
-        """Highest first."""
-        return sorted((int(path.name) for path in self.folder.iterdir() if path.name.isdigit()), reverse=True)
+        """Highest first; files that are called otherwise than ours are not."""
+        return sorted((int(path.name) for path in self.folder.iterdir() if LOCK.fullmatch(path.name)), reverse=True)
 
     def _beat(self) -> None:
         assert self._mine is not None
