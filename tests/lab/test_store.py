@@ -273,3 +273,15 @@ def test_a_resumed_log_is_the_uninterrupted_one(checkpoint: int, torn: int, tmp_
     for step in range(min(checkpoint, 7) + 1, 12):
         append_line(resumed, line(step))
     assert resumed.read_bytes() == whole.read_bytes()
+
+
+def test_a_run_that_another_took_over_is_not_logged_to(tmp_path: Path) -> None:
+    """A process that was suspended for long wakes up in the middle of a step."""
+    run = Store(tmp_path).open(RunConfig(benchmark="split-digits"))
+    run.append_log({"step": 0})  # without a lock it is nobody's
+    with run.lock:
+        run.append_log({"step": 1})
+        (run.path / ".lock" / "00000002").touch()
+        with pytest.raises(LockLost):
+            run.append_log({"step": 2})
+    assert [record["step"] for record in run.read_log()] == [0, 1]

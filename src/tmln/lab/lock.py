@@ -127,6 +127,11 @@ class RunLock:
             os.close(handle)
         self._mine = None
 
+    @property
+    def held(self) -> bool:
+        """By this object, as far as it knows."""
+        return self._mine is not None
+
     def check(self) -> None:
         """Raise :class:`LockLost` if another process has taken over; to be called before results are written."""
         if self._mine is None or self.lost or self._numbers()[:1] != [int(self._mine.name)]:

@@ -88,7 +88,9 @@ class Run:
         write_result(self.path / "result.json", {**head, "config": config, **result})
 
     def append_log(self, record: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, with its ``step``."""
+        """One line of log.jsonl, with its ``step``; none by a process that was stopped, and whose run another took."""
+        if self.lock.held:
+            self.lock.check()
         append_line(self.log, record)
 
     def read_log(self) -> list[dict[str, Any]]:
