@@ -191,7 +191,7 @@ def test_no_command_of_the_shell_is_a_model(tmp_path: Path) -> None:
     [
         ("os:system", {}, "is code outside tmln"),
         ("timm:hf-hub:somebody/net", {}, "is fetched from elsewhere"),
-        ("timm:local-dir:/tmp/net", {}, "is fetched from elsewhere"),
+        ("timm:local-dir:net", {}, "is fetched from elsewhere"),
         ("timm:resnet10t", {"checkpoint_path": "net.pth"}, "loads a file"),
     ],
 )
