@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from tests.zoo import ZOO, Case, SharedTransformer, cnn_with_batch_norm, images, mlp, tokens
 from tmln.curvature import Fisher, diagonal_fisher
-from tmln.curvature.batches import class_log_likelihood, read_batch
-from tmln.curvature.hooks import HookPass
 
 
 def oracle(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -269,17 +267,15 @@ def test_batches_may_be_a_generator_and_chunks_do_not_matter() -> None:
             torch.testing.assert_close(parts[name], whole[name], rtol=1e-12, atol=0)
 
 
-def test_memory_bounds_the_chunk_also_for_shared_weights() -> None:
-    """A tied embedding holds the gradients of a whole table for each sample; the chunk must count them."""
-    table = 500 * 8
-    model = SharedTransformer(vocabulary=500)
-    hooks = HookPass(model, set(model.parameters()), class_log_likelihood)
-    hooks(read_batch(tokens(5, 500)(4)))
-    assert hooks.floats_per_sample > 2 * table
-    sizes: list[int] = []
+def test_a_tied_table_is_never_made_whole_for_each_sample() -> None:
+    """Of 500 rows a sample looks up five; a chunk of 200 samples would otherwise hold 200 tables."""
+    torch.manual_seed(0)
+    model, sizes = SharedTransformer(vocabulary=500), []
     model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
-    diagonal_fisher(model, [tokens(5, 500)(40)], memory=4 * 10 * hooks.floats_per_sample)
-    assert sizes[3:] == [10, 10, 10, 10]  # after two samples alone and the pair of the check
+    x, y = tokens(5, 500)(200)
+    fisher = diagonal_fisher(model, [(x, y)], memory=200 * 4 * 500 * 8)
+    assert sizes == [1, 1, 200]
+    assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
 @pytest.mark.parametrize(

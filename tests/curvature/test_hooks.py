@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import tmln.curvature.hooks
+import tmln.curvature.squares
 from tests.curvature.test_fisher import assert_same, oracle
 from tests.zoo import ZOO, TopParameter, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.attention import as_self_attention
+from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import class_log_likelihood, read_batch
 from tmln.curvature.hooks import HookPass, Unsupported
 from tmln.curvature.rules import rule_for
@@ -53,32 +53,48 @@ def test_a_rule_is_for_just_what_it_was_made_for(module: nn.Module, known: bool)
     assert (rule_for(module) is not None) is known
 
 
-X = torch.randn(2, 3, 4)
+X, OTHER = torch.randn(3, 4, 8), torch.randn(3, 5, 8)
+LATER = torch.ones(4, 4, dtype=torch.bool).triu(1)
+PADDED = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 0, 0]]).bool()
 
 
 @pytest.mark.parametrize(
-    ("options", "args", "kwargs", "plain"),
+    ("options", "inputs", "kwargs"),
     [
-        ({}, (X, X, X), {}, True),
-        ({"bias": False}, (X, X, X), {"need_weights": False, "attn_mask": None}, True),
-        ({"batch_first": False}, (X, X, X), {}, False),
-        ({"kdim": 4, "vdim": 5}, (X, X, X), {}, False),
-        ({"add_bias_kv": True}, (X, X, X), {}, False),
-        ({"add_zero_attn": True}, (X, X, X), {}, False),
-        ({}, (X, X, X, None), {}, False),
-        ({}, (X, X.clone(), X), {}, False),
-        ({}, (X, X, X.clone()), {}, False),
-        ({}, (X[0],) * 3, {}, False),
-        ({}, (X, X, X), {"attn_mask": torch.zeros(3, 3)}, False),
-        ({}, (X, X, X), {"key_padding_mask": torch.zeros(2, 3)}, False),
-        ({}, (X, X, X), {"is_causal": True}, False),
+        ({}, (X, X, X), {}),
+        ({"bias": False}, (X, X, X), {"need_weights": False, "attn_mask": None}),
+        ({"batch_first": False}, (X, X, X), {"need_weights": False}),
+        ({"kdim": 6, "vdim": 5}, (X, torch.randn(3, 5, 6), torch.randn(3, 5, 5)), {}),
+        ({"kdim": 6, "vdim": 5, "bias": False}, (X, torch.randn(3, 5, 6), torch.randn(3, 5, 5)), {}),
+        ({}, (X, OTHER, OTHER), {"need_weights": False}),
+        ({}, (X, X, X.flip(1)), {}),
+        ({}, (X, X, X), {"attn_mask": LATER, "is_causal": True, "need_weights": False}),
+        ({}, (X, X, X), {"attn_mask": LATER.float(), "key_padding_mask": PADDED}),
+        ({}, (X, X, X), {"attn_mask": LATER.repeat(6, 1, 1), "average_attn_weights": False}),
+        ({}, (X, X, X), {"key_padding_mask": PADDED, "need_weights": False}),
     ],
 )
-def test_only_plain_self_attention_has_a_rule(
-    options: dict[str, Any], args: tuple[Tensor, ...], kwargs: dict[str, Any], plain: bool
+def test_attention_taken_apart_is_attention(
+    options: dict[str, Any], inputs: tuple[Tensor, ...], kwargs: dict[str, Any]
 ) -> None:
-    module = nn.MultiheadAttention(4, 2, **{"batch_first": True, **options})
-    assert (as_self_attention(module, args, kwargs) is module) is plain
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(8, 2, **{"batch_first": True, **options}).eval()
+    if module.in_proj_bias is not None:
+        nn.init.normal_(module.in_proj_bias)
+    found = attend(module, lambda w, b, rows, a: linear_rows(w, b, rows, a), *inputs, **kwargs)
+    expected = module(*inputs, **kwargs)
+    torch.testing.assert_close(found, expected)
+
+
+def linear_rows(weight: Tensor, bias: Tensor | None, rows: slice, a: Tensor) -> Tensor:
+    part = None if bias is None else bias[rows]
+    return nn.functional.linear(a, weight[rows], part) if len(weight) else a + (0 if part is None else part)
+
+
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+def test_attention_with_keys_of_its_own_is_taken_whole(options: dict[str, Any]) -> None:
+    assert not is_plain(nn.MultiheadAttention(8, 2, **options))
+    assert is_plain(nn.MultiheadAttention(8, 2))
 
 
 # Calls
@@ -120,7 +136,7 @@ def test_unusual_calls(how: Callable[[Calls, Tensor], Tensor]) -> None:
     model, x, y = Calls(how), torch.randn(5, 3), torch.randint(4, (5,))
     fisher = diagonal_fisher(model, [(x, y)])
     assert_same(fisher, oracle(model, x, y), 1e-5)
-    assert (fisher.way == "hooks") is (how in (without_gradient, through_a_hook))
+    assert fisher.way == "hooks"
 
 
 def test_an_input_that_is_overwritten_later_is_refused() -> None:
@@ -213,8 +229,8 @@ def test_blocks_do_not_change_the_sums(name: str, block: int, large: int, monkey
     case = ZOO[name]
     torch.manual_seed(0)
     model, (x, y) = case.make(), case.draw(7)
-    monkeypatch.setattr(tmln.curvature.hooks, "BLOCK", block)
-    monkeypatch.setattr(tmln.curvature.hooks, "LARGE", large)
+    monkeypatch.setattr(tmln.curvature.squares, "BLOCK", block)
+    monkeypatch.setattr(tmln.curvature.squares, "LARGE", large)
     fisher = diagonal_fisher(model, [(x, y)])
     assert fisher.way == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
@@ -267,13 +283,14 @@ def test_squares_of_a_half_precision_embedding_do_not_vanish() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_memory_counts_bytes(dtype: torch.dtype) -> None:
+    """A sample keeps 27 + 16 (relu) + 16 + 8 + 8 (tanh) + 4 floats for its backward pass, and as many on their way."""
     model, x, y = mlp().to(dtype), torch.randn(40, 27, dtype=dtype), torch.randint(4, (40,))
-    hooks = HookPass(model, set(model.parameters()), class_log_likelihood)
-    hooks(read_batch((x, y)))
     sizes: list[int] = []
     model.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
-    diagonal_fisher(model, [(x, y)], memory=dtype.itemsize * 20 * hooks.floats_per_sample)
-    assert sizes[3:] == [20, 20]
+    diagonal_fisher(model, [(x, y)], memory=10_000)
+    assert sizes[:2] == [1, 1]
+    assert max(sizes[2:]) == sizes[2]
+    assert dtype.itemsize * sizes[2] == pytest.approx(10_000 / (2 * 67), rel=0.25)
 
 
 def test_memory_bounds_the_chunk_of_vmap() -> None:

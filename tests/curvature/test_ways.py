@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from tests.curvature.test_fisher import assert_same, oracle, settle
 from tests.zoo import ZOO, TimeMajor, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.batches import class_log_likelihood, joined, kind_of, read_batch
+from tmln.curvature.batches import joined, kind_of, read_batch
 from tmln.curvature.hooks import Unsupported
-from tmln.curvature.ways import _compare, find_way
+from tmln.curvature.ways import _compare
 
 # Batchings
 
@@ -191,7 +191,7 @@ def test_a_layer_that_wakes_up_is_checked_and_stays_with_hooks() -> None:
     calls: list[int] = []
     model.register_forward_pre_hook(lambda module, args: calls.append(len(args[0])))
     fisher = diagonal_fisher(model, [(x, y)], chunk_size=3)
-    assert calls == [1, 1, 2, 3, 3, 1, 1, 1, 3]  # the probe, a silent chunk, one that wakes and its check, the last
+    assert calls == [1, 1, 3, 3, 1, 1, 1, 3]  # the check, in a silent chunk, one that wakes and its check, the last
     assert fisher.way == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
@@ -291,8 +291,7 @@ def test_a_bias_that_cancels_is_no_reason_against_hooks() -> None:
         layers = [nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(8, 8), nn.ReLU()) for _ in range(8)]
         model = nn.Sequential(nn.Conv2d(3, 8, 1), *layers, nn.Flatten(), nn.Linear(8 * 64, 4))
         x, y = images(8)(2)
-        probe = read_batch((10 * x, y))
-        assert find_way(model, set(model.parameters()), class_log_likelihood, probe).way == "hooks"
+        assert diagonal_fisher(model, [(10 * x, y)]).way == "hooks"
 
 
 # The log

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tmln.curvature.likelihoods import LogLikelihood, class_log_likelihood
+
+__all__ = ["Batch", "LogLikelihood", "call", "class_log_likelihood", "joined", "kind_of", "read_batch"]
+
 TARGET_KEYS = ("labels", "label", "target", "targets", "y")
-LogLikelihood = Callable[[Any, Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -44,15 +46,18 @@ class Batch:
         return Batch(args, kwargs, target, self.size)
 
 
-def read_batch(raw: Any) -> Batch:
-    """``(x, ..., y)``, or a mapping with the target under one of ``labels``, ``label``, ``target``, ``y``."""
+def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
+    """``(x, ..., y)``, or a mapping with the target under one of ``labels``, ``label``, ``target``, ``y``.
+
+    The rest of a mapping are the model's keyword arguments. Where labels are drawn (not ``labelled``) it needs none.
+    """
     if isinstance(raw, Mapping):
         key = next((k for k in TARGET_KEYS if k in raw), None)
-        if key is None:
+        if key is None and labelled:
             raise ValueError(f"a dict batch needs one of {', '.join(TARGET_KEYS)}; it has {', '.join(map(str, raw))}")
         args: tuple[Any, ...] = ()
         kwargs = {k: v for k, v in raw.items() if k != key}
-        target = raw[key]
+        target = None if key is None else raw[key]
     elif isinstance(raw, (tuple, list)) and len(raw) >= 2:
         args, kwargs, target = tuple(raw[:-1]), {}, raw[-1]
     else:
@@ -103,12 +108,6 @@ def call(model: nn.Module, batch: Batch) -> Any:
     return getattr(output, "logits", output)
 
 
-def class_log_likelihood(output: Tensor, target: Tensor) -> Tensor:
-    """log p(y|x) of each sample under a softmax; over several positions (``[B, C, ...]``) their sum."""
-    losses = F.cross_entropy(output, target, reduction="none")
-    return -losses.flatten(1).sum(1) if losses.dim() > 1 else -losses
-
-
 def total_log_likelihood(score: LogLikelihood, output: Any, target: Any) -> Tensor:
     """The sum over samples, whose gradient holds every sample's own."""
     value = score(output, target)
@@ -116,10 +115,3 @@ def total_log_likelihood(score: LogLikelihood, output: Any, target: Any) -> Tens
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"log_likelihood must return one value a sample, [B]; got {shape}")
     return value.sum()
-
-
-def sample_targets(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Labels drawn from the model's own softmax, for the Monte-Carlo true Fisher."""
-    logits = output.detach().movedim(1, -1)
-    drawn = torch.multinomial(logits.softmax(-1).flatten(0, -2), 1, generator=generator)
-    return drawn.view(logits.shape[:-1])

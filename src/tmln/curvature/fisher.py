@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import (
-    Batch,
-    LogLikelihood,
-    call,
-    class_log_likelihood,
-    read_batch,
-    sample_targets,
-)
+from tmln.curvature.batches import Batch, call, read_batch
+from tmln.curvature.likelihoods import Likelihood, LogLikelihood
 from tmln.curvature.untouched import untouched
 from tmln.curvature.ways import Ways
 from tmln.progress import track
@@ -49,11 +44,11 @@ def diagonal_fisher(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    log_likelihood: LogLikelihood | None = None,
+    log_likelihood: str | LogLikelihood | None = None,
     targets: Literal["labels", "sampled"] = "labels",
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
-    memory: int = MEMORY,
+    memory: int | None = None,
     progress: bool | None = None,
 ) -> Fisher:
     """The mean over all samples of the squared gradient of log p(y|x), for every trainable parameter.
@@ -80,8 +75,8 @@ def diagonal_fisher(
     """
     if targets not in ("labels", "sampled"):
         raise ValueError(f"targets must be 'labels' or 'sampled', got {targets!r}")
-    if targets == "sampled" and log_likelihood is not None:
-        raise ValueError("targets='sampled' draws from a softmax; with your own log_likelihood give sampled labels")
+    if targets == "sampled" and callable(log_likelihood):
+        raise ValueError("targets='sampled' draws from a likelihood with a name; with your own give sampled labels")
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
     names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -89,37 +84,55 @@ def diagonal_fisher(
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
     inner = getattr(model, "_orig_mod", model)  # a compiled module: its hooks would be compiled away
     device = next(iter(names.values())).device
-    score = log_likelihood or class_log_likelihood
+    score = Likelihood(inner, log_likelihood)
     if targets == "sampled":
         generator = generator or torch.Generator(device).manual_seed(0)
-
     trainable = set(names.values())
-    sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable}
     width = max(p.element_size() for p in trainable)
+    room = memory or max(MEMORY, sum(p.numel() * p.element_size() for p in trainable))
 
-    def labelled(probe: Batch) -> Batch:  # by draws that are not missing afterwards
-        return probe if generator is None else _relabelled(inner, probe, torch.Generator(device).manual_seed(0))
+    def chunk(floats: int) -> int:
+        return chunk_size or max(1, room // max(1, floats * width))
 
-    ways, samples = Ways(inner, trainable, score, labelled), 0
-    with untouched(model, training=False), torch.enable_grad():
+    def label(part: Batch) -> Batch:
+        return part if generator is None or not part.size else _relabelled(inner, score, part, generator)
+
+    def label_again(part: Batch) -> Batch:  # by draws that are not missing afterwards
+        again = torch.Generator(device).manual_seed(0)
+        return part if generator is None else _relabelled(inner, score, part, again)
+
+    ways, samples = Ways(inner, trainable, score, chunk, label, label_again), 0
+    with untouched(model, training=False), _plainly(device):
         for raw in track(batches, "Fisher diagonal", progress):
-            batch = read_batch(raw).to(device)
+            batch = read_batch(raw, labelled=generator is None).to(device)
             if batch.size == 0:
                 continue
-            verdict = ways.verdict(batch)
-            for chunk in batch.chunks(chunk_size or max(1, memory // max(1, verdict.floats * width))):
-                if generator is not None:
-                    chunk = _relabelled(inner, chunk, generator)
-                for p, value in ways.squares(verdict, chunk).items():
-                    sums[p].add_(value)
+            ways.add(batch)
+            score.inspect([*batch.args, *batch.kwargs.values()], batch.target)
             samples += batch.size
     if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty")
-    values = {name: sums[p].div_(samples) for name, p in names.items()}
+    values: dict[str, Tensor] = {}
+    for name, p in names.items():
+        values[name] = torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))
+        if p in ways.sums.values:
+            values[name].copy_(ways.sums.values.pop(p)).div_(samples)
     return Fisher(values, names, samples, ways.slowest)
 
 
-def _relabelled(model: nn.Module, batch: Batch, generator: torch.Generator) -> Batch:
+@contextmanager
+def _plainly(device: torch.device) -> Iterator[None]:
+    """In the precision of the weights whatever autocast says, and without fused layers, which no hook sees."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.autocast(device.type, enabled=False), torch.enable_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def _relabelled(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
     with torch.no_grad():
-        drawn = sample_targets(call(model, batch), generator)
+        drawn = score.draw(call(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
     return Batch(batch.args, batch.kwargs, drawn, batch.size)

@@ -44,6 +44,10 @@ class VmapPass:
         self.fixed |= dict(model.named_buffers())
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+        return {p: at_least_single(value).square_().sum(0) for p, value in self.gradients(batch).items()}
+
+    def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
+        """Each parameter's gradients [samples, *shape]."""
         leaves, form = pytree.tree_flatten((batch.args, batch.kwargs, batch.target))
         dims = _sample_dims(leaves, batch.size)
 
@@ -53,8 +57,8 @@ class VmapPass:
             return total_log_likelihood(self.score, call(wrapped, Batch(args, kwargs, target, 1)), target)
 
         weights = {name: p.detach() for name, p in self.names.items()}
-        gradients = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
-        return {self.names[name]: at_least_single(value).square_().sum(0) for name, value in gradients.items()}
+        found: dict[str, Tensor] = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
+        return {self.names[name]: value for name, value in found.items()}
 
 
 class _Functional(nn.Module):
@@ -79,13 +83,16 @@ class LoopPass:
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
         squares: dict[Tensor, Tensor] = {}
         for sample in batch.chunks(1):
-            total = total_log_likelihood(self.score, call(self.model, sample), sample.target)
-            gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
-            for p, gradient in zip(self.parameters, gradients, strict=True):
-                if gradient is not None:
-                    gradient = at_least_single(gradient)
-                    squares[p] = squares[p].addcmul_(gradient, gradient) if p in squares else gradient.square()
+            for p, gradient in self.gradients(sample):
+                gradient = at_least_single(gradient)
+                squares[p] = squares[p].addcmul_(gradient, gradient) if p in squares else gradient.square()
         return squares
+
+    def gradients(self, sample: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each parameter that leads to the output with its gradient, for one sample, by plain autograd."""
+        total = total_log_likelihood(self.score, call(self.model, sample), sample.target)
+        found = torch.autograd.grad(total, self.parameters, allow_unused=True)
+        return ((p, gradient) for p, gradient in zip(self.parameters, found, strict=True) if gradient is not None)
 
 
 def module_gradients(

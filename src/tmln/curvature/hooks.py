@@ -7,52 +7,63 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.attention import as_self_attention, attention_gradients
+from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.functional import module_gradients
-from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.pieces import Made, Piece, Product
 from tmln.curvature.rules import Rule, rule_for
+from tmln.curvature.squares import Sums
+from tmln.curvature.watch import Unsupported
 
-# Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
-# convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
-# 8 MB 1.2x of it.
-BLOCK = 2**19
-# Above this many elements, adding squares sample by sample beats squaring a block and summing it.
-LARGE = 2**14
+__all__ = ["HookPass", "Unsupported", "units"]
 
 
-class Unsupported(Exception):
-    """This pass cannot do that model exactly."""
+class Taker(Protocol):
+    """Who is given the per-sample gradients of a parameter, whole, as soon as they are known."""
+
+    def add(self, p: Tensor, pieces: list[Piece], size: int) -> None: ...
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A module whose parameters are differentiated together: by a rule, or by vmap over the module (rule None)."""
+    """A module whose parameters are differentiated together: by a rule, by vmap over it (rule None), or apart."""
 
     module: nn.Module
     rule: Rule | None
+    apart: bool = False  # attention, whose products are seen one by one
 
 
-def units(model: nn.Module, trainable: set[Tensor]) -> Iterator[Unit]:
+def units(model: nn.Module, trainable: set[Tensor], whole: frozenset[nn.Module] = frozenset()) -> Iterator[Unit]:
     """Cut the model at the modules that own trainable parameters; what has no rule is taken whole."""
-    return _walk(model, trainable, set())
+    return _walk(model, trainable, whole, set())
 
 
-def _walk(module: nn.Module, trainable: set[Tensor], seen: set[nn.Module]) -> Iterator[Unit]:
+def _walk(
+    module: nn.Module, trainable: set[Tensor], whole: frozenset[nn.Module], seen: set[nn.Module]
+) -> Iterator[Unit]:
     if module in seen:
         return
     seen.add(module)
-    if any(p in trainable for p in module._parameters.values() if p is not None):
-        yield Unit(module, rule_for(module))
-    else:
-        for child in module.children():
-            yield from _walk(child, trainable, seen)
+    own = {p for p in module._parameters.values() if p is not None and p in trainable}
+    if is_plain(module) or module in whole:
+        if any(p in trainable for p in module.parameters()):
+            yield Unit(module, None, apart=module not in whole)
+        return
+    rule = rule_for(module)
+    if own and rule is None and not own <= {p for child in module.children() for p in child.parameters()}:
+        yield Unit(module, None)
+        return
+    if own and rule is not None:
+        yield Unit(module, rule)
+    for child in module.children():
+        yield from _walk(child, trainable, whole, seen)
 
 
 @dataclass
@@ -63,22 +74,28 @@ class HookPass:
     trainable: set[Tensor]
     score: LogLikelihood
     watch: Callable[[], AbstractContextManager[object]] = nullcontext  # entered for the forward pass
-    floats_per_sample: int = field(default=0, init=False)  # of the last chunk: activations and what is held for them
+    whole: frozenset[nn.Module] = frozenset()  # modules that rules do not see through: by vmap over each
+    found: list[Unit] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = list(units(self.model, self.trainable, self.whole))
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        found = list(units(self.model, self.trainable))
-        if any(unit.rule is None and unit.module is self.model for unit in found):
+        sums = Sums()
+        self.add(batch, sums)
+        return sums.values
+
+    def add(self, batch: Batch, *takers: Taker) -> None:
+        """Give each parameter's per-sample gradients over ``batch`` to every taker."""
+        if any(unit.rule is None and unit.module is self.model and not unit.apart for unit in self.found):
             raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
-        trace = _Trace(batch.size, self.trainable)
-        wants = [p for p in self.model.parameters() if p.requires_grad]
+        trace = _Trace(batch.size, self.trainable, takers)
         with ExitStack() as stack:
             stack.callback(trace.forget)
-            for unit in found:
-                hook = partial(trace.forward, unit)
-                handle = unit.module.register_forward_hook(hook, prepend=True, with_kwargs=True)
-                stack.callback(handle.remove)
-            for p in wants:  # no weight gradients in the backward pass: the rules make them
-                stack.callback(p.requires_grad_, True)
+            for unit in self.found:
+                stack.callback(trace.attach(unit))
+            for p in [p for p in self.model.parameters() if p.requires_grad]:
+                stack.callback(p.requires_grad_, True)  # no weight gradients in the backward pass: the rules make them
                 p.requires_grad_(False)
             with self.watch():
                 total = total_log_likelihood(self.score, call(self.model, batch), batch.target)
@@ -86,38 +103,69 @@ class HookPass:
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")
             torch.autograd.grad(total, trace.roots, allow_unused=True)
-            squares = trace.finish()
-        self.floats_per_sample = trace.floats // max(1, batch.size)
-        return squares
+            trace.finish()
 
 
 class _Trace:
-    """One chunk's way through the model: which layer saw what, and what has been squared so far."""
+    """One chunk's way through the model: which layer saw what, and which gradients have come back so far."""
 
-    def __init__(self, size: int, trainable: set[Tensor]) -> None:
+    def __init__(self, size: int, trainable: set[Tensor], takers: tuple[Taker, ...]) -> None:
         self.size = size
         self.trainable = trainable
+        self.takers = takers
         self.recording = True
         self.roots: list[Tensor] = []
-        self.floats = 0
-        self.uses: Counter[Tensor] = Counter()
-        self.squares: dict[Tensor, Tensor] = {}
-        self.pending: dict[Tensor, Tensor] = {}  # per-sample gradients of parameters that are used more than once
+        self.awaited: Counter[Tensor] = Counter()  # uses of a parameter whose gradient has not come back
+        self.pending: dict[Tensor, list[Piece]] = {}
         self.generic: list[tuple[Unit, tuple[Any, ...], dict[str, Any], list[Tensor | None]]] = []
+
+    def attach(self, unit: Unit) -> Callable[[], None]:
+        """See what the unit does; returns what ends that."""
+        if unit.apart:
+            assert isinstance(unit.module, nn.MultiheadAttention)
+            vars(unit.module)["forward"] = partial(attend, unit.module, self.linear)
+            return partial(vars(unit.module).pop, "forward", None)
+        hook = partial(self.forward, unit)
+        return unit.module.register_forward_hook(hook, prepend=True, with_kwargs=True).remove
 
     def forward(self, unit: Unit, module: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
         if not (self.recording and torch.is_grad_enabled()):
             return None
-        owned = module.parameters() if unit.rule is None else module._parameters.values()
-        self.uses.update(p for p in owned if p is not None and p in self.trainable)
-        if unit.rule is None:
+        given = [x for x in (*args, *kwargs.values()) if x is not None]
+        if unit.rule is None or len(given) != 1 or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
             return self._watch_generic(unit, args, kwargs, output)
-        if len(args) != 1 or kwargs or not isinstance(output, Tensor):
-            raise Unsupported(f"{type(module).__name__} is called in an unusual way")
-        a: Tensor = args[0]
+        a: Tensor = given[0]
+        owned = {name: p for name, p in module._parameters.items() if p is not None and p in self.trainable}
+        self.awaited.update(owned.values())
         output = self._rooted(output)
-        output.register_hook(partial(self._arrived, unit, a.detach(), a._version))
-        self.floats += a.numel() + 2 * output.numel()
+        if self.size > 1 and a.shape[:1] == output.shape[:1] == (1,):
+            # One for all samples, as the embeddings of positions: each gets its own, so that gradients are not added up
+            a, output = a.expand(self.size, *a.shape[1:]), output.expand(self.size, *output.shape[1:])
+        output.register_hook(partial(self._arrived, unit, list(owned), a.detach(), a._version))
+        return output
+
+    def linear(self, weight: Tensor, bias: Tensor | None, rows: slice, a: Tensor) -> Tensor:
+        """F.linear with some rows of a weight (or none: then only the bias is added), whose gradient is waited for."""
+        plain = bias is None or rows.stop - rows.start == len(bias)
+        part = bias if plain or bias is None else bias[rows]
+        if not len(weight):
+            assert part is not None
+            output = a + part
+        else:
+            output = F.linear(a, weight if rows.stop - rows.start == len(weight) else weight[rows], part)
+        owned = [p for p in (weight, bias) if p is not None and p in self.trainable]
+        if not (owned and self.recording and torch.is_grad_enabled()):
+            return output
+        self.awaited.update(owned)
+        output, version = self._rooted(output), a._version
+
+        def arrived(g: Tensor) -> None:
+            _unchanged(a, version, "MultiheadAttention")
+            g, seen = self._by_sample(g.detach(), False), self._by_sample(a.detach(), False)
+            for p in owned:
+                self._take(p, Product(g, seen, rows.start) if p is weight else _padded_sum(g, rows, len(p)))
+
+        output.register_hook(arrived)
         return output
 
     def _rooted(self, output: Tensor) -> Tensor:
@@ -127,80 +175,61 @@ class _Trace:
         self.roots.append(root)
         return root.clone()  # a leaf could not be changed in place by the layer that follows
 
-    def _arrived(self, unit: Unit, a: Tensor, version: int, g: Tensor) -> None:
+    def _arrived(self, unit: Unit, names: list[str], a: Tensor, version: int, g: Tensor) -> None:
         assert unit.rule is not None
         module, rule = unit.module, unit.rule
-        if a._version != version:
-            raise Unsupported(f"the input of a {type(module).__name__} is overwritten in place")
-        a, g = self._by_sample(a, rule), self._by_sample(g.detach(), rule)
-        for name, gradient in (("weight", rule.weight), ("bias", rule.bias)):
-            p = module._parameters.get(name)
-            if p is None or p not in self.trainable:
-                continue
-            if self.uses[p] > 1:
-                self._add_pending(p, gradient(module, a, g))
-                continue
-            direct = rule.squares(module, a, g) if rule.squares is not None and name == "weight" else None
-            if direct is not None:
-                self.squares[p] = direct
-                continue
-            floats = rule.workspace(module, a) if name == "weight" else g[0].numel()
-            block = max(1, BLOCK // max(1, floats))
-            for start in range(0, self.size, block):
-                rows = slice(start, start + block)
-                self._add_squares(p, gradient(module, a[rows], g[rows]))
+        _unchanged(a, version, type(module).__name__)
+        try:
+            a, g = self._by_sample(a, rule.folds), self._by_sample(g.detach(), rule.folds)
+        except Unsupported as reason:
+            raise Unsupported(str(reason), module) from None
+        for name, piece in rule.pieces(module, names, a, g):
+            p = module._parameters[name]
+            assert p is not None
+            self._take(p, piece)
 
-    def _by_sample(self, x: Tensor, rule: Rule) -> Tensor:
+    def _by_sample(self, x: Tensor, folds: bool) -> Tensor:
         if x.dim() and len(x) == self.size:
             return x
-        if rule.folds and x.dim() and len(x) % self.size == 0:
+        if folds and x.dim() and len(x) % self.size == 0:
             return x.reshape(self.size, -1, *x.shape[1:])
         raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
 
-    def _add_squares(self, p: Tensor, gradients: Tensor) -> None:
-        gradients = at_least_single(gradients)
-        if gradients[0].numel() < LARGE:
-            summed = _sum_of_squares(gradients)
-            self.squares[p] = self.squares[p].add_(summed) if p in self.squares else summed
+    def _take(self, p: Tensor, piece: Piece) -> None:
+        """A parameter that is used more than once is the sum of its uses, and complete with the last of them."""
+        self.awaited[p] -= 1
+        pieces = [*self.pending.pop(p, []), piece]
+        if self.awaited[p] > 0:
+            self.pending[p] = pieces
             return
-        if p not in self.squares:
-            self.squares[p] = torch.zeros_like(gradients[0])  # keeps the layout in which the rule works
-        for gradient in gradients:
-            self.squares[p].addcmul_(gradient, gradient)
-
-    def _add_pending(self, p: Tensor, gradients: Tensor) -> None:
-        self.floats += gradients.numel()
-        self.pending[p] = self.pending[p] + gradients if p in self.pending else gradients
+        for taker in self.takers:
+            taker.add(p, pieces, self.size)
 
     def _watch_generic(self, unit: Unit, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        self.awaited.update(p for p in unit.module.parameters() if p in self.trainable)
         leaves, form = pytree.tree_flatten(output)
         grads: list[Tensor | None] = [None] * len(leaves)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.is_floating_point():
-                leaves[i] = self._rooted(leaf)
-                leaves[i].register_hook(partial(grads.__setitem__, i))
-                grads[i] = torch.zeros_like(leaf)
-                self.floats += 4 * leaf.numel()
-        self.floats += self.size * sum(p.numel() for p in unit.module.parameters() if p in self.trainable)
+                leaf = self._rooted(leaf)
+                if self.size > 1 and leaf.shape[:1] == (1,):
+                    leaf = leaf.expand(self.size, *leaf.shape[1:])
+                leaf.register_hook(partial(grads.__setitem__, i))
+                leaves[i], grads[i] = leaf, torch.zeros_like(leaf)
         self.generic.append((unit, args, kwargs, grads))
         return pytree.tree_unflatten(leaves, form)
 
-    def finish(self) -> dict[Tensor, Tensor]:
+    def finish(self) -> None:
         for unit, args, kwargs, grads in self.generic:
-            found: Iterator[tuple[Tensor, Tensor]]
-            attention = as_self_attention(unit.module, args, kwargs)
-            if attention is not None and grads[0] is not None and len(args[0]) == self.size:
-                found = attention_gradients(attention, self.trainable, args[0], grads[0])
-            else:
+            try:
                 found = module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size)
-            for p, gradients in found:
-                if self.uses[p] > 1:
-                    self._add_pending(p, gradients)
-                else:
-                    self._add_squares(p, gradients)
-        for p, gradients in self.pending.items():
-            self._add_squares(p, gradients)
-        return self.squares
+                for p, value in found:
+                    self._take(p, Made(value.__getitem__, p.numel()))
+            except Exception as reason:
+                raise Unsupported(str(reason).split("\n")[0], unit.module) from None
+        for p, pieces in self.pending.items():  # some of their uses led nowhere
+            for taker in self.takers:
+                taker.add(p, pieces, self.size)
 
     def forget(self) -> None:
         """Let go of the activations: their graph holds hooks that hold this trace, a circle around them all."""
@@ -209,9 +238,10 @@ class _Trace:
         self.pending.clear()
 
 
-def _sum_of_squares(gradients: Tensor) -> Tensor:
-    """Over dim 0, in the order of storage: across it, the rules' permuted results sum 30x slower."""
-    strides = gradients.stride()
-    order = sorted(range(1, gradients.dim()), key=lambda d: -strides[d])
-    summed = gradients.permute(0, *order).square().sum(0)
-    return summed.permute([order.index(d) for d in range(1, gradients.dim())])
+def _unchanged(a: Tensor, version: int, layer: str) -> None:
+    if a._version != version:
+        raise Unsupported(f"the input of a {layer} is overwritten in place")
+
+
+def _padded_sum(g: Tensor, rows: slice, height: int) -> Piece:
+    return Made(lambda n: F.pad(g[n].sum(1), (rows.start, height - rows.stop)), g[0].numel())

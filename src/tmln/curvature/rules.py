@@ -2,213 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_layers import at_least_single
-from tmln.curvature.patches import patches
+from tmln.curvature.conv_rules import conv_bias, conv_weight, transposed_fits, transposed_weight
+from tmln.curvature.norm_rules import (
+    PieceOf,
+    batch_normalised,
+    channel_sum,
+    group_normalised,
+    hugging_rms_normalised,
+    instance_normalised,
+    is_hugging_rms,
+    layer_normalised,
+    layer_sum,
+    rms_normalised,
+    scale,
+    shift,
+)
+from tmln.curvature.pieces import Lookup, Made, Piece, Product
 
-Gradient = Callable[[Any, Tensor, Tensor], Tensor]
-# Up to this many input x output channels a grouped convolution mostly beats the unfolded product: 1.2 to 4.5x on a
-# 2-core Zen 4 for 3x3 kernels from 4x4 to 16x16 channels; not for 3x20 channels on 32x32 images (0.4x), nor above the
-# limit (20x20 channels: 0.3x).
-THIN = 256
+UserRule = Callable[[Any, Tensor, Tensor], Mapping[str, Tensor]]
 
 
 def _always(module: Any) -> bool:
     return True
 
 
-def _weight_size(module: Any, a: Tensor) -> int:
-    return int(module.weight.numel())
+@dataclass(frozen=True)
+class Rule:
+    """How one kind of layer is differentiated, sample by sample: a piece for each of its parameters, by name.
+
+    ``fits`` says for which layers of the kind. ``folds``: samples may be folded with positions into dim 0.
+    """
+
+    parts: Mapping[str, PieceOf]
+    fits: Callable[[Any], bool] = _always
+    folds: bool = False
+
+    def knows(self, module: nn.Module) -> bool:
+        return set(module._parameters) <= set(self.parts) and self.fits(module)
+
+    def pieces(self, module: nn.Module, wanted: list[str], a: Tensor, g: Tensor) -> Iterator[tuple[str, Piece]]:
+        return ((name, self.parts[name](module, a, g)) for name in wanted)
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How one kind of layer is differentiated, sample by sample.
+class Registered(Rule):
+    """A rule of the user's own: one function for all parameters of the layer."""
 
-    ``weight`` and ``bias`` map (module, a, g) to per-sample gradients [n, *shape]; ``squares``, where given and not
-    ``None`` for these shapes, straight to the sum of the weight's squares. ``workspace`` counts the floats that one
-    sample needs on the way. ``folds``: samples may be folded with positions into dim 0.
-    """
+    function: UserRule | None = None
 
-    weight: Gradient
-    bias: Gradient
-    fits: Callable[[Any], bool] = _always
-    workspace: Callable[[Any, Tensor], int] = _weight_size
-    squares: Callable[[Any, Tensor, Tensor], Tensor | None] | None = None
-    folds: bool = False
+    def knows(self, module: nn.Module) -> bool:
+        return True
+
+    def pieces(self, module: nn.Module, wanted: list[str], a: Tensor, g: Tensor) -> Iterator[tuple[str, Piece]]:
+        assert self.function is not None
+        found = self.function(module, a, g)
+        for name in wanted:
+            shape = (len(a), *module._parameters[name].shape)  # type: ignore[union-attr]  # wanted ones exist
+            if name not in found or tuple(found[name].shape) != shape:
+                given = tuple(found[name].shape) if name in found else "nothing"
+                raise RuleError(
+                    f"the rule registered for {type(module).__name__} gave {given} for '{name}'; "
+                    f"it must give per-sample gradients of shape {shape}"
+                )
+            yield name, Made(found[name].__getitem__, found[name][0].numel())
+
+
+class RuleError(ValueError):
+    """A registered rule that does not answer as it has to."""
 
 
 # -- Linear: dW_n = sum_t g_nt a_nt^T -------------------------------------------------------------------------------
 
 
-def linear_weight(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
-    if a.dim() == 2:
-        return g[:, :, None] * a[:, None, :]
-    return g.flatten(1, -2).transpose(1, 2) @ a.flatten(1, -2)
+def positions(x: Tensor) -> Tensor:
+    """[n, T, width], T = 1 where there is none."""
+    return x[:, None] if x.dim() == 2 else x.flatten(1, -2)
 
 
-def linear_bias(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
-    return g.flatten(1, -2).sum(1) if g.dim() > 2 else g
+def linear_weight(module: Any, a: Tensor, g: Tensor) -> Piece:
+    return Product(positions(g), positions(a))
 
 
-def linear_squares(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor | None:
-    if a.dim() != 2:
-        return None
-    return at_least_single(g).square().t() @ at_least_single(a).square()  # (g a)^2 = g^2 a^2: one product for all
+def linear_bias(module: Any, a: Tensor, g: Tensor) -> Piece:
+    return Made(lambda n: g[n].flatten(1, -2).sum(1) if g.dim() > 2 else g[n], g[0].numel())
 
 
-# -- Convolution: the same product over output positions, with the unfolded input; or by groups ---------------------
+def transposed_linear_weight(module: Any, a: Tensor, g: Tensor) -> Piece:
+    return Product(positions(a), positions(g))
 
 
-def _thin(module: nn.Conv1d | nn.Conv2d) -> bool:
-    return module.groups > 1 or module.in_channels * module.out_channels <= THIN
+def embedding_weight(module: nn.Embedding, a: Tensor, g: Tensor) -> Piece:
+    return Lookup.of(a, g, module.padding_idx)
 
 
-def conv_weight(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
-    return conv_by_groups(module, a, g) if _thin(module) else conv_by_product(module, a, g)
+def is_hugging_linear(module: nn.Module) -> bool:
+    """The ``Conv1D`` of GPT-2, a linear layer whose weight is [inputs, outputs]."""
+    kind = type(module)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
 
 
-def conv_by_product(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
-    g = (g.unsqueeze(2) if g.dim() == 3 else g).permute(0, 2, 3, 1)
-    n, height, width, outputs = g.shape
-    view = patches(module, a)
-    kh, kw, inputs = view.shape[3:]
-    # columns^T g rather than g^T columns: up to 3x faster in MKL for the short, wide products of late layers
-    columns = view.reshape(n, height * width, kh * kw * inputs)
-    product = columns.transpose(1, 2) @ g.reshape(n, height * width, outputs)
-    gradient = product.view(n, kh, kw, inputs, outputs).permute(0, 4, 3, 1, 2)
-    return gradient.squeeze(3) if a.dim() == 3 else gradient
-
-
-def conv_by_groups(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
-    """All samples side by side as channels of one image: one weight gradient with a group for each sample."""
-    padding: Any = module.padding
-    if module.padding_mode != "zeros" or isinstance(padding, str):
-        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        a, padding = F.pad(a, module._reversed_padding_repeated_twice, mode=mode), [0] * (a.dim() - 2)
-    weight = module.weight.new_empty(1).expand(len(a) * module.out_channels, *module.weight.shape[1:])
-    gradient: Tensor = torch.ops.aten.convolution_backward(
-        g.reshape(1, -1, *g.shape[2:]),
-        a.reshape(1, -1, *a.shape[2:]),
-        weight,
-        None,
-        module.stride,
-        padding,
-        module.dilation,
-        False,
-        [0] * (a.dim() - 2),
-        len(a) * module.groups,
-        [False, True, False],
-    )[1]
-    return gradient.view(len(a), *module.weight.shape)
-
-
-def conv_bias(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
-    return g.flatten(2).sum(2)
-
-
-def conv_workspace(module: nn.Conv1d | nn.Conv2d, a: Tensor) -> int:
-    unfolded = a[0].numel() * module.weight[0, 0].numel() // module.stride[0] ** (a.dim() - 2)
-    return int(module.weight.numel() + (2 * a[0].numel() if _thin(module) else unfolded))
-
-
-# -- Normalisation in eval mode: an affine map of the normalised input ----------------------------------------------
-
-
-def batch_normalised(module: Any, a: Tensor) -> Tensor:
-    return F.batch_norm(a, module.running_mean, module.running_var, eps=module.eps)
-
-
-def group_normalised(module: nn.GroupNorm, a: Tensor) -> Tensor:
-    return F.group_norm(a, module.num_groups, eps=module.eps)
-
-
-def instance_normalised(module: Any, a: Tensor) -> Tensor:
-    if module.track_running_stats:
-        return batch_normalised(module, a)
-    return F.instance_norm(a, eps=module.eps)
-
-
-def channel_scale(normalised: Callable[[Any, Tensor], Tensor]) -> Gradient:
-    def weight(module: Any, a: Tensor, g: Tensor) -> Tensor:
-        product = normalised(module, a).mul_(g)
-        return product.flatten(2).sum(2) if product.dim() > 2 else product
-
-    return weight
-
-
-def channel_bias(module: Any, a: Tensor, g: Tensor) -> Tensor:
-    return g.flatten(2).sum(2) if g.dim() > 2 else g
-
-
-def layer_sum(module: nn.LayerNorm, product: Tensor) -> Tensor:
-    inner = product.dim() - len(module.normalized_shape)
-    return product.flatten(1, inner - 1).sum(1) if inner > 1 else product
-
-
-def layer_weight(module: nn.LayerNorm, a: Tensor, g: Tensor) -> Tensor:
-    return layer_sum(module, F.layer_norm(a, module.normalized_shape, eps=module.eps).mul_(g))
-
-
-def layer_bias(module: nn.LayerNorm, a: Tensor, g: Tensor) -> Tensor:
-    return layer_sum(module, g)
-
-
-# -- Embedding: rows that were looked up ----------------------------------------------------------------------------
-
-
-def _looked_up(module: nn.Embedding, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct (sample, row) pairs as sample*rows + row, and the gradient summed for each."""
-    sample = torch.arange(len(a), device=a.device).repeat_interleave(a[0].numel())
-    keys, place = torch.unique(sample * module.num_embeddings + a.flatten(), return_inverse=True)
-    summed = g.new_zeros(len(keys), g.shape[-1]).index_add_(0, place, g.reshape(-1, g.shape[-1]))
-    if module.padding_idx is not None:
-        padding = keys % module.num_embeddings == module.padding_idx
-        summed.masked_fill_(padding[:, None], 0.0)
-    return keys, summed
-
-
-def embedding_weight(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
-    keys, summed = _looked_up(module, a, g)
-    dense = g.new_zeros(len(a) * module.num_embeddings, g.shape[-1])
-    return dense.index_copy_(0, keys, summed).view(len(a), *module.weight.shape)
-
-
-def embedding_squares(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
-    keys, summed = _looked_up(module, a, at_least_single(g))
-    return summed.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, summed.square_())
-
-
-_LINEAR = Rule(linear_weight, linear_bias, squares=linear_squares, folds=True)
-_CONV = Rule(conv_weight, conv_bias, workspace=conv_workspace)
+_LINEAR = Rule({"weight": linear_weight, "bias": linear_bias}, folds=True)
+_CONV = Rule({"weight": conv_weight, "bias": conv_bias})
+_TRANSPOSED = Rule({"weight": transposed_weight, "bias": conv_bias}, transposed_fits)
 _BATCH = Rule(
-    channel_scale(batch_normalised),
-    channel_bias,
-    lambda m: m.running_mean is not None,
-    lambda m, a: a[0].numel(),
+    {"weight": scale(batch_normalised, channel_sum), "bias": shift(channel_sum)}, lambda m: m.running_mean is not None
 )
-_GROUP = Rule(channel_scale(group_normalised), channel_bias, workspace=lambda m, a: a[0].numel())
-_INSTANCE = Rule(channel_scale(instance_normalised), channel_bias, workspace=lambda m, a: a[0].numel())
-_LAYER = Rule(layer_weight, layer_bias, workspace=lambda m, a: a[0].numel(), folds=True)
-_EMBEDDING = Rule(
-    embedding_weight,
-    linear_bias,  # never asked for: an embedding has no bias
-    lambda m: m.max_norm is None and not m.scale_grad_by_freq,
-    squares=embedding_squares,
-    folds=True,
-)
+_GROUP = Rule({"weight": scale(group_normalised, channel_sum), "bias": shift(channel_sum)})
+_INSTANCE = Rule({"weight": scale(instance_normalised, channel_sum), "bias": shift(channel_sum)})
+_LAYER = Rule({"weight": scale(layer_normalised, layer_sum), "bias": shift(layer_sum)}, folds=True)
+_RMS = Rule({"weight": scale(rms_normalised, layer_sum)}, folds=True)
+_HUGGING_RMS = Rule({"weight": scale(hugging_rms_normalised, layer_sum)}, folds=True)
+_HUGGING_LINEAR = Rule({"weight": transposed_linear_weight, "bias": linear_bias}, folds=True)
+_EMBEDDING = Rule({"weight": embedding_weight}, lambda m: m.max_norm is None and not m.scale_grad_by_freq, folds=True)
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _LINEAR,
     nn.Conv1d: _CONV,
     nn.Conv2d: _CONV,
+    nn.Conv3d: _CONV,
+    nn.ConvTranspose1d: _TRANSPOSED,
+    nn.ConvTranspose2d: _TRANSPOSED,
+    nn.ConvTranspose3d: _TRANSPOSED,
     nn.BatchNorm1d: _BATCH,
     nn.BatchNorm2d: _BATCH,
     nn.BatchNorm3d: _BATCH,
@@ -216,13 +136,44 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.GroupNorm: _GROUP,
     nn.InstanceNorm1d: _INSTANCE,
     nn.InstanceNorm2d: _INSTANCE,
+    nn.InstanceNorm3d: _INSTANCE,
     nn.LayerNorm: _LAYER,
+    nn.RMSNorm: _RMS,
     nn.Embedding: _EMBEDDING,
 }
+# Kinds of Hugging Face's transformers, by their names: the library itself is never imported.
+RECOGNISED: list[tuple[Callable[[nn.Module], bool], Rule]] = [
+    (is_hugging_rms, _HUGGING_RMS),
+    (is_hugging_linear, _HUGGING_LINEAR),
+]
+
+
+def register_rule(module_class: type[nn.Module], rule: UserRule, *, folds: bool = False) -> None:
+    """Teach the diagonal Fisher a layer of your own, which would otherwise be differentiated by ``vmap``.
+
+    ``rule(module, a, g)`` is given the layer, its one input ``a`` and the gradient ``g`` of its output, both with the
+    samples along dim 0, and returns per-sample gradients ``{name: [samples, *parameter.shape]}`` of its own parameters.
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self, width):
+    ...         super().__init__()
+    ...         self.factor = nn.Parameter(torch.ones(width))
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> register_rule(Scale, lambda module, a, g: {"factor": a * g})
+
+    The rule is for just this class, not for those derived from it. With ``folds`` it may also be given inputs whose
+    samples are folded with positions into dim 0, unfolded again. Like every rule it is checked against plain autograd
+    in each call: a wrong one costs speed, never exactness.
+    """
+    if not (isinstance(module_class, type) and issubclass(module_class, nn.Module)):
+        raise TypeError(f"register_rule needs a class of modules, got {module_class!r}")
+    if not callable(rule):
+        raise TypeError(f"the rule for {module_class.__name__} must be a function (module, a, g), got {rule!r}")
+    RULES[module_class] = Registered({}, folds=folds, function=rule)
 
 
 def rule_for(module: nn.Module) -> Rule | None:
     """The rule for just this class, unless something (a parametrisation, a replaced forward) has changed it."""
-    rule = RULES.get(type(module))
-    plain = set(module._parameters) <= {"weight", "bias"} and "forward" not in vars(module)
-    return rule if rule is not None and plain and rule.fits(module) else None
+    rule = RULES.get(type(module)) or next((rule for fits, rule in RECOGNISED if fits(module)), None)
+    return rule if rule is not None and "forward" not in vars(module) and rule.knows(module) else None

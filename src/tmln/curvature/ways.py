@@ -5,32 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tmln.curvature.batches import Batch, LogLikelihood, joined, kind_of
 from tmln.curvature.functional import LoopPass, VmapPass
-from tmln.curvature.hooks import HookPass, Unsupported
+from tmln.curvature.hooks import HookPass
+from tmln.curvature.squares import Sums
+from tmln.curvature.watch import NoDataDependence, Unsupported
+from tmln.curvature.witness import Mismatch, Witness, signed
 
-Squares = Callable[[Batch], dict[Tensor, Tensor]]
 logger = logging.getLogger("tmln.curvature")
 
-WAYS: dict[str, Callable[[nn.Module, set[Tensor], LogLikelihood], Squares]] = {
-    "hooks": HookPass,
-    "vmap": VmapPass,
-    "loop": LoopPass,
-}
+WAYS = ("hooks", "vmap", "loop")
+RETRIES = 3  # how often a module that rules do not see through is taken whole, with all that is in it
 
 
 @dataclass
 class Verdict:
-    """A way that agreed with plain autograd, its floats a sample, and what the probe's gradients left unproven."""
+    """A way that agreed with plain autograd, its floats a sample, and what the check's gradients left unproven."""
 
     way: str
+    run: HookPass | VmapPass | LoopPass
     floats: int = 0
     silent: set[Tensor] = field(default_factory=set)
 
@@ -39,16 +38,26 @@ class Ways:
     """Sums of squared per-sample gradients, each kind of batch by the fastest way that agrees with plain autograd.
 
     A way is found anew by every instance, on two samples of each kind: what a forward pass does may hang on anything,
-    an attribute, a closure, the shapes. A batch of one sample proves nothing, since no way can mix its samples: it
-    goes by the loop until a second one of its kind has come.
+    an attribute, a closure, the shapes. They are those of the first chunk, which is used if it stands the test. A batch
+    of one sample proves nothing, since no way can mix its samples: it goes by the loop until a second one of its kind
+    has come.
     """
 
     def __init__(
-        self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, labelled: Callable[[Batch], Batch]
+        self,
+        model: nn.Module,
+        trainable: set[Tensor],
+        score: LogLikelihood,
+        chunk: Callable[[int], int],
+        label: Callable[[Batch], Batch],
+        label_again: Callable[[Batch], Batch],
     ) -> None:
-        self.passes = {way: make(model, trainable, score) for way, make in WAYS.items()}
-        self.model, self.trainable, self.score, self.labelled = model, trainable, score, labelled
+        """``chunk(floats)`` samples go together; ``label`` draws targets, ``label_again`` some that are not counted."""
+        self.model, self.trainable, self.score = model, trainable, score
+        self.chunk, self.label, self.label_again = chunk, label, label_again
+        self.sums = Sums()
         self.verdicts: dict[Any, Verdict] = {}
+        self.loop = LoopPass(model, trainable, score)
         self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
 
     @property
@@ -57,110 +66,128 @@ class Ways:
         found = {verdict.way for verdict in self.verdicts.values()}
         return next((way for way in reversed(WAYS) if way in found), "loop")
 
-    def verdict(self, batch: Batch) -> Verdict:
+    def add(self, batch: Batch) -> None:
+        """Add the squares of every sample."""
         kind = kind_of(batch)
         if kind not in self.verdicts:
-            probe = batch[:2]
-            if batch.size == 1:
-                known, other = self._alone or (None, batch)
-                self._alone = (kind, batch)
-                if known != kind:
-                    return Verdict("loop")
-                probe = joined(other, batch)
-            self.verdicts[kind] = find_way(self.model, self.trainable, self.score, self.labelled(probe))
-        return self.verdicts[kind]
+            batch = self._met(kind, batch)
+        verdict = self.verdicts.get(kind) or Verdict("loop", self.loop)
+        for chunk in batch.chunks(self.chunk(verdict.floats)):
+            self._take(verdict, self.label(chunk))
 
-    def squares(self, verdict: Verdict, chunk: Batch) -> dict[Tensor, Tensor]:
-        """Of the samples of ``chunk``; where a parameter moves that stood still in the probe, checked once more."""
-        found = self.passes[verdict.way](chunk)
-        moving = {p for p in verdict.silent if p in found and bool(found[p].any())}
-        if not moving:
-            return found
-        expected = self.passes["loop"](chunk)
+    def _met(self, kind: Any, batch: Batch) -> Batch:
+        """Find a way for a new kind of batch; what is left of the batch when its first chunk has been used for that."""
+        if batch.size == 1:
+            known, other = self._alone or (None, batch)
+            self._alone = (kind, batch)
+            if known == kind:
+                pair = self.label_again(joined(other, batch))
+                witness = Witness.of(self.model, self.trainable, self.score, pair)
+                self.verdicts[kind] = self._find(pair, witness, Sums())
+            return batch
+        pair = self.label(batch[:2])
+        witness = Witness.of(self.model, self.trainable, self.score, pair)
+        size = self.chunk(self._floats(witness))
+        chunk = joined(pair, self.label(batch[2:size])) if size > 2 and batch.size > 2 else pair
+        sums = Sums()
+        verdict = self.verdicts[kind] = self._find(chunk, witness, sums)
+        if verdict.way == "hooks":
+            self.sums.merge(sums)
+        else:
+            for part in chunk.chunks(self.chunk(verdict.floats)):
+                self._take(verdict, part)
+        return batch[chunk.size :]
+
+    def _floats(self, witness: Witness) -> int:
+        """A sample's: what autograd keeps, once more for gradients on their way, and whole per-sample gradients."""
+        found = HookPass(self.model, self.trainable, self.score).found
+        whole = {p for unit in found if unit.rule is None and not unit.apart for p in unit.module.parameters()}
+        return 2 * witness.saved + 2 * sum(p.numel() for p in whole if p in self.trainable)
+
+    def _find(self, chunk: Batch, witness: Witness, sums: Sums) -> Verdict:
+        """The fastest way that agrees with autograd on the first two samples of ``chunk``; hooks fill ``sums``."""
+        whole: frozenset[nn.Module] = frozenset()
+        words = ""
+        for _ in range(1 + RETRIES):
+            run = HookPass(self.model, self.trainable, partial(signed, self.score), NoDataDependence, whole)
+            try:
+                sums.values.clear()
+                witness.differences.clear()
+                run.add(chunk, sums, witness)
+                witness.judge()
+            except Exception as reason:
+                words = words or str(reason)
+                larger = self._around(reason)
+                if larger is None:
+                    break
+                whole |= {larger}
+                continue
+            run = HookPass(self.model, self.trainable, self.score, whole=whole)
+            return Verdict("hooks", run, self._floats(witness), witness.silent())
+        return self._without_hooks(chunk[:2], witness, words)
+
+    def _around(self, reason: Exception) -> nn.Module | None:
+        """The module around the one that ``reason`` is about, unless that is the model itself."""
+        culprit = reason.culprit if isinstance(reason, Unsupported) else None
+        if isinstance(reason, Mismatch):
+            wrong = reason.parameter
+            owners = [m for m in self.model.modules() if any(p is wrong for p in m._parameters.values())]
+            culprit = owners[0] if len(owners) == 1 else None
+        around = [m for m in self.model.modules() if culprit is not None and any(c is culprit for c in m.children())]
+        return around[0] if len(around) == 1 and around[0] is not self.model else None
+
+    def _without_hooks(self, pair: Batch, witness: Witness, words: str) -> Verdict:
+        run = VmapPass(self.model, self.trainable, self.score)
+        verdict = Verdict("vmap", run, 3 * sum(p.numel() for p in self.trainable))
+        try:
+            witness.differences.clear()
+            for p, value in run.gradients(pair).items():
+                witness.add_plain(p, value)
+            witness.judge()
+        except Exception as reason:
+            verdict, words = Verdict("loop", self.loop), str(reason)
+        _log_once(type(self.model).__name__, verdict.way, words.split("\n")[0])
+        return verdict
+
+    def _take(self, verdict: Verdict, chunk: Batch) -> None:
+        if isinstance(verdict.run, HookPass) and not verdict.silent:
+            verdict.run.add(chunk, self.sums)
+            return
+        found = Sums()
+        found.values = verdict.run(chunk)
+        moving = {p for p in verdict.silent if p in found.values and bool(found.values[p].any())}
+        if moving:
+            found.values = self._awake(verdict, chunk, found.values, moving)
+        self.sums.merge(found)
+
+    def _awake(
+        self, verdict: Verdict, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]
+    ) -> dict[Tensor, Tensor]:
+        """Parameters that stood still in the check move: it is repeated on this chunk, whose true squares return."""
+        expected = self.loop(chunk)
         try:
             _compare(found, expected)
             verdict.silent -= moving
         except Unsupported as reason:
-            probe = chunk[:2]
-            alone = self.passes["loop"](probe)
-            slower = _without_hooks(self.model, self.trainable, self.score, probe, alone, str(reason))
-            verdict.way, verdict.floats, verdict.silent = slower.way, slower.floats, slower.silent
+            slower = Verdict("loop", self.loop)
+            if chunk.size > 1:
+                witness = Witness.of(self.model, self.trainable, self.score, chunk[:2])
+                slower = self._without_hooks(chunk[:2], witness, str(reason))
+            verdict.way, verdict.run, verdict.floats, verdict.silent = slower.way, slower.run, slower.floats, set()
         return expected
 
 
-def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch) -> Verdict:
-    """The fastest way that agrees with plain autograd on the samples of ``probe``."""
-    loop = LoopPass(model, trainable, score)  # a wrong model, target or loss raises here, in plain words
-    alone = [loop(sample) for sample in probe.chunks(1)]
-    weights = range(1, probe.size + 1)  # without them, alike samples could be mixed unseen
-
-    def weighted(output: Any, target: Any) -> Tensor:
-        values = score(output, target)
-        return values * torch.tensor(weights, dtype=values.dtype, device=values.device)
-
-    expected = _summed(alone, [weight**2 for weight in weights])
-    try:
-        hooks = HookPass(model, trainable, weighted, _NoDataDependence)
-        _compare(hooks(probe), expected)
-    except Exception as reason:
-        return _without_hooks(model, trainable, score, probe, _summed(alone, [1] * probe.size), str(reason))
-    return Verdict("hooks", hooks.floats_per_sample, {p for p, value in expected.items() if not value.any()})
-
-
-def _summed(squares: list[dict[Tensor, Tensor]], weights: list[int]) -> dict[Tensor, Tensor]:
-    total: dict[Tensor, Tensor] = {}
-    for weight, found in zip(weights, squares, strict=True):
-        for p, value in found.items():
-            total[p] = total[p] + weight * value if p in total else weight * value
-    return total
-
-
-def _without_hooks(
-    model: nn.Module,
-    trainable: set[Tensor],
-    score: LogLikelihood,
-    probe: Batch,
-    expected: dict[Tensor, Tensor],
-    words: str,
-) -> Verdict:
-    verdict = Verdict("vmap", 3 * sum(p.numel() for p in trainable))
-    try:
-        _compare(VmapPass(model, trainable, score)(probe), expected)
-    except Exception as reason:
-        verdict, words = Verdict("loop"), str(reason)
-    _log_once(type(model).__name__, verdict.way, words.split("\n")[0])
-    return verdict
-
-
 def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor]) -> None:
-    """Gross errors only (a layer used past its rule, samples mixed): rounding is not judged here."""
+    """Sums of squares over many samples, as roughly as :meth:`Witness.judge` looks at two."""
     scale = max((float(value.max()) for value in expected.values() if value.numel()), default=0.0)
     for p in found.keys() | expected.keys():
         a = found.get(p, torch.zeros_like(p))
         b = expected.get(p, torch.zeros_like(p))
         single = p.dtype in (torch.float32, torch.float64)
-        # What should cancel, as the gradient of a bias before a norm, is noise: about 1e-6 of the largest gradient on
-        # a CPU, squared here; on a GPU, where single precision may be cut to ten bits, 1e-3.
         noise = 1e-8 if single and p.device.type == "cpu" else 1e-3
         allowed = (0.01 if single else 0.2) * (float(b.max()) + noise * scale) if b.numel() else 0.0
-        missed = p in expected and p not in found  # also where its gradient is 0 here: it need not be elsewhere
-        if b.numel() and (missed or not float((a - b).abs().max()) <= allowed):
+        if b.numel() and not float((a - b).abs().max()) <= allowed:
             raise Unsupported(f"a parameter of shape {tuple(p.shape)} is used in a way that hooks do not see")
-
-
-class _NoDataDependence(TorchDispatchMode):
-    """A forward that branches on values treats a chunk as one: then samples must go alone.
-
-    So does one that picks rows by a mask: how many each sample has, nobody knows afterwards.
-    """
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        aten = torch.ops.aten
-        branches = func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default)
-        rows = args[1][0] if func is aten.index.Tensor else None
-        if branches or (rows is not None and rows.dtype is torch.bool):
-            raise Unsupported("its forward depends on the values in a batch")
-        return func(*args, **(kwargs or {}))
 
 
 @cache

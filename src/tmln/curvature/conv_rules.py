@@ -1,0 +1,80 @@
+"""Per-sample weight gradients of convolutions: by the unfolded input, or by a group for each sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tmln.curvature.patches import patches
+from tmln.curvature.pieces import Made, Piece
+
+# Up to this many input x output channels a grouped convolution mostly beats the unfolded product: 1.2 to 4.5x on a
+# 2-core Zen 4 for 3x3 kernels from 4x4 to 16x16 channels; not for 3x20 channels on 32x32 images (0.4x), nor above the
+# limit (20x20 channels: 0.3x).
+THIN = 256
+Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
+Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+
+def conv_weight(module: Conv, a: Tensor, g: Tensor) -> Piece:
+    if isinstance(module, nn.Conv3d) or module.groups > 1 or module.in_channels * module.out_channels <= THIN:
+        return Made(lambda n: conv_by_groups(module, a[n], g[n]), module.weight.numel() + 2 * a[0].numel())
+    unfolded = a[0].numel() * module.weight[0, 0].numel() // module.stride[0] ** (a.dim() - 2)
+    return Made(lambda n: conv_by_product(module, a[n], g[n]), module.weight.numel() + int(unfolded))
+
+
+def conv_bias(module: Conv | Transposed, a: Tensor, g: Tensor) -> Piece:
+    return Made(lambda n: g[n].flatten(2).sum(2), g[0].numel())
+
+
+def transposed_weight(module: Transposed, a: Tensor, g: Tensor) -> Piece:
+    """<g, transposed(a; W)> = <convolved(g; W), a>: the gradient of a convolution whose input is g."""
+    return Made(lambda n: _grouped(module, g[n], a[n], module.padding), module.weight.numel() + 2 * g[0].numel())
+
+
+def transposed_fits(module: Transposed) -> bool:
+    """Larger output paddings, which a dilation allows, would give that convolution more outputs than there are."""
+    return all(extra < stride for extra, stride in zip(module.output_padding, module.stride, strict=True))
+
+
+def conv_by_product(module: nn.Conv1d | nn.Conv2d, a: Tensor, g: Tensor) -> Tensor:
+    g = (g.unsqueeze(2) if g.dim() == 3 else g).permute(0, 2, 3, 1)
+    n, height, width, outputs = g.shape
+    view = patches(module, a)
+    kh, kw, inputs = view.shape[3:]
+    # columns^T g rather than g^T columns: up to 3x faster in MKL for the short, wide products of late layers
+    columns = view.reshape(n, height * width, kh * kw * inputs)
+    product = columns.transpose(1, 2) @ g.reshape(n, height * width, outputs)
+    gradient = product.view(n, kh, kw, inputs, outputs).permute(0, 4, 3, 1, 2)
+    return gradient.squeeze(3) if a.dim() == 3 else gradient
+
+
+def conv_by_groups(module: Conv, a: Tensor, g: Tensor) -> Tensor:
+    padding: Any = module.padding
+    if module.padding_mode != "zeros" or isinstance(padding, str):
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        a, padding = F.pad(a, module._reversed_padding_repeated_twice, mode=mode), [0] * (a.dim() - 2)
+    return _grouped(module, a, g, padding)
+
+
+def _grouped(module: Conv | Transposed, a: Tensor, g: Tensor, padding: Any) -> Tensor:
+    """All samples side by side as channels of one image: one weight gradient with a group for each sample."""
+    shape = module.weight.shape
+    weight = module.weight.new_empty(1).expand(len(a) * shape[0], *shape[1:])
+    gradient: Tensor = torch.ops.aten.convolution_backward(
+        g.reshape(1, -1, *g.shape[2:]),
+        a.reshape(1, -1, *a.shape[2:]),
+        weight,
+        None,
+        module.stride,
+        padding,
+        module.dilation,
+        False,
+        [0] * (a.dim() - 2),
+        len(a) * module.groups,
+        [False, True, False],
+    )[1]
+    return gradient.view(len(a), *shape)
