@@ -15,6 +15,7 @@ from benchmarks.timing import Line
 BENCHMARKS = {
     "optimizer": "TMLN's step against SGD's",
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
+    "transformers": "the diagonal Fisher of transformers and LoRA against training passes (a quiet machine is needed)",
     "methods": "a training step of each method against naive SGD",
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
     "report": "the page of 500 runs in a browser",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
 from tmln.curvature import diagonal_fisher
+from tmln.lab.memory import peak_bytes, reset_peak
 
 BATCH = 32  # samples of one training step
 ROUNDS = 2
@@ -115,12 +115,10 @@ def training_pass(subject: Subject, model: nn.Module, batches: list[Any]) -> Cal
     return run
 
 
-def peak(run: Callable[[], object]) -> float:
-    """The process's largest memory while it runs, in bytes; the kernel's own count, begun anew."""
-    Path("/proc/self/clear_refs").write_text("5")
+def peak(run: Callable[[], object]) -> int:
+    reset_peak()
     run()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return peak_bytes()
 
 
 def measured(name: str, length: int, samples: int, rounds: int = ROUNDS) -> Iterator[Line]:

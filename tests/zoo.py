@@ -254,8 +254,101 @@ def norms_with_a_large_eps() -> nn.Module:
     )
 
 
+def volumes() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv3d(2, 4, 2, stride=(1, 2, 1), padding=1, groups=2),
+        nn.BatchNorm3d(4),
+        nn.ReLU(),
+        nn.ConvTranspose3d(4, 2, 2, stride=2, padding=1, output_padding=1, groups=2),
+        nn.InstanceNorm3d(2, affine=True),
+        nn.Flatten(),
+        nn.LazyLinear(4),
+    )
+
+
+def upsampling() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2),
+        nn.ReLU(),
+        nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, dilation=(1, 2), bias=False),
+        nn.Tanh(),
+        nn.ConvTranspose2d(6, 4, (2, 3), stride=3, output_padding=(2, 1), groups=2),
+        nn.Flatten(2),
+        nn.ConvTranspose1d(4, 3, 4, padding=1),
+        nn.Flatten(),
+        nn.LazyLinear(4),
+    )
+
+
+def settled(make: Callable[[], nn.Module], draw: Callable[[int], tuple[Tensor, ...]]) -> Callable[[], nn.Module]:
+    """With the sizes of lazy layers found."""
+
+    def made() -> nn.Module:
+        model = make()
+        with torch.random.fork_rng(), torch.no_grad():
+            kept, kind = torch.get_default_dtype(), torch.float32
+            torch.set_default_dtype(kind)
+            model(draw(2)[0])
+            torch.set_default_dtype(kept)
+        return model
+
+    return made
+
+
+class MaskedEncoder(nn.Module):
+    """torch's encoder with padding and a causal mask, RMS norms, and a sequence that some samples do not fill."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.embedding, self.batch_first = nn.Embedding(11, 8), batch_first
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
+        self.encoder = nn.TransformerEncoder(layer, 2, nn.RMSNorm(8, eps=0.1), enable_nested_tensor=batch_first)
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embedding(x)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        padding = (x == 0) & (torch.arange(x.shape[1]) > 0)
+        h = h if self.batch_first else h.transpose(0, 1)
+        h = self.encoder(h, mask=later, src_key_padding_mask=padding)
+        out: Tensor = self.head(h.mean(1 if self.batch_first else 0))
+        return out
+
+
+class Positions(nn.Module):
+    """An embedding of positions that all samples share, one of pairs of positions, and a layer called by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(11, 8), nn.Embedding(6, 8)
+        self.near = Near()
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.tokens(x) + self.positions(torch.arange(x.shape[1])[None])
+        out: Tensor = self.head(input=self.near(h).mean(1))
+        return out
+
+
+class Near(nn.Module):
+    """Mixes positions by a table of their distances: no sample is in what it looks up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias, self.value = nn.Embedding(6, 1), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        place = torch.arange(x.shape[1])
+        scores = self.bias((place[:, None] - place).abs())[..., 0]
+        return torch.tanh(scores.softmax(-1) @ self.value(x))
+
+
 def sequences(length: int, width: int = 3) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda n: (torch.randn(n, length, width), torch.randint(4, (n,)))
+
+
+def cubes(n: int) -> tuple[Tensor, ...]:
+    return torch.randn(n, 2, 3, 4, 3), torch.randint(4, (n,))
 
 
 ZOO: dict[str, Case] = {
@@ -278,5 +371,10 @@ ZOO: dict[str, Case] = {
     "time first, two steps": Case(TimeFirst, sequences(2), "vmap"),
     "time first, folded": Case(TimeMajor, sequences(4), "vmap"),
     "attention with masks": Case(CrossAttention, sequences(4)),
+    "volumes": Case(settled(volumes, cubes), cubes),
+    "upsampling": Case(settled(upsampling, images(5)), images(5)),
+    "encoder with masks": Case(lambda: MaskedEncoder(True), tokens(5)),
+    "encoder with masks, time first": Case(lambda: MaskedEncoder(False), tokens(5), "vmap"),
+    "positions": Case(Positions, tokens(6)),
     "norms with a large eps": Case(norms_with_a_large_eps, images(5)),
 }

@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tmln import metrics, optim
+    from tmln import curvature, metrics, optim
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner
     from tmln.optim import TMLN
     from tmln.replay import Reservoir
 
 __version__ = "0.1.0"
-__all__ = ["TMLN", "Fisher", "Learner", "Reservoir", "diagonal_fisher", "metrics", "optim"]
+__all__ = ["TMLN", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
 
 # Loaded when first asked for: importing tmln alone costs nothing.
 _HOMES = {

@@ -69,7 +69,7 @@ PADDED = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 0, 0]]).bool()
         ({}, (X, OTHER, OTHER), {"need_weights": False}),
         ({}, (X, X, X.flip(1)), {}),
         ({}, (X, X, X), {"attn_mask": LATER, "is_causal": True, "need_weights": False}),
-        ({}, (X, X, X), {"attn_mask": LATER.float(), "key_padding_mask": PADDED}),
+        ({}, (X, X, X), {"attn_mask": LATER.float(), "key_padding_mask": PADDED.float()}),
         ({}, (X, X, X), {"attn_mask": LATER.repeat(6, 1, 1), "average_attn_weights": False}),
         ({}, (X, X, X), {"key_padding_mask": PADDED, "need_weights": False}),
     ],
@@ -314,6 +314,6 @@ def test_sequences_of_every_length_have_their_own_chunk() -> None:
     model = ZOO["recurrent"].make()
     sizes: list[tuple[int, int]] = []
     model.register_forward_pre_hook(lambda module, args: sizes.append((args[0].shape[1], len(args[0]))))
-    diagonal_fisher(model, [sequences(1)(64), sequences(16)(64)], memory=40_000)
+    diagonal_fisher(model, [sequences(1)(64), sequences(16)(64)], memory=10_000)
     short, long = (max(size for length, size in sizes if length == wanted) for wanted in (1, 16))
     assert short > 4 * long

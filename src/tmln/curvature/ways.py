@@ -85,7 +85,8 @@ class Ways:
                 witness = Witness.of(self.model, self.trainable, self.score, pair)
                 self.verdicts[kind] = self._find(pair, witness, Sums())
             return batch
-        pair = self.label(batch[:2])
+        first = batch[:2]
+        pair = self.label(first)
         witness = Witness.of(self.model, self.trainable, self.score, pair)
         size = self.chunk(self._floats(witness))
         chunk = joined(pair, self.label(batch[2:size])) if size > 2 and batch.size > 2 else pair
@@ -93,6 +94,8 @@ class Ways:
         verdict = self.verdicts[kind] = self._find(chunk, witness, sums)
         if verdict.way == "hooks":
             self.sums.merge(sums)
+        elif pair is first:  # nothing was drawn: all of the batch goes that way
+            return batch
         else:
             for part in chunk.chunks(self.chunk(verdict.floats)):
                 self._take(verdict, part)
