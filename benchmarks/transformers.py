@@ -77,20 +77,22 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
 def bert() -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
-    return BertForSequenceClassification(BertConfig(vocab_size=8000, num_hidden_layers=6, num_labels=10))
+    model: nn.Module = BertForSequenceClassification(BertConfig(vocab_size=8000, num_hidden_layers=6, num_labels=10))
+    return model
 
 
 def gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(vocab_size=8000, n_layer=6, n_positions=256))
+    model: nn.Module = GPT2LMHeadModel(GPT2Config(vocab_size=8000, n_layer=6, n_positions=256))
+    return model
 
 
 def lora(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     def adapted() -> nn.Module:
         from peft import LoraConfig, get_peft_model
 
-        model: nn.Module = get_peft_model(make(), LoraConfig(r=8, fan_in_fan_out=make is gpt2))  # type: ignore[arg-type]
+        model: nn.Module = get_peft_model(make(), LoraConfig(r=8, fan_in_fan_out=make is gpt2))
         return model
 
     return adapted

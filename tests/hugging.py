@@ -88,21 +88,23 @@ def bert(kind: Any, **options: Any) -> nn.Module:
 def gpt2(kind: Any = GPT2LMHeadModel) -> nn.Module:
     special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     sizes = {"n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": VOCABULARY, "n_positions": 16}
-    model: nn.Module = kind(GPT2Config(**sizes, **special, num_labels=CLASSES))  # type: ignore[arg-type]
+    model: nn.Module = kind(GPT2Config(**sizes, **special, num_labels=CLASSES))
     return model
 
 
 def llama() -> nn.Module:
-    return LlamaForCausalLM(LlamaConfig(**TEXT, num_key_value_heads=1))
+    model: nn.Module = LlamaForCausalLM(LlamaConfig(**TEXT, num_key_value_heads=1))
+    return model
 
 
 def vit() -> nn.Module:
-    return ViTForImageClassification(ViTConfig(**SMALL, image_size=8, patch_size=4, num_labels=CLASSES))
+    model: nn.Module = ViTForImageClassification(ViTConfig(**SMALL, image_size=8, patch_size=4, num_labels=CLASSES))
+    return model
 
 
-def t5_config() -> T5Config:
+def t5_config() -> Any:
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2}
-    return T5Config(vocab_size=VOCABULARY, pad_token_id=0, num_labels=CLASSES, **sizes)  # type: ignore[arg-type]
+    return T5Config(vocab_size=VOCABULARY, pad_token_id=0, num_labels=CLASSES, **sizes)
 
 
 class OwnHead(nn.Module):
@@ -118,7 +120,7 @@ class OwnHead(nn.Module):
 
 
 def lora(model: nn.Module, task: str, **options: Any) -> nn.Module:
-    adapted: nn.Module = get_peft_model(model, LoraConfig(r=2, task_type=task, **options))  # type: ignore[arg-type]
+    adapted: nn.Module = get_peft_model(model, LoraConfig(r=2, task_type=task, **options))
     for name, p in adapted.named_parameters():
         if "lora_B" in name:  # zero at first: A would have no gradient
             nn.init.normal_(p, std=0.3)

@@ -75,7 +75,7 @@ PADDED = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 1], [0, 0, 0, 0]]).bool()
     ],
 )
 def test_attention_taken_apart_is_attention(
-    options: dict[str, Any], inputs: tuple[Tensor, ...], kwargs: dict[str, Any]
+    options: dict[str, Any], inputs: tuple[Tensor, Tensor, Tensor], kwargs: dict[str, Any]
 ) -> None:
     torch.manual_seed(0)
     module = nn.MultiheadAttention(8, 2, **{"batch_first": True, **options}).eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -96,7 +96,7 @@ def test_what_cannot_be_registered() -> None:
 # Pieces
 
 
-def whole(p: Tensor, pieces: list[Piece], size: int) -> Tensor:
+def whole(p: Tensor, pieces: Sequence[Piece], size: int) -> Tensor:
     sums = Sums()
     sums.add(p, pieces, size)
     return sums.values[p]

@@ -73,7 +73,6 @@ class HookPass:
     model: nn.Module
     trainable: set[Tensor]
     score: LogLikelihood
-    watch: Callable[[], AbstractContextManager[object]] = nullcontext  # entered for the forward pass
     whole: frozenset[nn.Module] = frozenset()  # modules that rules do not see through: by vmap over each
     found: list[Unit] = field(init=False)
 
@@ -85,8 +84,17 @@ class HookPass:
         self.add(batch, sums)
         return sums.values
 
-    def add(self, batch: Batch, *takers: Taker) -> None:
-        """Give each parameter's per-sample gradients over ``batch`` to every taker."""
+    def add(
+        self,
+        batch: Batch,
+        *takers: Taker,
+        score: LogLikelihood | None = None,
+        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Give each parameter's per-sample gradients over ``batch`` to every taker.
+
+        ``score`` is another one for this time, ``watch`` is entered for the forward pass.
+        """
         if any(unit.rule is None and unit.module is self.model and not unit.apart for unit in self.found):
             raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
         trace = _Trace(batch.size, self.trainable, takers)
@@ -97,8 +105,8 @@ class HookPass:
             for p in [p for p in self.model.parameters() if p.requires_grad]:
                 stack.callback(p.requires_grad_, True)  # no weight gradients in the backward pass: the rules make them
                 p.requires_grad_(False)
-            with self.watch():
-                total = total_log_likelihood(self.score, call(self.model, batch), batch.target)
+            with watch():
+                total = total_log_likelihood(score or self.score, call(self.model, batch), batch.target)
             trace.recording = False
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")

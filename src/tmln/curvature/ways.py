@@ -83,15 +83,19 @@ class Ways:
             if known == kind:
                 pair = self.label_again(joined(other, batch))
                 witness = Witness.of(self.model, self.trainable, self.score, pair)
-                self.verdicts[kind] = self._find(pair, witness, Sums())
+                run = HookPass(self.model, self.trainable, self.score)
+                self.verdicts[kind] = self._find(pair, witness, Sums(), run)
             return batch
         first = batch[:2]
         pair = self.label(first)
         witness = Witness.of(self.model, self.trainable, self.score, pair)
-        size = self.chunk(self._floats(witness))
-        chunk = joined(pair, self.label(batch[2:size])) if size > 2 and batch.size > 2 else pair
+        run = HookPass(self.model, self.trainable, self.score)
+        size = self.chunk(_floats(run, witness))
+        chunk = pair
+        if size > 2 and batch.size > 2:
+            chunk = batch[:size] if pair is first else joined(pair, self.label(batch[2:size]))
         sums = Sums()
-        verdict = self.verdicts[kind] = self._find(chunk, witness, sums)
+        verdict = self.verdicts[kind] = self._find(chunk, witness, sums, run)
         if verdict.way == "hooks":
             self.sums.merge(sums)
         elif pair is first:  # nothing was drawn: all of the batch goes that way
@@ -101,22 +105,16 @@ class Ways:
                 self._take(verdict, part)
         return batch[chunk.size :]
 
-    def _floats(self, witness: Witness) -> int:
-        """A sample's: what autograd keeps, once more for gradients on their way, and whole per-sample gradients."""
-        found = HookPass(self.model, self.trainable, self.score).found
-        whole = {p for unit in found if unit.rule is None and not unit.apart for p in unit.module.parameters()}
-        return 2 * witness.saved + 2 * sum(p.numel() for p in whole if p in self.trainable)
-
-    def _find(self, chunk: Batch, witness: Witness, sums: Sums) -> Verdict:
+    def _find(self, chunk: Batch, witness: Witness, sums: Sums, run: HookPass) -> Verdict:
         """The fastest way that agrees with autograd on the first two samples of ``chunk``; hooks fill ``sums``."""
         whole: frozenset[nn.Module] = frozenset()
         words = ""
         for _ in range(1 + RETRIES):
-            run = HookPass(self.model, self.trainable, partial(signed, self.score), NoDataDependence, whole)
+            run = HookPass(self.model, self.trainable, self.score, whole) if whole else run
             try:
                 sums.values.clear()
                 witness.differences.clear()
-                run.add(chunk, sums, witness)
+                run.add(chunk, sums, witness, score=partial(signed, self.score), watch=NoDataDependence)
                 witness.judge()
             except Exception as reason:
                 words = words or str(reason)
@@ -125,8 +123,7 @@ class Ways:
                     break
                 whole |= {larger}
                 continue
-            run = HookPass(self.model, self.trainable, self.score, whole=whole)
-            return Verdict("hooks", run, self._floats(witness), witness.silent())
+            return Verdict("hooks", run, _floats(run, witness), witness.silent())
         return self._without_hooks(chunk[:2], witness, words)
 
     def _around(self, reason: Exception) -> nn.Module | None:
@@ -178,6 +175,12 @@ class Ways:
                 slower = self._without_hooks(chunk[:2], witness, str(reason))
             verdict.way, verdict.run, verdict.floats, verdict.silent = slower.way, slower.run, slower.floats, set()
         return expected
+
+
+def _floats(run: HookPass, witness: Witness) -> int:
+    """A sample's: what autograd keeps, once more for gradients on their way, and whole per-sample gradients."""
+    whole = {p for unit in run.found if unit.rule is None and not unit.apart for p in unit.module.parameters()}
+    return 2 * witness.saved + 2 * sum(p.numel() for p in whole if p in run.trainable)
 
 
 def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor]) -> None:
