@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import logging
+import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,3 +153,16 @@ def test_uses_of_all_kinds_are_summed_before_squaring(tile: int, block: int, mon
 def test_rows_that_are_padding_stay_at_zero() -> None:
     found = Lookup.of(torch.tensor([[0, 1]]), torch.ones(1, 2, 3), 0)
     assert whole(torch.zeros(2, 3), [found], 1).tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_the_example_of_the_documents_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "fisher.md").read_text()
+    block = text.split("## Layers of your own\n\n")[1].split("\n\nThe rule is for")[0]
+    names: dict[str, Any] = {"nn": nn, "torch": torch, "tmln": tmln}
+    exec(textwrap.dedent(block), names)
+    torch.manual_seed(0)
+    model, (x, y) = nn.Sequential(nn.Linear(3, 3), names["Scale"](3), nn.Flatten(), nn.Linear(12, 4)), sequences(4)(6)
+    assert names["Scale"] in RULES
+    fisher = diagonal_fisher(model, [(x, y)])
+    assert fisher.way == "hooks"
+    assert_same(fisher, oracle(model, x, y), 1e-5)

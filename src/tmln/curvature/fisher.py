@@ -62,11 +62,16 @@ def diagonal_fisher(
     it was: flags, ``.grad``, random state, hooks and buffers, also after an exception.
 
     Args:
-        batches: yields ``(x, y)``, ``(x1, x2, y)``, or dicts with the target under ``labels`` or ``target``.
-        log_likelihood: ``f(output, target)`` -> log p of each sample, [B]; a softmax over classes unless given.
+        batches: yields ``(x, y)``, ``(x1, x2, y)``, or dicts: the model's keyword arguments, with the target under
+            ``labels`` or ``target``.
+        log_likelihood: ``"classes"``, ``"tokens"``, ``"masked-tokens"``, ``"bernoulli"``, ``"gaussian"``, or a function
+            ``f(output, target)`` -> log p of each sample, [B] (:mod:`tmln.curvature.likelihoods`). Unless given, what a
+            model of Hugging Face's does with its labels, or what the shapes say; shapes that fit two are refused. A
+            sequence's is the sum over its tokens.
         targets: ``"labels"`` is the empirical Fisher; ``"sampled"`` draws y from the model (the true Fisher by Monte
-            Carlo), with ``generator`` (one seeded with 0 unless given).
+            Carlo), with ``generator`` (one seeded with 0 unless given). Ignored labels (-100) stay ignored.
         chunk_size: samples in one pass; unless given, as many as ``memory`` bytes of activations allow.
+        memory: unless given, 128 MB, or as much as the trainable parameters take.
         progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
 
     Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. In every call the first two
