@@ -9,8 +9,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tmln.curvature.kfac_layers import at_least_single
-
 
 class Piece(Protocol):
     """What one use of a parameter adds to its gradient, for each of some samples."""
@@ -108,10 +106,6 @@ class Lookup:
             here = ((sample >= samples.start) & (sample < samples.stop)).nonzero().flatten()
             sample, row, values = sample[here], row[here], values[here]
         return total.index_put_((sample - samples.start, row - rows.start), values.to(total.dtype), accumulate=True)
-
-    def squares(self, height: int) -> Tensor:
-        values = at_least_single(self.values)
-        return values.new_zeros(height, values.shape[1]).index_add_(0, self.row, values.square())
 
 
 def merged(pieces: Sequence[Piece]) -> list[Piece]:

@@ -35,16 +35,19 @@ class Sums:
         if len(pieces) == 1:
             only = pieces[0]
             if isinstance(only, Lookup):
-                return self._put(p, only.squares(len(p)))
+                values = at_least_single(only.values)
+                if p not in self.values:
+                    self.values[p] = values.new_zeros(p.shape)
+                self.values[p].index_add_(0, only.row, values.square())
+                return
             if isinstance(only, Product) and only.left.shape[2] == len(p) and by_pairs(only.left.shape[1]):
                 for left, right in _blocks(only):
                     self._put(p, pair_squares(left, right))
-                return None
+                return
         for rows, block in tiles(p, pieces, size):
             for start in range(0, size, block):
                 samples = slice(start, min(start + block, size))
                 self._square(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows))
-        return None
 
     def merge(self, other: Sums) -> None:
         for p, value in other.values.items():
