@@ -44,7 +44,7 @@ class VmapPass:
         self.fixed |= dict(model.named_buffers())
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        return {p: at_least_single(value).square_().sum(0) for p, value in self.gradients(batch).items()}
+        return {p: at_least_single(value).square().sum(0) for p, value in self.gradients(batch).items()}
 
     def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
         """Each parameter's gradients [samples, *shape]."""

@@ -65,7 +65,7 @@ class Sums:
             self.values[p] = torch.zeros_like(found[0]) if whole else found.new_zeros(p.shape)
         into = self.values[p] if found[0].numel() == p.numel() else self.values[p][rows]
         if found[0].numel() < LARGE:
-            into.add_(found.square_().sum(0))
+            into.add_(found.square().sum(0))
         else:
             for gradient in found:
                 into.addcmul_(gradient, gradient)
