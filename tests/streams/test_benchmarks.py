@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tmln.data.sources import DATA
 from tmln.streams import BENCHMARKS, Samples, Stream, concat, make_stream
 from tmln.streams.data import find
-from tmln.streams.sources import DATA
 
 SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}}
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.bad import BadData
+from tmln.data.sources import BATCHES
 from tmln.streams import BadDataWarning, DataError, cifar, make_stream
-from tmln.streams.bad import BadData
 from tmln.streams.cifar import CIFAR10, CIFAR100, read_cifar
-from tmln.streams.sources import BATCHES
 
 SMALL10 = replace(CIFAR10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
 SMALL100 = replace(CIFAR100, train={"train": 300}, test={"test": 100})

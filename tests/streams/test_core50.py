@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.bad import BadData
 from tmln.streams import BadDataWarning, DataError, Samples, Stream, make_stream
-from tmln.streams.bad import BadData
 from tmln.streams.core50 import FRAMES, Core50Options, held_out, read_videos
 
 

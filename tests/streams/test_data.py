@@ -15,11 +15,12 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from tests.streams import made
-from tmln.streams import DataError, check_data, get_data, list_data, make_stream, sources
+from tests.data import made
+from tmln.data import sources
+from tmln.data.sources import DATA, IDX_NAMES, DataSet
+from tmln.streams import DataError, check_data, get_data, list_data, make_stream
 from tmln.streams.data import find, locate
 from tmln.streams.readers import READERS
-from tmln.streams.sources import DATA, IDX_NAMES, DataSet
 
 
 class Quiet(SimpleHTTPRequestHandler):

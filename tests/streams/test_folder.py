@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.foldertree import natural
 from tmln.streams import BadDataWarning, DataError, make_stream
-from tmln.streams.foldertree import natural
 
 CLASSES = {"": {"ant": 10, "bee": 10, "cat": 5, "dog": 10}}
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.bad import BadData
+from tmln.data.images import ImageReader
 from tmln.streams import BadDataWarning, DataError
-from tmln.streams.bad import BadData
-from tmln.streams.images import ImageReader
 from tmln.streams.imagestore import load_images
 
 LIMITS = pytest.mark.parametrize("limit", [1 << 20, 0], ids=["memory", "mapped"])

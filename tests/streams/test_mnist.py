@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.sources import IDX_NAMES
 from tmln.streams import BadDataWarning, DataError, make_stream
 from tmln.streams.mnist import read_idx
-from tmln.streams.sources import IDX_NAMES
 
 
 def test_plain_and_compressed(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.bad import BadData
 from tmln.streams import BadDataWarning, DataError, make_stream
-from tmln.streams.bad import BadData
 from tmln.streams.tiny_imagenet import list_files, read_names
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from tmln.streams.bad import BadData, DataError
+from tmln.data.bad import BadData, DataError
 from tmln.streams.complete import complete
 from tmln.streams.normalise import Colour, Normalise
 from tmln.streams.options import SplitOptions

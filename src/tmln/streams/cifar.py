@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tmln.data.bad import BadData, DataError
+from tmln.data.bounded import read_bounded
+from tmln.data.sources import BATCHES
+from tmln.data.unpickle import LARGEST, read_pickle
 from tmln.streams.augment import BRIGHTNESS, ShiftFlip
-from tmln.streams.bad import BadData, DataError
-from tmln.streams.bounded import read_bounded
 from tmln.streams.data import locate
 from tmln.streams.normalise import Colour
 from tmln.streams.options import SplitOptions
 from tmln.streams.samples import Samples
-from tmln.streams.sources import BATCHES
 from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Stream
-from tmln.streams.unpickle import LARGEST, read_pickle
 
 PIXELS = 3 * 32 * 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tmln.streams.bad import BadData
+from tmln.data.bad import BadData
 from tmln.streams.samples import of_classes
 from tmln.streams.stream import Task
 

@@ -9,14 +9,14 @@ from typing import Literal
 
 import numpy as np
 
+from tmln.data.bad import BadData, DataError
+from tmln.data.images import ImageReader, Pixels
+from tmln.data.root import data_root
 from tmln.streams.augment import BRIGHTNESS, IMAGENET_MEAN, IMAGENET_STD, ResizeCentre, ResizedCropFlip
-from tmln.streams.bad import BadData, DataError
 from tmln.streams.complete import complete
 from tmln.streams.data import locate
 from tmln.streams.filelist import ImageFile, chosen, load_files
-from tmln.streams.images import ImageReader, Pixels
 from tmln.streams.options import Options
-from tmln.streams.root import data_root
 from tmln.streams.split import RUN_SEED, class_order, irregular
 from tmln.streams.stream import Stream, Task
 

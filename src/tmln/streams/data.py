@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tmln.streams.bad import DataError
-from tmln.streams.download import Progress, by_hand, fetch, verify
-from tmln.streams.extract import unpack
-from tmln.streams.root import data_root
-from tmln.streams.sources import DATA, DataSet, RemoteFile
+from tmln.data.bad import DataError
+from tmln.data.download import Progress, by_hand, fetch, verify
+from tmln.data.extract import unpack
+from tmln.data.root import data_root
+from tmln.data.sources import DATA, DataSet, RemoteFile
 from tmln.suggest import did_you_mean
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tmln.streams.bad import BadData
+from tmln.data.bad import BadData
 from tmln.streams.complete import complete
 from tmln.streams.normalise import Normalise
 from tmln.streams.options import Options

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tmln.streams.bad import BadData
+from tmln.data.bad import BadData
 from tmln.streams.imagestore import Reader, load_images
 from tmln.streams.samples import Samples, evenly
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tmln.data.bad import BadData
+from tmln.data.foldertree import natural, read_tree
+from tmln.data.images import ImageReader
+from tmln.data.root import data_root
 from tmln.streams.augment import IMAGENET_MEAN, IMAGENET_STD, ResizedCropFlip, ShiftFlip
-from tmln.streams.bad import BadData
 from tmln.streams.complete import complete
 from tmln.streams.filelist import ImageFile, Labelled, chosen, load_files
-from tmln.streams.foldertree import natural, read_tree
-from tmln.streams.images import ImageReader
 from tmln.streams.normalise import Normalise
 from tmln.streams.options import SplitOptions
-from tmln.streams.root import data_root
 from tmln.streams.split import Pool, class_incremental, irregular
 from tmln.streams.stream import Augment, Stream, Task
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tmln.data.bad import BadData, DataError
+from tmln.data.images import Pixels
 from tmln.progress import track
-from tmln.streams.bad import BadData, DataError
-from tmln.streams.images import Pixels
 from tmln.streams.samples import Rows
 
 Reader: TypeAlias = Callable[[Path], Pixels]

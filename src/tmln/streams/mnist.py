@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tmln.streams.bad import BadData, DataError
-from tmln.streams.bounded import read_bounded
+from tmln.data.bad import BadData, DataError
+from tmln.data.bounded import read_bounded
+from tmln.data.sources import IDX_NAMES
 from tmln.streams.data import locate
 from tmln.streams.domain import domain_incremental, permutations, rotations
 from tmln.streams.options import Options, SplitOptions
 from tmln.streams.samples import Samples
-from tmln.streams.sources import IDX_NAMES
 from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tmln.streams.bad import BadData, DataError
+from tmln.data.bad import BadData, DataError
 from tmln.streams.cifar import CIFAR10, CIFAR100, Cifar, read_cifar
 from tmln.streams.core50 import FRAMES, read_frame, read_videos
 from tmln.streams.mnist import read_mnist

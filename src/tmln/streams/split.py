@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tmln.streams.bad import BadData
+from tmln.data.bad import BadData
 from tmln.streams.boundaries import blur, repeat
 from tmln.streams.complete import complete
 from tmln.streams.normalise import Normalise

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tmln.data.bad import BadData, DataError
+from tmln.data.images import ImageReader
+from tmln.data.root import data_root
 from tmln.streams.augment import ShiftFlip
-from tmln.streams.bad import BadData, DataError
 from tmln.streams.data import locate
 from tmln.streams.filelist import ImageFile, chosen, load_files
-from tmln.streams.images import ImageReader
 from tmln.streams.options import SplitOptions
-from tmln.streams.root import data_root
 from tmln.streams.split import Pool, class_incremental
 from tmln.streams.stream import Stream
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.streams.bad import DataError
-from tmln.streams.bounded import read_bounded
+from tmln.data.bad import DataError
+from tmln.data.bounded import read_bounded
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tmln.streams import DataError, extract
-from tmln.streams.extract import unpack
+from tmln.data import extract
+from tmln.data.extract import unpack
+from tmln.streams import DataError
 
 
 def tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tmln.data.bad import BadData
 from tmln.streams import BadDataWarning, DataError
-from tmln.streams.bad import BadData
 
 
 def test_raised_at_once() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
-from tmln.streams.bad import DataError
+from tmln.data.bad import DataError
 
 ALWAYS = 1 << 28  # bytes that any archive may unpack to
 TIMES = 50  # times its own size, beyond that; images hardly shrink, and MNIST's bytes are packed to a fifth

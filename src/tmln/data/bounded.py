@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmln.streams.bad import DataError
+from tmln.data.bad import DataError
 
 
 def read_bounded(path: Path, most: int) -> bytes:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tmln.data.storedarray import Refused
+from tmln.data.unpickle import Machine, read_pickle
 from tmln.streams import DataError
-from tmln.streams.storedarray import Refused
-from tmln.streams.unpickle import Machine, read_pickle
 
 ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
 

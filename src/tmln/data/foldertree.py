@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tmln.streams.bad import BadData, DataError
+from tmln.data.bad import BadData, DataError
 
 DROPPINGS = ("thumbs.db", "desktop.ini")
 

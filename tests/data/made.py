@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tmln.streams.sources import BATCHES, IDX_NAMES
+from tmln.data.sources import BATCHES, IDX_NAMES
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:

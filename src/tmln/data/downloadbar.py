@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tmln.streams.download import Progress
+from tmln.data.download import Progress
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from tmln.streams.bad import DataError
-from tmln.streams.sources import RemoteFile
+from tmln.data.bad import DataError
+from tmln.data.sources import RemoteFile
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there, and the bytes it will have."""

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.streams import made
+from tests.data import made
+from tmln.data.images import ImageReader
 from tmln.streams import DataError
-from tmln.streams.images import ImageReader
 
 
 def saved(folder: Path, mode: str, value: object, name: str = "image.png") -> Path:

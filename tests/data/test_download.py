@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tmln.data.download import fetch
+from tmln.data.sources import RemoteFile
 from tmln.streams import DataError
-from tmln.streams.download import fetch
-from tmln.streams.sources import RemoteFile
 
 CONTENT = bytes(range(256)) * 4000  # a megabyte
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.streams.bad import DataError
-from tmln.streams.bounded import read_bounded
-from tmln.streams.storedarray import KINDS, Kind, Refused, Stored, member, stored
+from tmln.data.bad import DataError
+from tmln.data.bounded import read_bounded
+from tmln.data.storedarray import KINDS, Kind, Refused, Stored, member, stored
 
 LARGEST = 1 << 30  # bytes of a file; the largest of CIFAR has 0.16e9
 MOST = 1 << 23  # opcodes; the same file has 0.3e6
