@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tmln.data import extract, images, unpickle
+from tmln.data import extract, images, mnist, unpickle
 from tmln.lab import files, plainyaml
-from tmln.streams import mnist
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 

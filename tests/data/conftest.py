@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.data import made
-from tmln.data.sources import BATCHES
-from tmln.streams import cifar
+from tmln.data import DATA
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +27,8 @@ def made_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny_root(made_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The made data; CIFAR's official numbers of images are set to what was made."""
-    small = replace(cifar.CIFAR10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
-    monkeypatch.setattr(cifar, "CIFAR10", small)
-    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, train={"train": 300}, test={"test": 100}))
+    for name, row in made.small_rows().items():
+        monkeypatch.setitem(DATA, name, row)
     return made_root
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
-from tmln.streams.augment import BRIGHTNESS, ResizeCentre, ResizedCropFlip, ShiftFlip, draw_brightness
+from tmln.streams.augment import ResizeCentre, ResizedCropFlip, ShiftFlip, draw_brightness
+from tmln.streams.benchmarks import BRIGHTNESS
 
 ZERO, ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tests.data import made
-from tmln.data.foldertree import natural
-from tmln.streams import BadDataWarning, DataError, make_stream
+from tmln.data import BadDataWarning, DataError
+from tmln.data.folder import natural
+from tmln.streams import make_stream
 
 CLASSES = {"": {"ant": 10, "bee": 10, "cat": 5, "dog": 10}}
 
@@ -154,7 +155,7 @@ def test_options_of_the_other_layout(tmp_path: Path) -> None:
     made.make_folder(tmp_path, {"mon": {"a": 4}, "tue": {"b": 4}})
     with pytest.raises(ValueError, match="its 2 folders are the tasks"):
         make_stream(f"folder:{tmp_path}", tasks=3)
-    with pytest.raises(ValueError, match="test_fraction is between 0 and 1"):
+    with pytest.raises(ValueError, match=r"option 'test_fraction' of folder:.* is a number > 0 and < 1, not 0"):
         make_stream(f"folder:{tmp_path}", test_fraction=0)
 
 

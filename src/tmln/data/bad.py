@@ -26,8 +26,9 @@ class BadData:
         self.skip = skip
         self.found: list[str] = []
 
-    def add(self, where: Path | str, reason: str) -> None:
-        complaint = f"{where}: {reason}"
+    def add(self, where: Path | str, reason: str | None = None) -> None:
+        """One complaint: where, and why; or both in one text, as an error has it."""
+        complaint = str(where) if reason is None else f"{where}: {reason}"
         if not self.skip:
             raise DataError(f"{complaint} (skip_bad leaves bad data out)")
         self.found.append(complaint)

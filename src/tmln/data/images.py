@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tmln.data.bad import DataError
-from tmln.data.bounded import read_bounded
+from tmln.data.files import read_bounded
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -32,11 +32,13 @@ TILE = (322, 323)  # TIFF's tags for width and height of its tiles, which need n
 class ImageReader:
     """Reads images as they are; ``mode`` converts their colours, ``size`` cuts the centre and resizes it.
 
-    Grey and colour images of 8 bits need no conversion; palettes, transparency and 16 bits need a ``mode``.
+    Grey and colour images of 8 bits need no conversion; palettes, transparency and 16 bits need a ``mode``. Where a
+    data set has images of one ``shape`` (rows, columns, channels), others are refused.
     """
 
     mode: Literal["L", "RGB"] | None = None
     size: int | None = None
+    shape: tuple[int, int, int] | None = None
 
     def __call__(self, path: Path) -> Pixels:
         try:
@@ -71,7 +73,10 @@ class ImageReader:
         if self.size is not None and image.size != (self.size, self.size):
             image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
         pixels = np.asarray(image)
-        return pixels if pixels.ndim == 3 else pixels[:, :, None]
+        pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
+        if self.shape not in (None, pixels.shape):
+            raise DataError(f"{path}: {pixels.shape} pixels and channels, an image of this data set has {self.shape}")
+        return pixels
 
 
 def _check_size(path: Path, file: ImageFile) -> None:

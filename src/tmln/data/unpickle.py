@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tmln.data.bad import DataError
-from tmln.data.bounded import read_bounded
+from tmln.data.files import read_bounded
 from tmln.data.storedarray import KINDS, Kind, Refused, Stored, member, stored
 
 LARGEST = 1 << 30  # bytes of a file; the largest of CIFAR has 0.16e9

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from tmln.lab.defaults import Defaults, defaults_of
 from tmln.lab.identity import canonical, run_name
 from tmln.lab.plainyaml import read_yaml
 from tmln.lab.values import model_options, one_line, read_value
 from tmln.recipes import FAMILIES, Recipe, find_recipe
-from tmln.streams.benchmarks import BENCHMARKS, checked_options
+from tmln.streams.benchmarks import find_benchmark, options_of
+from tmln.streams.options import PLACES
 from tmln.suggest import did_you_mean
 
 __all__ = ["RunConfig", "canonical", "run_id"]
-
-# Where data are, not what they are: of no concern to a run's identity.
-PLACES = ("root", "memory_limit")
 
 
 class RunConfig(BaseModel):
@@ -129,7 +125,7 @@ class RunConfig(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
-        row, recipe = defaults_of(self.benchmark), self.recipe()
+        row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
         settings: dict[str, Any] = {}
         for family in FAMILIES:
@@ -137,7 +133,7 @@ class RunConfig(BaseModel):
             settings.update({f"{family}.{name}": value for name, value in values.items()})
         complete = {
             "benchmark": self.benchmark.partition(":")[0],
-            "benchmark_options": self._benchmark_options(row),
+            "benchmark_options": self._benchmark_options(row.tasks),
             "model": model,
             "model_options": model_options(model, self.model_options),
             "method": self.method,
@@ -154,14 +150,9 @@ class RunConfig(BaseModel):
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 
-    def _benchmark_options(self, row: Defaults) -> dict[str, Any]:
-        name, _, path = self.benchmark.partition(":")
-        given = {**({"path": path} if path else {}), **self.benchmark_options}
-        if name == "folder" and "path" not in given:
-            raise ValueError("benchmark 'folder' is called folder:PATH")
-        options = asdict(checked_options(self.benchmark, BENCHMARKS[name].options, given))
-        options = {key: value for key, value in options.items() if key not in PLACES}
-        options["tasks"] = options["tasks"] or row.tasks
+    def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
+        options = options_of(self.benchmark, self.benchmark_options).model_dump(exclude=set(PLACES))
+        options["tasks"] = options["tasks"] or tasks
         order = options.get("class_order")
         if isinstance(order, str) and "," in order:
             options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]

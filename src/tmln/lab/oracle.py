@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from tmln import metrics
 from tmln.lab.config import RunConfig, canonical, run_id
-from tmln.lab.defaults import defaults_of
 from tmln.lab.store import Store
+from tmln.streams.benchmarks import find_benchmark
 
 Oracle = Literal["prefix", "final", "independent", "none"]
 ORACLES: tuple[Oracle, ...] = (
@@ -127,7 +127,7 @@ def _wanted(shared: str, oracle: Oracle) -> tuple[str, RunConfig] | None:
 def _against(result: Mapping[str, Any], wanted: str) -> bool:
     """Whether the run was held against this reference; those that do not name theirs took one at their own rate."""
     config = result["config"]
-    own = defaults_of(config["benchmark"]).lr
+    own = find_benchmark(config["benchmark"]).lr
     return bool(result["reference"] == wanted) if result.get("reference") else config.get("lr", own) == own
 
 

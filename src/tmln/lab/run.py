@@ -28,7 +28,7 @@ from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
-from tmln.streams.split import RUN_SEED
+from tmln.streams.options import PLACES, RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
@@ -80,12 +80,12 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
     """The stream and a learner at its beginning; one seed fixes both."""
     full = config.resolved()
     check_allowed(full["model"], full["model_options"])
-    given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
-    options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
+    places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
+    options = {**full["benchmark_options"], **places}
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
-    stream = make_stream(config.benchmark, **options, **given)
+    stream = make_stream(full["benchmark"], **options)
     torch.manual_seed(seed_of(full["seed"], "weights"))
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
     learner = Learner(

@@ -28,7 +28,7 @@ from tmln.parts import Batch, Lesson, Part, feed, to_model
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.arrays import DatasetSource, as_samples
-from tmln.streams.prefetch import prefetch
+from tmln.streams.readahead import prefetch
 from tmln.streams.samples import Samples, concat
 
 READ_AHEAD = 2**20  # values in a batch from which on it is read ahead by a thread

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
+from tmln.data.dataset import Colour
 from tmln.streams.crops import draw_boxes, draw_offsets, flipped, shifted, uniform
-from tmln.streams.normalise import Colour, finished, pixels, white_of
+from tmln.streams.normalise import finished, pixels, white_of
 from tmln.streams.resize import resized_centre, resized_crops
-
-BRIGHTNESS = 63 / 255  # a factor in 1 +- 63/255, as in PyCIL
-
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+from tmln.streams.stream import Augment
 
 
 def draw_brightness(batch: int, strength: float, generator: Generator) -> Tensor:
@@ -72,3 +70,15 @@ class ResizeCentre:
     def __call__(self, x: Tensor) -> Tensor:
         cut = resized_centre(pixels(x), self.shorter or self.size, self.size)
         return finished(cut, white_of(x), None, self.mean, self.std)
+
+
+def augment_of(kind: str, shape: tuple[int, ...], mean: Colour, std: Colour, brightness: float = 0.0) -> Augment | None:
+    """How training images are varied, by name, for a model that takes inputs of ``shape``; None for ``none``."""
+    if kind == "none":
+        return None
+    if kind == "shift-flip":
+        return ShiftFlip(mean, std, brightness=brightness)
+    _, height, width = shape
+    if height != width:
+        raise ValueError(f"resized-crop makes square images, these are {height}x{width}: give a size")
+    return ResizedCropFlip(height, mean, std, brightness=brightness)

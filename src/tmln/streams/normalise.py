@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import torch
 from torch import Generator, Tensor
 
-Colour: TypeAlias = tuple[float, ...]
-"""One number a channel, or one for all."""
+from tmln.data.dataset import Colour
 
 
 def white_of(x: Tensor) -> float:

@@ -1,14 +1,15 @@
-"""Folders of images walked: which file belongs to which task and class, and which of them are held out."""
+"""The user's own folders of images: which file belongs to which task and class, and which of them are held out."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tmln.data.bad import BadData, DataError
+from tmln.data.imagefiles import ImageFile, ImageFiles, Reader
 
 DROPPINGS = ("thumbs.db", "desktop.ini")
 
@@ -21,6 +22,28 @@ class Found:
     task: str
     label: str
     test: bool
+
+
+def read_folder(
+    root: Path, bad: BadData, read: Reader, nested: bool | None = None, fraction: float = 0.2, seed: int = 0
+) -> ImageFiles:
+    """Every file below PATH, or below PATH/train and PATH/test: PATH/task/class/image (``nested``) or PATH/class/image.
+
+    ``nested`` None looks for a second level of folders. Groups are the tasks; none where there is one level. Without a
+    PATH/test, ``fraction`` of each class in each task is held out.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder")
+    split = (root / "train").is_dir() and (root / "test").is_dir()
+    first = root / "train" if split else root
+    if nested is None:
+        nested = any(path.is_dir() for place in entries(first) if place.is_dir() for path in entries(place))
+    found = walk(first, nested, False, bad)
+    found = found + walk(root / "test", nested, True, bad) if split else hold_out(found, fraction, seed)
+    labels = tuple(sorted({item.label for item in found}, key=natural))
+    tasks = tuple(sorted({item.task for item in found}, key=natural))
+    files = [ImageFile(item.path, labels.index(item.label), tasks.index(item.task), item.test) for item in found]
+    return ImageFiles(files, labels, read, tasks if nested else ())
 
 
 def entries(folder: Path) -> list[Path]:
@@ -76,16 +99,4 @@ def hold_out(found: list[Found], fraction: float, seed: int) -> list[Found]:
     for members in kinds.values():
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         tested.update(generator.permutation(members)[:count].tolist())
-    return [Found(item.path, item.task, item.label, index in tested) for index, item in enumerate(found)]
-
-
-def read_tree(root: Path, nested: bool | None, fraction: float, seed: int, bad: BadData) -> list[Found]:
-    """Every file below PATH, or below PATH/train and PATH/test; ``nested`` None looks for a second level."""
-    if not root.is_dir():
-        raise DataError(f"{root}: no such folder")
-    split = (root / "train").is_dir() and (root / "test").is_dir()
-    first = root / "train" if split else root
-    if nested is None:
-        nested = any(path.is_dir() for place in entries(first) if place.is_dir() for path in entries(place))
-    found = walk(first, nested, False, bad)
-    return found + walk(root / "test", nested, True, bad) if split else hold_out(found, fraction, seed)
+    return [replace(item, test=index in tested) for index, item in enumerate(found)]

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.data import made
-from tmln.data.bad import BadData
-from tmln.streams import BadDataWarning, DataError, make_stream
-from tmln.streams.tiny_imagenet import list_files, read_names
+from tmln.data import BadData, BadDataWarning, DataError
+from tmln.data.tiny_imagenet import list_files, read_names
+from tmln.streams import make_stream
 
 
 def test_labels_follow_sorted_identifiers(tiny_root: Path) -> None:

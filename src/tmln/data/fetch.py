@@ -1,18 +1,20 @@
-"""Downloads that resume, are verified by size and checksum, and look complete only when they are."""
+"""Downloads that resume, are verified by size and checksum, and look complete only when they are; with a bar."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
 import os
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 from tmln.data.bad import DataError
-from tmln.data.sources import RemoteFile
+from tmln.data.dataset import RemoteFile
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there, and the bytes it will have."""
@@ -100,3 +102,30 @@ def _continue(url: str, part: Path, remote: RemoteFile, progress: Progress | Non
                 file.write(block)
                 if progress is not None:
                     progress(remote.name, have, remote.size)
+
+
+@contextmanager
+def download_bar(show: bool | None = None) -> Iterator[Progress]:
+    """``with download_bar() as bar: get_data("cifar100", progress=bar)``; ``show`` forces it on or off."""
+    if show is False or (show is None and not sys.stderr.isatty()):
+        yield lambda name, done, total: None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    tasks: dict[str, progress.TaskID] = {}
+    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
+
+        def report(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done)
+
+        yield report

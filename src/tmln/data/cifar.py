@@ -1,34 +1,27 @@
-"""Split CIFAR-10 (5 tasks of 2) and Split CIFAR-100 (10 tasks of 10), python or binary version."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), python or binary version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tmln.data.bad import BadData, DataError
-from tmln.data.bounded import read_bounded
-from tmln.data.sources import BATCHES
+from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile
+from tmln.data.files import read_bounded
 from tmln.data.unpickle import LARGEST, read_pickle
-from tmln.streams.augment import BRIGHTNESS, ShiftFlip
-from tmln.streams.data import locate
-from tmln.streams.normalise import Colour
-from tmln.streams.options import SplitOptions
-from tmln.streams.samples import Samples
-from tmln.streams.split import Pool, class_incremental
-from tmln.streams.stream import Stream
 
 PIXELS = 3 * 32 * 32
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 @dataclass(frozen=True)
 class Cifar:
     """What tells CIFAR-10 and CIFAR-100 apart. Files map a name (.bin if binary) to its images."""
 
-    data: str
     classes: int
     train: dict[str, int]
     test: dict[str, int]
@@ -40,35 +33,25 @@ class Cifar:
     std: Colour
 
 
-# Means and deviations as in PyCIL and Avalanche; CIFAR-10's deviations are those of single images there, the
-# deviation over all pixels is (.2470, .2435, .2616).
-CIFAR10 = Cifar(
-    "cifar10", 10, dict.fromkeys(BATCHES, 10_000), {"test_batch": 10_000}, b"labels", 1,
-    ("batches.meta", b"label_names"), "batches.meta.txt", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010),
-)  # fmt: skip
-CIFAR100 = Cifar(
-    "cifar100", 100, {"train": 50_000}, {"test": 10_000}, b"fine_labels", 2,
-    ("meta", b"fine_label_names"), "fine_label_names.txt", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761),
-)  # fmt: skip
-
-
-def read_cifar(folder: Path, kind: Cifar, bad: BadData) -> Pool:
+def read_cifar(folder: Path, bad: BadData, kind: Cifar) -> Arrays:
     """All images of an unpacked copy, checked: number, size, labels."""
     binary = (folder / f"{next(iter(kind.test))}.bin").exists()
-    parts = []
+    read: list[tuple[NDArray[np.uint8], NDArray[np.int64]]] = []
+    tested: list[bool] = []
     for split in (kind.train, kind.test):
-        read = [_read_file(folder, name, count, kind, binary, bad) for name, count in split.items()]
-        y = np.concatenate([labels for _, labels in read])
-        if len(y) == 0:
+        found = [_read_file(folder, name, count, kind, binary, bad) for name, count in split.items()]
+        if not any(len(y) for _, y in found):
             raise DataError(f"{folder}: no sound file among {', '.join(split)}")
-        # Pixel by pixel rather than plane by plane: what augmentation and convolutions want.
-        images = np.empty((len(y), 32, 32, 3), np.uint8)
-        end = 0
-        for x, _ in read:
-            start, end = end, end + len(x)
-            images[start:end] = x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        parts.append(Samples.of(torch.from_numpy(images), torch.from_numpy(y), channels_last=True))
-    return Pool(parts[0], parts[1], _class_names(folder, kind, binary), kind.mean, kind.std)
+        read += found
+        tested += [split is kind.test] * sum(len(y) for _, y in found)
+    # Pixel by pixel rather than plane by plane: what augmentation and convolutions want.
+    pixels = np.empty((len(tested), 32, 32, 3), np.uint8)
+    end = 0
+    for x, _ in read:
+        start, end = end, end + len(x)
+        pixels[start:end] = x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    labels = np.concatenate([y for _, y in read])
+    return Arrays(pixels, labels, np.array(tested), _class_names(folder, kind, binary), kind.mean, kind.std)
 
 
 def _read_file(
@@ -79,7 +62,7 @@ def _read_file(
     try:
         x, y = _read_binary(path, kind.label_bytes) if binary else _read_python(path, kind.label_key)
     except DataError as error:
-        bad.add(path, str(error).removeprefix(f"{path}: "))
+        bad.add(str(error))
         return np.empty((0, PIXELS), np.uint8), np.empty(0, np.int64)
     if len(x) != count:
         bad.add(path, f"{len(x):,} images, not {count:,}: truncated?")
@@ -140,18 +123,48 @@ def _class_names(folder: Path, kind: Cifar, binary: bool) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _split(name: str, kind: Cifar, tasks: int, options: SplitOptions) -> Stream:
-    with BadData(name, options.skip_bad) as bad:
-        pool = read_cifar(locate(kind.data, options.root), kind, bad)
-    augment = ShiftFlip(kind.mean, kind.std, brightness=BRIGHTNESS)
-    return class_incremental(name, pool, options, tasks=tasks, augment=augment)
+def _toronto(name: str, size: int, md5: str) -> RemoteFile:
+    return RemoteFile(name, (f"https://www.cs.toronto.edu/~kriz/{name}",), size, md5)
 
 
-def split_cifar10(options: SplitOptions) -> Stream:
-    """Five tasks of two classes."""
-    return _split("split-cifar10", CIFAR10, 5, options)
+def _data_set(title: str, kind: Cifar, python: str, binary: str, archives: tuple[RemoteFile, RemoteFile]) -> DataSet:
+    """Unpacked, a version lies under the data root or where others put it, in a folder of the data set's own."""
+    names, own = (*kind.train, *kind.test), title.lower().replace("-", "")
+    return DataSet(
+        title,
+        f"60,000 32x32 colour images, {kind.classes} classes",
+        partial(read_cifar, kind=kind),
+        {"training": 50_000, "test": 10_000},
+        archives[:1],
+        {
+            **dict.fromkeys((python, f"{own}/{python}"), names),
+            **dict.fromkeys((binary, f"{own}/{binary}"), tuple(f"{name}.bin" for name in names)),
+        },
+        archives[1:],
+    )
 
 
-def split_cifar100(options: SplitOptions) -> Stream:
-    """Ten tasks of ten classes."""
-    return _split("split-cifar100", CIFAR100, 10, options)
+# Means and deviations as in PyCIL and Avalanche; CIFAR-10's deviations are those of single images there, the
+# deviation over all pixels is (.2470, .2435, .2616).
+KIND10 = Cifar(
+    10, dict.fromkeys(BATCHES, 10_000), {"test_batch": 10_000}, b"labels", 1,
+    ("batches.meta", b"label_names"), "batches.meta.txt", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010),
+)  # fmt: skip
+KIND100 = Cifar(
+    100, {"train": 50_000}, {"test": 10_000}, b"fine_labels", 2,
+    ("meta", b"fine_label_names"), "fine_label_names.txt", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761),
+)  # fmt: skip
+CIFAR10 = _data_set(
+    "CIFAR-10", KIND10, "cifar-10-batches-py", "cifar-10-batches-bin",
+    (
+        _toronto("cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),
+        _toronto("cifar-10-binary.tar.gz", 170052171, "c32a1d4ab5d03f1284b67883e8d87530"),
+    ),
+)  # fmt: skip
+CIFAR100 = _data_set(
+    "CIFAR-100", KIND100, "cifar-100-python", "cifar-100-binary",
+    (
+        _toronto("cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),
+        _toronto("cifar-100-binary.tar.gz", 168513733, "03b5dce01913d631647c71ecec9e9cb8"),
+    ),
+)  # fmt: skip

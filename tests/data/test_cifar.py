@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.data import made
-from tmln.data.bad import BadData
-from tmln.data.sources import BATCHES
-from tmln.streams import BadDataWarning, DataError, cifar, make_stream
-from tmln.streams.cifar import CIFAR10, CIFAR100, read_cifar
-
-SMALL10 = replace(CIFAR10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
-SMALL100 = replace(CIFAR100, train={"train": 300}, test={"test": 100})
+from tests.data.made import SMALL10, SMALL100
+from tmln.data import BadData, BadDataWarning, DataError
+from tmln.data.cifar import read_cifar
+from tmln.streams import make_stream
 
 
 def strict() -> BadData:
@@ -26,23 +21,23 @@ def strict() -> BadData:
 
 
 def test_python_version(tmp_path: Path) -> None:
-    pool = read_cifar(made.make_cifar10(tmp_path), SMALL10, strict())
-    assert (len(pool.train), len(pool.test), pool.train.shape) == (100, 20, (3, 32, 32))
-    assert pool.class_names[3] == "class3"
-    x, y = pool.train.gather(torch.tensor([27]))  # the seventh of the second batch
-    assert y.tolist() == [7]
-    assert x[0, :, 5, 9].tolist() == [7, 107, 207]
+    held = read_cifar(made.make_cifar10(tmp_path), strict(), SMALL10)
+    assert held.counts() == {"training": 100, "test": 20}
+    assert held.pixels.shape == (120, 32, 32, 3)
+    assert held.tested.tolist() == [False] * 100 + [True] * 20
+    assert held.class_names[3] == "class3"
+    assert held.labels[27] == 7  # the seventh of the second batch
+    assert held.pixels[27, 5, 9].tolist() == [7, 107, 207]
 
 
 def test_planes_and_rows_are_where_cifar_has_them(tmp_path: Path) -> None:
     folder = made.make_cifar100(tmp_path)
     data = np.arange(300 * 3072).reshape(300, 3072) % 251
     (folder / "train").write_bytes(pickle.dumps({b"data": data.astype(np.uint8), b"fine_labels": list(range(100)) * 3}))
-    pool = read_cifar(folder, SMALL100, strict())
-    x, y = pool.train.gather(torch.tensor([2]))
-    assert y.tolist() == [2]
-    assert int(x[0, 1, 3, 5]) == (2 * 3072 + 1 * 1024 + 3 * 32 + 5) % 251
-    assert pool.class_names == tuple(str(label) for label in range(100))  # no meta file: numbers
+    held = read_cifar(folder, strict(), SMALL100)
+    assert held.labels[2] == 2
+    assert held.pixels[2, 3, 5, 1] == (2 * 3072 + 1 * 1024 + 3 * 32 + 5) % 251
+    assert held.class_names == tuple(str(label) for label in range(100))  # no meta file: numbers
 
 
 @pytest.mark.parametrize("fine", [False, True])
@@ -58,9 +53,9 @@ def test_binary_version_equals_python_version(tmp_path: Path, fine: bool) -> Non
         coarse = [np.full((count, 1), 99, np.uint8)] if fine else []
         np.concatenate([*coarse, labels, made.cifar_rows(count)], axis=1).tofile(folder / f"{name}.bin")
     (folder / kind.names).write_text("\n".join(f"class{label}" for label in range(kind.classes)) + "\n\n")
-    binary, python = read_cifar(folder, kind, strict()), read_cifar(source, kind, strict())
-    assert torch.equal(binary.train.x, python.train.x)
-    assert torch.equal(binary.test.y, python.test.y)
+    binary, python = read_cifar(folder, strict(), kind), read_cifar(source, strict(), kind)
+    assert np.array_equal(binary.pixels, python.pixels)
+    assert np.array_equal(binary.labels, python.labels)
     assert binary.class_names[-1] == f"class{kind.classes - 1}"
 
 
@@ -106,8 +101,7 @@ def broken(folder: Path, what: str) -> Path:
         ("list", "holds no labels"),
     ],
 )
-def test_bad_files(what: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cifar, "CIFAR10", SMALL10)
+def test_bad_files(what: str, message: str, tmp_path: Path, tiny_root: Path) -> None:
     path = broken(made.make_cifar10(tmp_path), what)
     with pytest.raises(DataError, match=message) as caught:
         make_stream("split-cifar10", root=tmp_path)
@@ -127,11 +121,10 @@ def test_truncated_binary(size: int, message: str, tmp_path: Path) -> None:
         (tmp_path / f"{name}.bin").write_bytes(bytes(3073 * 20))
     (tmp_path / "data_batch_4.bin").write_bytes(bytes(size))
     with pytest.raises(DataError, match=rf"data_batch_4.bin: .*{message}"):
-        read_cifar(tmp_path, SMALL10, strict())
+        read_cifar(tmp_path, strict(), SMALL10)
 
 
-def test_nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cifar, "CIFAR100", SMALL100)
+def test_nothing_left(tmp_path: Path, tiny_root: Path) -> None:
     (made.make_cifar100(tmp_path) / "train").write_bytes(b"junk")
     with pytest.raises(DataError, match="no sound file among train"):
         make_stream("split-cifar100", root=tmp_path, skip_bad=True)
@@ -141,7 +134,7 @@ def test_wrong_class_names(tmp_path: Path) -> None:
     folder = made.make_cifar10(tmp_path)
     (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"one"]}))
     with pytest.raises(DataError, match="1 class names, not 10"):
-        read_cifar(folder, SMALL10, strict())
+        read_cifar(folder, strict(), SMALL10)
 
 
 def test_augmentation_is_the_papers(tiny_root: Path) -> None:
@@ -159,14 +152,14 @@ def test_labels_that_would_spread_out_are_not_counted(tmp_path: Path) -> None:
     for labels in (nested, np.zeros(20, np.float32), [True] * 20, "cat", [2**70] * 20):
         (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": made.cifar_rows(20), b"labels": labels}))
         with pytest.raises(DataError, match=r"data_batch_2: (its labels are not whole numbers|not a sound pickle)"):
-            read_cifar(folder, SMALL10, strict())
+            read_cifar(folder, strict(), SMALL10)
 
 
 def test_labels_may_be_an_array(tmp_path: Path) -> None:
     folder = made.make_cifar10(tmp_path)
     labels = (np.arange(20) % 10).astype(np.int32)
     (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": made.cifar_rows(20), b"labels": labels}))
-    assert torch.equal(read_cifar(folder, SMALL10, strict()).train.y, torch.arange(100) % 10)
+    assert np.array_equal(read_cifar(folder, strict(), SMALL10).labels, np.arange(120) % 10)
 
 
 @pytest.mark.parametrize("names", [7, [1] * 10, [[b"a"]] * 10, {b"a": b"b"}])
@@ -174,4 +167,4 @@ def test_class_names_are_a_list_of_names(names: Any, tmp_path: Path) -> None:
     folder = made.make_cifar10(tmp_path)
     (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
     with pytest.raises(DataError, match=r"batches\.meta: its class names are no list of names"):
-        read_cifar(folder, SMALL10, strict())
+        read_cifar(folder, strict(), SMALL10)

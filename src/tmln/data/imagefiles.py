@@ -1,4 +1,4 @@
-"""Many image files as one array [N, H, W, C]: in memory where it fits, else memory-mapped."""
+"""Labelled image files, chosen before they are read, then read once: in memory where they fit, else memory-mapped."""
 
 from __future__ import annotations
 
@@ -7,39 +7,103 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from tmln.data.bad import BadData, DataError
+from tmln.data.dataset import Arrays, Colour
 from tmln.data.images import Pixels
 from tmln.progress import track
-from tmln.streams.samples import Rows
 
 Reader: TypeAlias = Callable[[Path], Pixels]
 
 IN_MEMORY = 1 << 30
 """Bytes up to which images are kept in memory."""
+IMAGENET: tuple[Colour, Colour] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+GREY: tuple[Colour, Colour] = ((0.449,), (0.226,))  # ImageNet's, averaged over the channels
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One file, its class, the group it arrives with (a task, a session), and whether it tests or trains."""
+
+    path: Path
+    label: int
+    group: int = 0
+    test: bool = False
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The files of a data set and how one is read; ``colours`` are mean and deviation, ImageNet's unless given."""
+
+    files: Sequence[ImageFile]
+    class_names: tuple[str, ...]
+    read: Reader
+    group_names: tuple[str, ...] = ()
+    colours: tuple[Colour, Colour] | None = None
+
+    def counts(self) -> dict[str, int]:
+        """How many files each group has; without groups, how many train and how many test."""
+        if self.group_names:
+            return dict(Counter(self.group_names[file.group] for file in self.files))
+        return dict(Counter("test" if file.test else "training" for file in self.files))
+
+    def chosen(self, per_class: int | None, per_class_test: int | None) -> ImageFiles:
+        """At most so many files of each class in each group, evenly spaced."""
+        kinds: dict[tuple[int, int, bool], list[ImageFile]] = defaultdict(list)
+        for file in self.files:
+            kinds[file.group, file.label, file.test].append(file)
+        kept = [
+            members[index]
+            for (_, _, test), members in kinds.items()
+            for index in evenly(len(members), per_class_test if test else per_class)
+        ]
+        return replace(self, files=kept)
+
+    def load(self, bad: BadData, cache: Path, limit: int | None = None) -> Arrays:
+        """All files read; those the complaints let pass are left out."""
+        pixels, kept = load_images([file.path for file in self.files], self.read, bad, cache, limit)
+        sound = [self.files[row] for row in kept]
+        mean, std = self.colours or (GREY if pixels.shape[-1] == 1 else IMAGENET)
+        return Arrays(
+            pixels,
+            np.array([file.label for file in sound], np.int64),
+            np.array([file.test for file in sound], np.bool_),
+            self.class_names,
+            mean,
+            std,
+            np.array([file.group for file in sound], np.int64),
+            self.group_names,
+            np.array(kept, np.int64),
+        )
+
+
+def evenly(total: int, wanted: int | None) -> list[int]:
+    """``wanted`` of the numbers 0..total-1, evenly spaced from 0 on; all of them for None or too many."""
+    count = total if wanted is None else min(wanted, total)
+    return [index * total // count for index in range(count)]
 
 
 def load_images(
     files: Sequence[Path], read: Reader, bad: BadData, cache: Path, limit: int | None = None
-) -> tuple[Rows, Tensor]:
-    """The images, and the numbers of those that are sound: all, but for what the complaints let pass.
+) -> tuple[Pixels, list[int]]:
+    """The images [N, H, W, C], and the numbers of those that are sound: all, but for what the complaints let pass.
 
     All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
     """
-    shape = _shape(files, read)
-    if len(files) * math.prod(shape) > (IN_MEMORY if limit is None else limit):
+    shape = (len(files), *_shape(files, read))
+    if math.prod(shape) > (IN_MEMORY if limit is None else limit):
         return _mapped(files, read, bad, cache, shape)
-    array = np.empty((len(files), *shape), np.uint8)
-    kept = _fill(array, files, read, bad)
-    return Rows(torch.from_numpy(array), channels_last=True), torch.tensor(kept)
+    array = np.empty(shape, np.uint8)
+    return array, _fill(array, files, read, bad)
 
 
 def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
@@ -51,17 +115,17 @@ def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
 
 def _mapped(
     files: Sequence[Path], read: Reader, bad: BadData, cache: Path, shape: tuple[int, ...]
-) -> tuple[Rows, Tensor]:
+) -> tuple[NDArray[np.uint8], list[int]]:
     """As ``load_images``, in a file named by what it was made of, so that changed images make a new one."""
     path = cache / f"{_fingerprint(files, read)}.npy"
     notes = path.with_suffix(".json")
-    known = _kept_before(path, notes, (len(files), *shape))
+    known = _kept_before(path, notes, shape)
     if known is None:
         cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
         try:
-            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
             kept = _fill(array, files, read, mine)
             array.flush()
             del array
@@ -71,11 +135,9 @@ def _mapped(
             part.unlink(missing_ok=True)
         known = kept, mine.found
     for complaint in known[1]:
-        where, _, reason = complaint.partition(": ")
-        bad.add(where, reason)
+        bad.add(complaint)
     # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
-    mapped = np.load(path, mmap_mode="c")
-    return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known[0])
+    return np.load(path, mmap_mode="c"), known[0]
 
 
 def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
@@ -95,13 +157,11 @@ def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
     """Write each sound image into its row; the rows that were written."""
     kept = []
-    for index, pixels in zip(track(range(len(files)), "reading images"), _read_all(files, read), strict=True):
+    for index, pixels in zip(track(range(len(files)), "reading images"), read_all(files, read), strict=True):
         if isinstance(pixels, DataError):
-            where, _, reason = str(pixels).partition(": ")
-            bad.add(where, reason)
+            bad.add(str(pixels))
         elif pixels.shape != array.shape[1:]:
-            expected = "x".join(map(str, array.shape[1:]))
-            shape = "x".join(map(str, pixels.shape))
+            shape, expected = ("x".join(map(str, sizes)) for sizes in (pixels.shape, array.shape[1:]))
             bad.add(files[index], f"{shape} pixels and channels, others {expected}; size and mode make them equal")
         else:
             array[index] = pixels
@@ -109,7 +169,7 @@ def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> l
     return kept
 
 
-def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
+def read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
     """Images in order, read by several threads a few hundred ahead; an unreadable one as its error."""
 
     def attempt(path: Path) -> Pixels | DataError:

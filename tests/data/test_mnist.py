@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.data import made
-from tmln.data.sources import IDX_NAMES
-from tmln.streams import BadDataWarning, DataError, make_stream
-from tmln.streams.mnist import read_idx
+from tmln.data import BadDataWarning, DataError
+from tmln.data.mnist import IDX_NAMES, read_idx
+from tmln.streams import make_stream
 
 
 def test_plain_and_compressed(tmp_path: Path) -> None:

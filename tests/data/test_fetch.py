@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tmln.data.download import fetch
-from tmln.data.sources import RemoteFile
-from tmln.streams import DataError
+from tmln.data import DataError, RemoteFile, download_bar
+from tmln.data.fetch import fetch
 
 CONTENT = bytes(range(256)) * 4000  # a megabyte
 
@@ -158,3 +157,13 @@ def test_offline_or_gone_says_what_to_put_where(status: int, server: Server, tmp
     nowhere = replace(remote(server), urls=("http://127.0.0.1:1/file.bin",))
     with pytest.raises(DataError, match=r"refused.*put by hand"):
         fetch(nowhere, tmp_path)
+
+
+@pytest.mark.parametrize("show", [True, False, None])
+def test_a_bar_is_seen_on_request(show: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with download_bar(show) as report:
+        report("file.bin", 500_000, 1_000_000)
+        report("file.bin", 1_000_000, 1_000_000)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("file.bin" in err and "1.0/1.0 MB" in err) == (show is True)

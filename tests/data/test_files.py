@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tmln.streams import data_root
+from tmln.data import data_root
 
 
 def test_order_of_precedence() -> None:

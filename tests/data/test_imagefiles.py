@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.data import made
-from tmln.data.bad import BadData
+from tmln.data import BadData, BadDataWarning, DataError
+from tmln.data.imagefiles import evenly, load_images
 from tmln.data.images import ImageReader
-from tmln.streams import BadDataWarning, DataError
-from tmln.streams.imagestore import load_images
 
 LIMITS = pytest.mark.parametrize("limit", [1 << 20, 0], ids=["memory", "mapped"])
 
@@ -29,9 +27,9 @@ def files(folder: Path, count: int = 5) -> list[Path]:
 def test_all_images_in_order(limit: int, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     rows, kept = load_images(files(tmp_path), ImageReader(), BadData("x", False), cache, limit)
-    assert kept.tolist() == [0, 1, 2, 3, 4]
-    assert rows.shape == (3, 3, 4)
-    assert rows.take(torch.tensor([4, 1]))[:, 0, 2, 3].tolist() == [4, 1]
+    assert kept == [0, 1, 2, 3, 4]
+    assert rows.shape == (5, 3, 4, 3)
+    assert rows[[4, 1], 2, 3, 0].tolist() == [4, 1]
     assert cache.exists() == (limit == 0)
 
 
@@ -48,8 +46,8 @@ def test_bad_ones(limit: int, tmp_path: Path) -> None:
         with pytest.warns(BadDataWarning, match=r"left out 2 bad.*0.png.*3.png: 4x4x3 .* others 3x4x3"):  # noqa: SIM117
             with BadData("x", True) as bad:
                 rows, kept = load_images(paths, ImageReader(), bad, cache, limit)
-        assert kept.tolist() == [1, 2, 4]
-        assert rows.take(kept)[:, 0, 0, 0].tolist() == [1, 2, 4]
+        assert kept == [1, 2, 4]
+        assert rows[kept, 0, 0, 0].tolist() == [1, 2, 4]
     with pytest.raises(DataError, match=r"0.png: not an image"):
         load_images(paths, ImageReader(), BadData("x", False), cache, limit)
 
@@ -63,18 +61,19 @@ def test_the_mapped_file_is_made_once_and_anew_when_images_change(tmp_path: Path
             read.append(path)
             return super().__call__(path)
 
-    def load() -> torch.Tensor:
+    def load() -> np.ndarray:
         rows, kept = load_images(paths, Counting(), BadData("x", False), cache, limit=0)
-        return rows.take(kept)
+        return rows[kept]
 
     first = load()
     assert len(read) == 6  # one for the shape
-    assert torch.equal(load(), first)
+    assert np.array_equal(load(), first)
     assert len(read) == 7
     paths[2].write_bytes(made.encoded((99, 0, 0), (4, 3)))
     os.utime(paths[2], ns=(1, 1))
     assert load()[2, 0, 0, 0] == 99
-    first[0] = 7  # a batch is a copy: the file stays
+    rows, _ = load_images(paths, Counting(), BadData("x", False), cache, limit=0)
+    rows[0] = 7  # copied on writing: the file stays
     assert load()[0, 0, 0, 0] == 0
 
 
@@ -106,7 +105,13 @@ def test_a_cache_that_is_not_ours_is_made_again(notes: str, tmp_path: Path) -> N
     (file,) = cache.glob("*.json")
     file.write_text(notes)
     rows, kept = load_images(paths, ImageReader(), BadData("x", False), cache, limit=0)
-    assert kept.tolist() == [0, 1, 2, 3, 4]
+    assert kept == [0, 1, 2, 3, 4]
     np.save(file.with_suffix(".npy"), np.zeros((5, 3, 4, 3), np.float64))
     rows, kept = load_images(paths, ImageReader(), BadData("x", False), cache, limit=0)
-    assert torch.equal(rows.take(kept), first.take(kept))
+    assert np.array_equal(rows[kept], first[kept])
+
+
+def test_evenly() -> None:
+    assert evenly(10, 4) == [0, 2, 5, 7]
+    assert evenly(3, 5) == evenly(3, None) == [0, 1, 2]
+    assert evenly(0, 5) == []

@@ -1,4 +1,4 @@
-"""Where data sets live: TMLN_DATA, else the platform's cache folder."""
+"""Where data sets live, and files of others read whole: plain ones only, up to a size."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tmln.data.bad import DataError
 
 
 def data_root(
@@ -22,3 +24,18 @@ def data_root(
     if platform == "darwin":
         return home / "Library" / "Caches" / "tmln"
     return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "tmln"
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The content of a plain file of at most so many bytes: a pipe would wait for ever, a device never ends."""
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path}: cannot be read (not a plain file)")
+        size = path.stat().st_size
+        if size > most:
+            raise DataError(
+                f"{path}: cannot be read ({size:,} bytes, more than the {most:,} that such a file may have)"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error

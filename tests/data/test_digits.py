@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 
+from tmln.data import Arrays, BadData
+from tmln.data.digits import read_digits
 from tmln.streams import make_stream
-from tmln.streams.digits import load_digits
 
 
-def test_the_split_is_fixed_and_disjoint() -> None:
-    pool = load_digits()
-    assert (len(pool.train), len(pool.test)) == (1442, 355)
-    rows = torch.cat((pool.train.rows, pool.test.rows)).sort().values
-    assert torch.equal(rows, torch.arange(1797))
-    first_zeros = (torch.cat((pool.train.y, pool.test.y)) == 0).nonzero()
-    assert len(first_zeros) == 178
+def digits() -> Arrays:
+    return read_digits(Path(), BadData("digits", skip=False))
+
+
+def test_every_fifth_of_a_class_tests() -> None:
+    held = digits()
+    assert held.counts() == {"training": 1442, "test": 355}
+    zeros = held.tested[held.labels == 0]
+    assert len(zeros) == 178
+    assert zeros[:10].tolist() == [False, False, False, False, True] * 2
 
 
 def test_grey_levels_are_kept() -> None:
-    from sklearn.datasets import load_digits as bundled
+    from sklearn.datasets import load_digits
 
-    pool = load_digits()
-    levels = (pool.train.x.double() * 16 / 255).round()
-    assert torch.equal(levels.squeeze(1), torch.from_numpy(bundled().images)[pool.train.rows])
+    assert np.array_equal(np.round(digits().pixels.astype(np.float64) * 16 / 255), load_digits().images)
 
 
 def test_normalised() -> None:

@@ -1,22 +1,22 @@
-"""Split Tiny-ImageNet: 200 classes of 64x64 images in 10 tasks of 20, tested on the validation set."""
+"""Tiny-ImageNet (Stanford CS231n): 200 classes of 64x64 images, tested on the validation set."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tmln.data.bad import BadData, DataError
+from tmln.data.dataset import DataSet, RemoteFile
+from tmln.data.imagefiles import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
-from tmln.data.root import data_root
-from tmln.streams.augment import ShiftFlip
-from tmln.streams.data import locate
-from tmln.streams.filelist import ImageFile, chosen, load_files
-from tmln.streams.options import SplitOptions
-from tmln.streams.split import Pool, class_incremental
-from tmln.streams.stream import Stream
 
-# Of the training images, as in Mammoth.
-MEAN, STD = (0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821)
 READER = ImageReader(mode="RGB")  # some of the files are grey
+COLOURS = (0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821)  # of the training images, as in Mammoth
+
+
+def read_tiny_imagenet(folder: Path, bad: BadData) -> ImageFiles:
+    """All files of an unpacked copy; classes in the order of their WordNet identifiers."""
+    names = read_names(folder)
+    return ImageFiles(list_files(folder, list(names), bad), tuple(names.values()), READER, colours=COLOURS)
 
 
 def read_names(folder: Path) -> dict[str, str]:
@@ -57,13 +57,18 @@ def list_files(folder: Path, identifiers: list[str], bad: BadData) -> list[Image
     return files
 
 
-def split_tiny_imagenet(options: SplitOptions) -> Stream:
-    """Ten tasks of twenty classes."""
-    name = "split-tiny-imagenet"
-    with BadData(name, options.skip_bad) as bad:
-        folder = locate("tiny-imagenet", options.root)
-        names = read_names(folder)
-        files = chosen(list_files(folder, list(names), bad), options.per_class, options.per_class_test)
-        images = load_files(files, READER, bad, data_root(options.root) / "prepared" / "tiny-imagenet")
-    pool = Pool(images.part(False), images.part(True), tuple(names.values()), MEAN, STD)
-    return class_incremental(name, pool, options, tasks=10, augment=ShiftFlip(MEAN, STD))
+TINY_IMAGENET = DataSet(
+    "Tiny-ImageNet",
+    "110,000 64x64 colour images, 200 classes",
+    read_tiny_imagenet,
+    {"training": 100_000, "test": 10_000},
+    (
+        RemoteFile(
+            "tiny-imagenet-200.zip",
+            ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",),
+            248100043,
+            "90528d7ca1a48142e341f4ef8d21d0de",
+        ),
+    ),
+    dict.fromkeys(("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200"), ("wnids.txt", "train", "val")),
+)
