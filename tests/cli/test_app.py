@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tmln.cli import app
 from tmln.recipes import FAMILIES, RECIPES
 from tmln.streams import BENCHMARKS
+from tmln.streams.options import described
 
 
 def run(*words: str) -> str:
@@ -34,8 +35,31 @@ def test_everything_is_listed() -> None:
     assert all(f"{family} {name}" in parts for family, table in FAMILIES.items() for name in table)
     assert "step.damping" in parts
     benchmarks = run("list", "benchmarks")
-    assert all(name in benchmarks for name in BENCHMARKS)
+    for name, row in BENCHMARKS.items():
+        (line,) = (line for line in benchmarks.splitlines() if line.split()[0] == name)
+        assert row.summary in line
+        one = run("list", "benchmarks", "folder:photos" if name == "folder" else name)
+        assert f"{row.model} " in one
+        for option in described(row.options):
+            assert f"benchmark.{option.name} " in one
+            assert option.about in one
     assert "resnet18" in run("list", "models")
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "tune", "overhead", "landscape", "barrier"])
+def test_help_tells_the_options_of_benchmarks(command: str) -> None:
+    text = "".join(run(command, "--help").split())  # lines may be broken anywhere
+    for row in BENCHMARKS.values():
+        for option in described(row.options):
+            assert f"{option.name}{option.about}({option.form})".replace(" ", "") in text
+
+
+@pytest.mark.parametrize("words", [["run", "--help"], ["list", "benchmarks"], ["data", "list"]])
+def test_what_only_tells_needs_no_torch(words: list[str]) -> None:
+    code = (
+        f"import sys; from tmln.cli import app; app({words}, standalone_mode=False); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
 def test_data_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +117,10 @@ def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
         (["run", "--benchmark", "split-digits", "--method", "tlmn"], "did you mean 'tmln'"),
         (["run", "--benchmark", "split-digits", "--set", "step.damping"], "KEY=VALUE"),
         (["run", "--benchmark", "split-digits", "--set", "step.damping=-1"], "greater than 0"),
+        (["run", "--benchmark", "core50", "--set", "size=32"], "unknown setting 'size'; did you mean 'benchmark.size'"),
+        (["run", "--benchmark", "split-digits", "--set", "benchmark.foo=1"], "(it takes tasks, per_class, "),
+        (["list", "benchmarks", "split-digit"], "did you mean 'split-digits'"),
+        (["list", "models", "mlp"], "a name is for benchmarks"),
         (["show", "nowhere"], "no folder nowhere"),
     ],
 )

@@ -265,6 +265,8 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
     ("key", "value", "message"),
     [
         ("epoch", 3, r"unknown setting 'epoch'; did you mean 'epochs'\? \(settings: benchmark, "),
+        ("damping", 1, r"unknown setting 'damping'; did you mean 'step\.damping'\?"),
+        ("per_class", 1, r"unknown setting 'per_class'; did you mean 'benchmark\.per_class'\?"),
         ("stp.damping", 1, r"unknown setting 'stp\.damping'; did you mean 'step\.damping'\?"),
         ("step.dampin", 1, r"'tmln' has no setting 'dampin'; did you mean 'damping'\?"),
         ("step.damping", -1, r"tmln\.damping = -1: .* greater than 0"),
@@ -301,6 +303,7 @@ def test_errors_are_one_line_with_a_remedy(key: str, value: object, message: str
         ("", "a YAML mapping"),
         ("method: er", r"^benchmark = .*Field required"),
         ("benchmark: split-digits\nepoch: 3", "unknown setting 'epoch'; did you mean 'epochs'"),
+        ("benchmark: split-digits\nper_class: 3", "unknown setting 'per_class'; did you mean 'benchmark.per_class'"),
         ("benchmark: folder", "folder:PATH"),
         ("!!python/object/apply:os.mkdir [sprung]", "line 1 has a tag"),
     ],

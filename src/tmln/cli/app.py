@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tune, weigh
 from tmln.cli.say import Shown, say
 
 app = typer.Typer(
@@ -65,16 +65,16 @@ def demo(
     report.report_of_demo(out)
 
 
-app.command()(runs.run)
-app.command()(runs.compare)
+app.command(cls=benchmarks.TakesSettings)(runs.run)
+app.command(cls=benchmarks.TakesSettings)(runs.compare)
 app.command()(runs.show)
 app.command()(report.report)
-app.command()(sweep.sweep)
-app.command()(tune.tune)
+app.command(cls=benchmarks.TakesSettings)(sweep.sweep)
+app.command(cls=benchmarks.TakesSettings)(tune.tune)
 app.command()(weigh.pareto)
-app.command()(weigh.overhead)
-app.command()(pictures.landscape)
-app.command()(pictures.barrier)
+app.command(cls=benchmarks.TakesSettings)(weigh.overhead)
+app.command(cls=benchmarks.TakesSettings)(pictures.landscape)
+app.command(cls=benchmarks.TakesSettings)(pictures.barrier)
 app.command()(paper.paper)
 
 
@@ -86,22 +86,29 @@ class What(str, Enum):
 
 
 @app.command("list")
-def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
-    """What there is: methods, their parts with all settings, benchmarks, models."""
+def list_(
+    what: Annotated[What, typer.Argument(help="What to list.")],
+    name: Annotated[str | None, typer.Argument(help="Of benchmarks: one of them, with all its options.")] = None,
+) -> None:
+    """What there is: methods, their parts with all settings, benchmarks with their options, models."""
     from rich.console import Console
     from rich.table import Table
 
+    if name is not None and what is not What.benchmarks:
+        raise ValueError(f"a name is for benchmarks: tmln list benchmarks split-digits; got {what.value} {name}")
     table = Table(box=None, pad_edge=False)
-    for row, columns in enumerate(_rows(what)):
+    for row, columns in enumerate(_rows(what, name)):
         if row == 0:
             for heading in columns:
-                table.add_column(heading, no_wrap=heading in ("name", "value"))
+                table.add_column(heading, no_wrap=heading in ("name", "value", "model", "unless given"))
         else:
             table.add_row(*columns)
     Console().print(table)
+    if what is What.benchmarks and name is None:
+        say(benchmarks.options_of_all())
 
 
-def _rows(what: What) -> Iterable[tuple[str, ...]]:
+def _rows(what: What, name: str | None) -> Iterable[tuple[str, ...]]:
     if what is What.methods:
         from tmln.recipes import RECIPES
 
@@ -118,10 +125,7 @@ def _rows(what: What) -> Iterable[tuple[str, ...]]:
                 for setting, field in part.Settings.model_fields.items():
                     yield f"  {family}.{setting}", str(field.default), field.description or ""
     elif what is What.benchmarks:
-        from tmln.streams import BENCHMARKS
-
-        yield "name", "about"
-        yield from ((name, benchmark.summary) for name, benchmark in BENCHMARKS.items())
+        yield from benchmarks.all_benchmarks() if name is None else benchmarks.one_benchmark(name)
     else:
         from tmln.models import MODELS
 

@@ -18,8 +18,8 @@ def data_list() -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from tmln.data import data_root, list_data
     from tmln.printable import printable
-    from tmln.streams import data_root, list_data
 
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "at hand", "MB", "about"):
@@ -34,7 +34,7 @@ def data_list() -> None:
 @app.command("get")
 def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
     """Download a data set, resuming where an earlier try stopped, and verify it."""
-    from tmln.streams import download_bar, get_data
+    from tmln.data import download_bar, get_data
 
     with download_bar() as bar:
         say(f"{name}: {get_data(name, progress=bar)}")
@@ -43,7 +43,7 @@ def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data li
 @app.command("check")
 def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
     """Verify a data set that is at hand; exit code 1 if anything is wrong."""
-    from tmln.streams import check_data
+    from tmln.data import check_data
 
     problems = 0
     for check in check_data(name):

@@ -25,7 +25,8 @@ Seeds = Annotated[
     int, typer.Option(min=1, help="How many seeds: 0, 1, ..., or from the one given by --set seed or --config on.")
 ]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2 or benchmark.tasks=5."),
 ]
 Out = Annotated[Path, typer.Option(help="The folder of runs.")]
 Config = Annotated[Path | None, typer.Option(exists=True, help="A YAML file with the same settings.")]

@@ -62,14 +62,12 @@ class RunConfig(BaseModel):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunConfig:
         """A configuration from plain values, wholly checked; errors are one line."""
-        for key in values:
-            if key not in cls.model_fields:
-                known = ", ".join(cls.model_fields)
-                raise ValueError(f"unknown setting {key!r}{did_you_mean(str(key), cls.model_fields)} (known: {known})")
         try:
-            config = cls(**values)
+            config = cls(**{key: value for key, value in values.items() if key in cls.model_fields})
         except ValidationError as error:
             raise ValueError(one_line(error)) from None
+        for key in values.keys() - cls.model_fields.keys():
+            raise ValueError(f"unknown setting {key!r}{config._hint(str(key))} (known: {', '.join(cls.model_fields)})")
         config.resolved()
         return config
 
@@ -106,12 +104,19 @@ class RunConfig(BaseModel):
             inner, name = ("settings", key) if group in FAMILIES else (f"{group}_options", name)
             values[inner][name] = value
         else:
-            known = [*direct, *(f"{group}.{name}" for group in groups if name)]
             raise ValueError(
-                f"unknown setting {key!r}{did_you_mean(key, known)} "
+                f"unknown setting {key!r}{self._hint(key)} "
                 f"(settings: {', '.join(direct)}; and {', '.join(f'{group}.NAME' for group in groups)})"
             )
         return RunConfig.of(values)
+
+    def _hint(self, key: str) -> str:
+        """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
+        full = self.resolved()
+        dotted = [f"benchmark.{name}" for name in find_benchmark(self.benchmark).options.model_fields]
+        dotted += [*(f"model.{name}" for name in full["model_options"]), *full["settings"]]
+        meant = next((known for known in dotted if known.partition(".")[2] == key), None)
+        return f"; did you mean {meant!r}?" if meant else did_you_mean(key, [*type(self).model_fields, *dotted])
 
     def recipe(self) -> Recipe:
         """The method's, with the parts and settings asked for."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tmln.data import list_data
 from tmln.lab.config import RunConfig
-from tmln.streams import BENCHMARKS, list_data
+from tmln.streams import BENCHMARKS
 from tmln.suggest import did_you_mean
 
-TITLES = {"split-cifar100": "Split CIFAR-100", "split-cifar10": "Split CIFAR-10", "core50": "CORe50"}
+TITLES = {name: BENCHMARKS[name].title for name in ("split-cifar100", "split-cifar10", "core50")}
 
 
 @dataclass(frozen=True)

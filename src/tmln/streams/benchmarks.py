@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tmln.streams.options import Core50Options, FolderOptions, Options, SplitOptions, read_options
+from tmln.streams.options import Core50Options, Described, FolderOptions, Options, SplitOptions, described, read_options
 from tmln.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -104,6 +104,19 @@ def options_of(name: str, given: Mapping[str, object]) -> Options:
     if "path" in kind.model_fields and "path" not in given:
         raise ValueError(f"benchmark {row!r} is called {row}:PATH")
     return read_options(name, kind, given)
+
+
+def options_by_benchmarks() -> dict[str, list[Described]]:
+    """Every option in words, under the names of the benchmarks that take it."""
+    users: dict[Described, list[str]] = {}
+    for name, row in BENCHMARKS.items():
+        for option in described(row.options):
+            users.setdefault(option, []).append(name)
+    groups: dict[str, list[Described]] = {}
+    for option, names in users.items():
+        heading = "every benchmark" if len(names) == len(BENCHMARKS) else ", ".join(names)
+        groups.setdefault(heading, []).append(option)
+    return groups
 
 
 def make_stream(name: str, **options: object) -> Stream:

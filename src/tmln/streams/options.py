@@ -68,7 +68,7 @@ class Core50Options(Options):
     test_resize: Count | None = None
     """shorter side before the centre crop of test frames; the crop's own, which cuts nothing off, unless given"""
     memory_limit: Bytes = 1 << 30
-    """bytes of frames kept in memory; more go to a memory-mapped file under the data root"""
+    """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
 
     @model_validator(mode="after")
     def _crop_fits(self) -> Core50Options:
