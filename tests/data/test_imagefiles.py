@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from tests.data import made
-from tmln.data import BadData, BadDataWarning, DataError
+from tmln.data import BadData, BadDataWarning, DataError, DataSet, ImageFiles
+from tmln.data.core50 import CORE50
 from tmln.data.imagefiles import evenly, load_images
 from tmln.data.images import ImageReader
+from tmln.data.table import find
+from tmln.data.tiny_imagenet import TINY_IMAGENET
 
 LIMITS = pytest.mark.parametrize("limit", [1 << 20, 0], ids=["memory", "mapped"])
 
@@ -115,3 +118,13 @@ def test_evenly() -> None:
     assert evenly(10, 4) == [0, 2, 5, 7]
     assert evenly(3, 5) == evenly(3, None) == [0, 1, 2]
     assert evenly(0, 5) == []
+
+
+@pytest.mark.parametrize("data", [CORE50, TINY_IMAGENET])
+def test_a_reader_is_named_alike_in_every_process(data: DataSet, made_root: Path) -> None:
+    """A mapped file is named by what it was made of: with an address in it, each process would make its own."""
+    folder = find(data, made_root)
+    assert folder is not None
+    held = data.read(folder, BadData("x", False))
+    assert isinstance(held, ImageFiles)
+    assert repr(held.read).startswith("ImageReader(mode=")

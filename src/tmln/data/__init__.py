@@ -8,20 +8,6 @@ from tmln.data.imagefiles import ImageFile, ImageFiles
 from tmln.data.table import DATA, check_data, get_data, list_data, locate, read_data
 
 __all__ = [
-    "DATA",
-    "Arrays",
-    "BadData",
-    "BadDataWarning",
-    "DataError",
-    "DataSet",
-    "ImageFile",
-    "ImageFiles",
-    "RemoteFile",
-    "check_data",
-    "data_root",
-    "download_bar",
-    "get_data",
-    "list_data",
-    "locate",
-    "read_data",
-]
+    "DATA", "Arrays", "BadData", "BadDataWarning", "DataError", "DataSet", "ImageFile", "ImageFiles",
+    "RemoteFile", "check_data", "data_root", "download_bar", "get_data", "list_data", "locate", "read_data",
+]  # fmt: skip

@@ -23,25 +23,10 @@ _HOMES = {
     "tmln.streams.stream": "Stream Task",
 }
 __all__ = [
-    "BENCHMARKS",
-    "BadDataWarning",
-    "Benchmark",
-    "DataError",
-    "Samples",
-    "Stream",
-    "Task",
-    "as_samples",
-    "check_data",
-    "concat",
-    "data_root",
-    "download_bar",
-    "get_data",
-    "list_data",
-    "make_stream",
-    "prefetch",
-    "stream_of_classes",
-    "stream_of_tasks",
-]
+    "BENCHMARKS", "BadDataWarning", "Benchmark", "DataError", "Samples", "Stream", "Task", "as_samples",
+    "check_data", "concat", "data_root", "download_bar", "get_data", "list_data", "make_stream", "prefetch",
+    "stream_of_classes", "stream_of_tasks",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

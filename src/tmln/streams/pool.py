@@ -9,9 +9,9 @@ import torch
 
 from tmln.data import Arrays, BadData, ImageFiles, data_root, read_data
 from tmln.data.dataset import Colour
+from tmln.streams.augment import Normalise
 from tmln.streams.benchmarks import Benchmark
 from tmln.streams.boundaries import blur, repeat
-from tmln.streams.normalise import Normalise
 from tmln.streams.options import Options
 from tmln.streams.samples import Rows, Samples, of_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
