@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tmln.data.bad import BadData, DataError
-from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile
+from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile, known
 from tmln.data.files import read_bounded
 from tmln.data.unpickle import LARGEST, read_pickle
 
@@ -67,10 +67,8 @@ def _read_file(
     if len(x) != count:
         bad.add(path, f"{len(x):,} images, not {count:,}: truncated?")
         return x[:0], y[:0]
-    wrong = (y < 0) | (y >= kind.classes)
-    for row in np.flatnonzero(wrong).tolist():
-        bad.add(path, f"image {row} has label {y[row]}, not one of 0..{kind.classes - 1}")
-    return (x[~wrong], y[~wrong]) if wrong.any() else (x, y)
+    right = known(y, kind.classes, path, bad)
+    return (x, y) if right.all() else (x[right], y[right])
 
 
 def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

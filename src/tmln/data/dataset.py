@@ -43,6 +43,14 @@ class Arrays:
         return dict(Counter("test" if test else "training" for test in self.tested.tolist()))
 
 
+def known(labels: NDArray[np.int64], classes: int, path: Path, bad: BadData) -> NDArray[np.bool_]:
+    """Which labels are among 0..classes-1; each of the others is a complaint about the file."""
+    right = (labels >= 0) & (labels < classes)
+    for row in np.flatnonzero(~right).tolist():
+        bad.add(path, f"image {row} has label {labels[row]}, not one of 0..{classes - 1}")
+    return right
+
+
 @dataclass(frozen=True)
 class RemoteFile:
     """One file of a data set: it belongs into ``folder`` of the data root."""

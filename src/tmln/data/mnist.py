@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tmln.data.bad import BadData, DataError
-from tmln.data.dataset import Arrays, DataSet, RemoteFile
+from tmln.data.dataset import Arrays, DataSet, RemoteFile, known
 from tmln.data.files import read_bounded
 
 LARGEST = 1 << 28  # bytes of a file, packed or not; the largest of MNIST has 47e6
@@ -57,11 +57,9 @@ def read_mnist(folder: Path, bad: BadData, class_names: tuple[str, ...], mean: f
         x, y = read_idx(folder / images, 3), read_idx(folder / names, 1).astype(np.int64)
         if len(x) != len(y) or len(x) == 0:
             raise DataError(f"{folder / images}: {len(x):,} images but {len(y):,} labels")
-        wrong = y >= len(class_names)
-        for row in np.flatnonzero(wrong).tolist():
-            bad.add(folder / names, f"image {row} has label {y[row]}, not one of 0..{len(class_names) - 1}")
-        pixels.append(x[~wrong])
-        labels.append(y[~wrong])
+        right = known(y, len(class_names), folder / names, bad)
+        pixels.append(x[right])
+        labels.append(y[right])
     train, test = pixels
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"{folder}: training images of {train.shape[1:]} pixels, test images of {test.shape[1:]}")

@@ -63,32 +63,28 @@ def list_data(root: Path | str | None = None) -> list[DataStatus]:
 def get_data(name: str, root: Path | str | None = None, progress: Progress | None = None) -> Path:
     """The folder of a data set: found, unpacked from an archive that is there, or fetched and unpacked."""
     data, place = _named(name), data_root(root)
-    if data.package:
-        return locate(name, root)
-    found = find(data, place) or _unpack_archive_there(data, place)
-    if found is None:
+    if data.files and _there(data, place) is None:
         for remote in data.files:
             fetched = fetch(remote, place, progress)
             if remote.archive:
                 unpack(fetched, place)
-        found = find(data, place)
-    if found is None:
-        raise DataError(f"{name}: fetched, but not what was expected is under {place}")
-    return found
+        if find(data, place) is None:
+            raise DataError(f"{name}: fetched, but not what was expected is under {place}")
+    return locate(name, root)
 
 
 def locate(name: str, root: Path | str | None = None) -> Path:
     """The folder of a data set that is there, unpacked if need be; the error says how to get it."""
     data, place = _named(name), data_root(root)
-    found = find(data, place) or _unpack_archive_there(data, place)
-    if found is None and data.package:
+    found = _there(data, place)
+    if found is not None:
+        return found
+    if data.package:
         raise ImportError(f"{name} come with the package {data.package}: pip install 'tmln[{name}]'")
-    if found is None:
-        raise DataError(
-            f"{name} is not under {place}: run `tmln data get {name}`, set TMLN_DATA to what holds "
-            f"{next(iter(data.layouts))}/, or {by_hand(data.files, place)}"
-        )
-    return found
+    raise DataError(
+        f"{name} is not under {place}: run `tmln data get {name}`, set TMLN_DATA to what holds "
+        f"{next(iter(data.layouts))}/, or {by_hand(data.files, place)}"
+    )
 
 
 def read_data(name: str, bad: BadData, root: Path | str | None = None) -> Arrays | ImageFiles:
@@ -145,14 +141,16 @@ def _named(name: str) -> DataSet:
     return DATA[name]
 
 
-def _unpack_archive_there(data: DataSet, root: Path) -> Path | None:
-    for remote in (*data.files, *data.alternatives):
+def _there(data: DataSet, root: Path) -> Path | None:
+    """Where it is found, or from now on is, if its archive is there."""
+    found = find(data, root)
+    for remote in () if found else (*data.files, *data.alternatives):
         archive = root / remote.folder / remote.name
         if remote.archive and archive.exists():
             verify(archive, remote)
             unpack(archive, root)
             return find(data, root)
-    return None
+    return found
 
 
 def _checked(path: Path, remote: RemoteFile) -> Check:
