@@ -14,9 +14,7 @@ from tmln.replay.reservoir import Reservoir
 
 
 class LastSettings(Settings):
-    keep: int = Field(
-        8, ge=0, description="samples of the last batch that join the next", json_schema_extra={"search": [4, 8]}
-    )
+    keep: int = Field(8, ge=0, description="samples that join the next batch", json_schema_extra={"search": [4, 8]})
 
 
 class LastReplay(Replay[LastSettings]):
@@ -74,9 +72,7 @@ class LeashPenalty(Penalty[LeashSettings]):
 
 
 class SignSettings(Settings):
-    share: float = Field(
-        1.0, ge=0, le=1, description="of the sign", json_schema_extra={"search": {"low": 0.1, "high": 1.0}}
-    )
+    share: float = Field(1.0, ge=0, le=1, description="a", json_schema_extra={"search": {"low": 0.1, "high": 1.0}})
 
 
 class SignStep(Step[SignSettings]):
