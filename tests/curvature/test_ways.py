@@ -305,5 +305,5 @@ def test_both_slower_ways_are_named_in_the_log(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING, "tmln.curvature"):
         diagonal_fisher(Newcomer(), [sequences(4)(4)])
     assert [record.message.split(" (")[0] for record in caplog.records] == [
-        "diagonal_fisher: Newcomer goes by vmap, which is slower"
+        "per-sample gradients: Newcomer goes by vmap, which is slower"
     ]

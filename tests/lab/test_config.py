@@ -202,7 +202,9 @@ def test_a_number_has_one_text(number: float) -> None:
     seed=st.integers(0, 2**32),
 )
 def test_yaml_and_back(method: str, damping: float, epochs: int, seed: int) -> None:
-    config = RunConfig(benchmark="split-digits", method=method, step="tmln", epochs=epochs, seed=seed)
+    config = RunConfig.of(
+        {"benchmark": "split-digits", "method": method, "step": "tmln", "epochs": epochs, "seed": seed}
+    )
     config = config.with_setting("step.damping", damping)
     assert RunConfig.from_yaml(config.to_yaml()).resolved() == config.resolved()
 

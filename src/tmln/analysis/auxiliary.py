@@ -1,13 +1,13 @@
-"""What a method holds in memory beside the model: by formula from its settings, and as found in its parts.
+"""What a method holds in memory beside the model: by the formulas that its parts declare, and as found in them.
 
-Sizes are in units: N, the trainable weights; K, the sum over layers of a^2 + g^2 with a the inputs (bias included)
-and g the outputs of a layer; a frozen copy of the model; and what the memory stores of a sample.
+Sizes are in units: N, a sum for every trainable weight, and W, the same in the weights' own precision; K, the sum over
+layers of a^2 + g^2 with a the inputs (bias included) and g the outputs of a layer; a frozen copy of the model; and what
+the memory stores of a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -17,108 +17,45 @@ from torch import Tensor, nn
 
 from tmln.curvature.kfac_layers import factor_sizes, kfac_layers
 from tmln.learner import Learner
-from tmln.parts import read_settings
-from tmln.recipes import FAMILIES, Recipe
+from tmln.optim.precision import state_dtype
+from tmln.parts import Term
 from tmln.streams.samples import Samples
 
-# not in a checkpoint: made from the rest, kept so that a step need not make it again
-DERIVED = ("preconditioner", "kfac.inverses")
-
-
-@dataclass(frozen=True)
-class Term:
-    """``times`` a unit, under the name by which :func:`held` finds it."""
-
-    name: str
-    unit: str
-    times: int = 1
-
-
-def _weights(*names: str) -> list[Term]:
-    return [Term(name, "N") for name in names]
-
-
-def _sgd(settings: Any) -> list[Term]:
-    return _weights("momentum_buffer") if settings.momentum else []
-
-
-def _tmln(settings: Any) -> list[Term]:
-    terms = _weights("anchor", "sensitivity", "raw_path", "preconditioner")
-    terms += _weights("fisher") if settings.geometry != "euclidean" else []
-    terms += _weights("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
-    return terms + _sgd(settings)
-
-
-def _agem(settings: Any) -> list[Term]:
-    inner = read_settings(FAMILIES["step"][settings.inner], {})
-    terms = [Term(f"inner.{t.name}", t.unit, t.times) for t in FORMULAS["step", settings.inner](inner)]
-    terms += _weights("inner.way") if settings.inner == "tmln" else []  # walked by gradients that were projected
-    return [Term("checks", "samples", settings.capacity), *terms]
-
-
-def _samples(settings: Any) -> list[Term]:
-    return [Term("memory", "samples", settings.capacity)]
-
-
-FORMULAS: dict[tuple[str, str], Callable[[Any], list[Term]]] = {
-    ("replay", "none"): lambda settings: [],
-    ("replay", "er"): _samples,
-    ("replay", "er-ace"): _samples,
-    ("replay", "der++"): lambda settings: [*_samples(settings), Term("memory", "logits", settings.capacity)],
-    ("penalty", "none"): lambda settings: [],
-    ("penalty", "ewc++"): lambda settings: _weights("anchor", "importance", "fisher"),
-    ("penalty", "rwalk"): lambda settings: _weights(
-        "anchor", "importance", "fisher", "path.recent", "origin", "score", "scores"
-    ),
-    ("penalty", "ewc"): lambda settings: _weights("anchor", "importance"),
-    ("penalty", "si"): lambda settings: _weights("anchor", "importance", "path.recent"),
-    ("penalty", "mas"): lambda settings: _weights("anchor", "importance"),
-    ("penalty", "lwf"): lambda settings: [Term("teacher", "model")],
-    ("step", "sgd"): _sgd,
-    ("step", "tmln"): _tmln,
-    ("step", "upgd"): lambda settings: _weights("utility"),
-    ("step", "ocar"): lambda settings: [Term("kfac.factors", "K"), Term("kfac.inverses", "K")],
-    ("step", "a-gem"): _agem,
-}
-
-
-def terms_of(recipe: Recipe) -> list[Term] | None:
-    """What the method holds in the middle of a task after the first; None where a part has no formula.
-
-    Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
-    """
-    terms: list[Term] = []
-    for family in FAMILIES:
-        part, settings = recipe.part(family)
-        if (family, part.name) not in FORMULAS:
-            return None
-        found = FORMULAS[family, part.name](settings)
-        terms += [Term(f"{family}.{term.name}", term.unit, term.times) for term in found]
-    if recipe.step.name == "tmln" and recipe.penalty.name != "none":
-        terms += _weights("step.way")  # walked beside the penalty
-    return terms
+SHOWN = {"N": "N", "W": "N", "K": "K", "model": "model", "samples": "samples", "logits": "logits"}  # unit -> as text
 
 
 def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
     """Bytes of each unit."""
     weights = [p for p in model.parameters() if p.requires_grad]
-    element = max((p.element_size() for p in weights), default=4)
+    own, kept = (max((size(p) for p in weights), default=4) for size in (Tensor.element_size, _sum_size))
     x, y = samples.gather(torch.arange(1))
     return {
-        "N": sum(p.numel() * p.element_size() for p in weights),
-        "K": element * sum(a * a + g * g for a, g in map(factor_sizes, kfac_layers(model).values())),
+        "N": sum(p.numel() * _sum_size(p) for p in weights),
+        "W": sum(p.numel() * p.element_size() for p in weights),
+        "K": kept * sum(a * a + g * g for a, g in map(factor_sizes, kfac_layers(model).values())),
         "model": sum(t.numel() * t.element_size() for t in chain(model.parameters(), model.buffers())),
         "samples": x.numel() * x.element_size() + y.element_size(),
-        "logits": element * classes,
+        "logits": own * classes,
     }
+
+
+def _sum_size(p: Tensor) -> int:
+    """Bytes of an element of a sum for this weight: of weights in half precision they are kept in single."""
+    return state_dtype(p).itemsize
+
+
+def bytes_of(terms: list[Term] | None, units: Mapping[str, int]) -> int | None:
+    """What the terms come to; None where nobody knows."""
+    return None if terms is None else sum(term.times * units[term.unit] for term in terms)
 
 
 def as_text(terms: list[Term]) -> str:
     """``5N + 500 samples``; ``0`` of nothing."""
     counts: dict[str, int] = {}
     for term in terms:
-        counts[term.unit] = counts.get(term.unit, 0) + term.times
-    order = [unit for unit in ("N", "K", "model", "samples", "logits") if unit in counts]
+        unit = SHOWN[term.unit]
+        counts[unit] = counts.get(unit, 0) + term.times
+    order = [unit for unit in dict.fromkeys(SHOWN.values()) if unit in counts]
     return " + ".join(_times(counts[unit], unit) for unit in order) or "0"
 
 
@@ -131,7 +68,7 @@ def held(learner: Learner) -> dict[str, int]:
     seen = {_place(t) for p in learner.model.parameters() for t in (p, p.grad) if t is not None}
     seen |= {_place(buffer) for buffer in learner.model.buffers()}
     sizes: dict[str, int] = {}
-    for family, part in zip(FAMILIES, learner.parts, strict=True):
+    for family, part in learner.by_family.items():
         for name, tensor in _tensors(part, family, set()):
             if _place(tensor) not in seen:
                 seen.add(_place(tensor))

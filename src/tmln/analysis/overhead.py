@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import tmln
-from tmln.analysis.auxiliary import DERIVED, as_text, saved_bytes, terms_of, units_of
+from tmln.analysis.auxiliary import as_text, bytes_of, saved_bytes, units_of
 from tmln.analysis.peak import peak_memory
 from tmln.analysis.statistics import POSITIVE, Summary, summarise, summarise_ratios
 from tmln.analysis.turns import Turn, take_turn
@@ -27,6 +27,7 @@ from tmln.lab.memory import keep_memory
 from tmln.lab.oracle import SHARED
 from tmln.lab.run import build, steps_of
 from tmln.learner import Learner
+from tmln.optim.precision import is_half
 from tmln.progress import track
 from tmln.streams import Stream, Task
 
@@ -166,14 +167,14 @@ def _times(own: list[Turn], naive: list[Turn], stream: Stream, learner: Learner,
 
 
 def _memory(learner: Learner, turns: list[Turn], units: dict[str, int]) -> dict[str, Any]:
-    terms = terms_of(learner.recipe)
+    terms = learner.recipe.holds(half=any(map(is_half, learner.model.parameters())))
     found = turns[-1].held if turns else None
     return {
         "formula": None if terms is None else as_text(terms),
-        "formula_bytes": None if terms is None else sum(term.times * units[term.unit] for term in terms),
+        "formula_bytes": bytes_of(terms, units),
         "held_bytes": None if found is None else sum(found.values()),
         "held": found,
-        "derived": [name for name in found or {} if name.endswith(DERIVED)],
+        "derived": [term.name for term in terms or [] if term.derived and term.name in (found or {})],
         "saved_bytes": None if found is None else saved_bytes(learner),
     }
 

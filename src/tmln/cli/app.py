@@ -15,6 +15,7 @@ import typer
 
 from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tune, weigh
 from tmln.cli.say import Shown, say
+from tmln.families import FAMILIES
 
 app = typer.Typer(
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
@@ -34,7 +35,10 @@ def options(
         str | None, typer.Option(help="Where runs compute: cpu, cuda, cuda:1; the first GPU, if any, unless given.")
     ] = None,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Let configurations name models of your own, whose code is then run.")
+        bool,
+        typer.Option(
+            "--allow-code", help="Let configurations name models and parts of your own, whose code is then run."
+        ),
     ] = False,
 ) -> None:
     _Debug.on = debug
@@ -112,14 +116,13 @@ def _rows(what: What, name: str | None) -> Iterable[tuple[str, ...]]:
     if what is What.methods:
         from tmln.recipes import RECIPES
 
-        yield "name", "replay", "penalty", "step", "about"
+        yield "name", *FAMILIES, "about"
         for name, recipe in RECIPES.items():
-            yield name, recipe.replay.name, recipe.penalty.name, recipe.step.name, recipe.about
+            yield name, *(recipe.chosen[family].name for family in FAMILIES), recipe.about
     elif what is What.parts:
-        from tmln.recipes import FAMILIES
-
         yield "name", "value", "about"
         for family, table in FAMILIES.items():
+            yield f"{family}s", "", table.question
             for name, part in table.items():
                 yield f"{family} {name}", "", (part.__doc__ or "").split("\n")[0]
                 for setting, field in part.Settings.model_fields.items():

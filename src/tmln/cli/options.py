@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from tmln.families import FAMILIES
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -51,6 +55,29 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
 
 
+def takes_parts(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every family, ``--replay`` and so on; it gets those named as ``parts``."""
+    about = "A {} by name (tmln list parts), or package.module:Class, in place of the method's."
+    option = inspect.Parameter.KEYWORD_ONLY
+    families = [
+        inspect.Parameter(
+            family, option, default=None, annotation=Annotated[str | None, typer.Option(help=about.format(family))]
+        )
+        for family in FAMILIES
+    ]
+    hints, own = get_type_hints(command, include_extras=True), inspect.signature(command)
+    kept = [p.replace(annotation=hints[name]) for name, p in own.parameters.items() if name != "parts"]
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        named = {family: given.pop(family) for family in FAMILIES if family in given}
+        command(*args, **given, parts={family: name for family, name in named.items() if name is not None})
+
+    run.__signature__ = inspect.Signature([*kept, *families])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*kept, *families]}
+    return run
+
+
 def names_in(text: str) -> list[str]:
     """``a, b`` as a list, each name once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -64,6 +91,7 @@ def configs_of(
     sets: list[str] | None,
     file: Path | None,
     compile: bool,
+    parts: Mapping[str, str] | None = None,
 ) -> list[RunConfig]:
     """What the options ask for: methods times seeds, every error before any work."""
     from tmln.lab.config import RunConfig
@@ -78,6 +106,7 @@ def configs_of(
         if not equals:
             raise ValueError(f"--set takes KEY=VALUE, e.g. step.damping=0.2; got {text!r}")
         changes[key.strip()] = value.strip()
+    changes |= parts or {}
     if file is None and benchmark is None:
         raise ValueError("which benchmark? --benchmark split-digits, say (tmln list benchmarks)")
     configs = []
@@ -88,5 +117,6 @@ def configs_of(
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
         base = base.with_settings({**given, **changes})
         check_allowed(base.model or "", base.model_options)
+        base.recipe().check_code()
         configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
     return configs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from tmln.cli.options import (
     Threads,
     configs_of,
     names_in,
+    takes_parts,
 )
 from tmln.cli.say import say
 from tmln.cli.tables import Format, FormatOption, finished_results, print_results
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
 
 
+@takes_parts
 def run(
     benchmark: Benchmark = None,
     method: Annotated[str | None, typer.Option(help="A name from `tmln list methods`; tmln unless given.")] = None,
@@ -46,12 +49,15 @@ def run(
     threads: Threads = None,
     logger: LoggerName = "auto",
     compile: Compile = False,
+    *,
+    parts: Mapping[str, str],
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was."""
-    configs = configs_of(benchmark, [method], seeds, epochs, sets, config, compile)
+    configs = configs_of(benchmark, [method], seeds, epochs, sets, config, compile, parts)
     _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
 
+@takes_parts
 def compare(
     methods: Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")],
     benchmark: Benchmark = None,
@@ -66,9 +72,11 @@ def compare(
     threads: Threads = None,
     logger: LoggerName = "auto",
     compile: Compile = False,
+    *,
+    parts: Mapping[str, str],
 ) -> None:
     """Train several methods on a benchmark and show them side by side."""
-    configs = configs_of(benchmark, names_in(methods), seeds, epochs, sets, config, compile)
+    configs = configs_of(benchmark, names_in(methods), seeds, epochs, sets, config, compile, parts)
     _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
 

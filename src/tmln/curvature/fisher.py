@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from tmln.curvature.batches import (
     read_batch,
     sample_targets,
 )
+from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.untouched import untouched
 from tmln.curvature.ways import Ways
 from tmln.progress import track
@@ -87,22 +88,54 @@ def diagonal_fisher(
     names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not names:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
-    inner = getattr(model, "_orig_mod", model)  # a compiled module: its hooks would be compiled away
     device = next(iter(names.values())).device
+    generator = (generator or torch.Generator(device).manual_seed(0)) if targets == "sampled" else None
     score = log_likelihood or class_log_likelihood
-    if targets == "sampled":
-        generator = generator or torch.Generator(device).manual_seed(0)
-
     trainable = set(names.values())
-    sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in trainable}
-    width = max(p.element_size() for p in trainable)
+    found = gradient_sizes(
+        model, batches, trainable, score, SQUARED, "Fisher diagonal", generator, chunk_size, memory, progress
+    )
+    return Fisher({name: found.means[p] for name, p in names.items()}, names, found.samples, found.way)
+
+
+class Sizes(NamedTuple):
+    """The mean size of per-sample gradients, of how many samples, and by which way."""
+
+    means: dict[Tensor, Tensor]
+    samples: int
+    way: str
+
+
+def gradient_sizes(
+    model: nn.Module,
+    batches: Iterable[Any],
+    parameters: set[Tensor],
+    score: LogLikelihood,
+    size: Size,
+    what: str,
+    generator: torch.Generator | None = None,
+    chunk_size: int | None = None,
+    memory: int = MEMORY,
+    progress: bool | None = None,
+) -> Sizes:
+    """mean_n |d score(f(x_n), y_n) / d theta|^power for these parameters, exactly and per sample, in eval mode.
+
+    One pass for the Fisher diagonal (squares of log p) and for output sensitivities (absolute values of ||f||^2).
+    ``generator`` draws the targets from the model. Parameters that are frozen count, if they are asked for.
+    """
+    inner = getattr(model, "_orig_mod", model)  # a compiled module: its hooks would be compiled away
+    device = next(iter(parameters)).device
+    sums = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in parameters}
+    width = max(p.element_size() for p in parameters)
 
     def labelled(probe: Batch) -> Batch:  # by draws that are not missing afterwards
         return probe if generator is None else _relabelled(inner, probe, torch.Generator(device).manual_seed(0))
 
-    ways, samples = Ways(inner, trainable, score, labelled), 0
+    ways, samples = Ways(inner, parameters, score, labelled, size), 0
     with untouched(model, training=False), torch.enable_grad():
-        for raw in track(batches, "Fisher diagonal", progress):
+        for p in parameters:
+            p.requires_grad_(True)
+        for raw in track(batches, what, progress):
             batch = read_batch(raw).to(device)
             if batch.size == 0:
                 continue
@@ -110,13 +143,12 @@ def diagonal_fisher(
             for chunk in batch.chunks(chunk_size or max(1, memory // max(1, verdict.floats * width))):
                 if generator is not None:
                     chunk = _relabelled(inner, chunk, generator)
-                for p, value in ways.squares(verdict, chunk).items():
+                for p, value in ways.sums(verdict, chunk).items():
                     sums[p].add_(value)
             samples += batch.size
     if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty")
-    values = {name: sums[p].div_(samples) for name, p in names.items()}
-    return Fisher(values, names, samples, ways.slowest)
+    return Sizes({p: total.div_(samples) for p, total in sums.items()}, samples, ways.slowest)
 
 
 def _relabelled(model: nn.Module, batch: Batch, generator: torch.Generator) -> Batch:

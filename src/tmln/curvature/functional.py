@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.sizes import SQUARED, Size
 
 
 def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
@@ -35,10 +36,10 @@ def _alone(leaves: list[Any], dims: list[int | None]) -> list[Any]:
 
 
 class VmapPass:
-    """Sums of squared per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
+    """Sums of the sizes of per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
-        self.model, self.score = model, score
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+        self.model, self.score, self.size = model, score, size
         self.names = {name: p for name, p in model.named_parameters() if p in trainable}
         self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
         self.fixed |= dict(model.named_buffers())
@@ -54,7 +55,7 @@ class VmapPass:
 
         weights = {name: p.detach() for name, p in self.names.items()}
         gradients = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
-        return {self.names[name]: at_least_single(value).square_().sum(0) for name, value in gradients.items()}
+        return {self.names[name]: self.size.of(at_least_single(value)).sum(0) for name, value in gradients.items()}
 
 
 class _Functional(nn.Module):
@@ -70,22 +71,22 @@ class _Functional(nn.Module):
 
 
 class LoopPass:
-    """Sums of squared per-sample gradients, one sample at a time: slow, obvious, works for every model."""
+    """Sums of the sizes of per-sample gradients, one sample at a time: slow, obvious, works for every model."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
-        self.model, self.score = model, score
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+        self.model, self.score, self.size = model, score, size
         self.parameters = [p for p in model.parameters() if p in trainable]
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        squares: dict[Tensor, Tensor] = {}
+        sums: dict[Tensor, Tensor] = {}
         for sample in batch.chunks(1):
             total = total_log_likelihood(self.score, call(self.model, sample), sample.target)
             gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
             for p, gradient in zip(self.parameters, gradients, strict=True):
                 if gradient is not None:
                     gradient = at_least_single(gradient)
-                    squares[p] = squares[p].addcmul_(gradient, gradient) if p in squares else gradient.square()
-        return squares
+                    sums[p] = self.size.add_(sums[p], gradient) if p in sums else self.size.of(gradient)
+        return sums
 
 
 def module_gradients(

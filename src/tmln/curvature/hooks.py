@@ -1,4 +1,4 @@
-"""The fast pass: one forward, one backward without weight gradients, each layer squared as its gradient arrives."""
+"""The fast pass: one forward, one backward without weight gradients, each layer summed as its gradient arrives."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelih
 from tmln.curvature.functional import module_gradients
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.rules import Rule, rule_for
+from tmln.curvature.sizes import SQUARED, Size
 
 # Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
 # convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
@@ -57,19 +58,20 @@ def _walk(module: nn.Module, trainable: set[Tensor], seen: set[nn.Module]) -> It
 
 @dataclass
 class HookPass:
-    """Sums of squared per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
+    """Sums of the sizes of per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
 
     model: nn.Module
     trainable: set[Tensor]
     score: LogLikelihood
     watch: Callable[[], AbstractContextManager[object]] = nullcontext  # entered for the forward pass
+    size: Size = SQUARED
     floats_per_sample: int = field(default=0, init=False)  # of the last chunk: activations and what is held for them
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
         found = list(units(self.model, self.trainable))
         if any(unit.rule is None and unit.module is self.model for unit in found):
             raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
-        trace = _Trace(batch.size, self.trainable)
+        trace = _Trace(batch.size, self.trainable, self.size)
         wants = [p for p in self.model.parameters() if p.requires_grad]
         with ExitStack() as stack:
             stack.callback(trace.forget)
@@ -86,22 +88,22 @@ class HookPass:
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")
             torch.autograd.grad(total, trace.roots, allow_unused=True)
-            squares = trace.finish()
+            sums = trace.finish()
         self.floats_per_sample = trace.floats // max(1, batch.size)
-        return squares
+        return sums
 
 
 class _Trace:
-    """One chunk's way through the model: which layer saw what, and what has been squared so far."""
+    """One chunk's way through the model: which layer saw what, and what has been summed so far."""
 
-    def __init__(self, size: int, trainable: set[Tensor]) -> None:
-        self.size = size
+    def __init__(self, samples: int, trainable: set[Tensor], size: Size = SQUARED) -> None:
+        self.samples, self.size = samples, size
         self.trainable = trainable
         self.recording = True
         self.roots: list[Tensor] = []
         self.floats = 0
         self.uses: Counter[Tensor] = Counter()
-        self.squares: dict[Tensor, Tensor] = {}
+        self.sums: dict[Tensor, Tensor] = {}
         self.pending: dict[Tensor, Tensor] = {}  # per-sample gradients of parameters that are used more than once
         self.generic: list[tuple[Unit, tuple[Any, ...], dict[str, Any], list[Tensor | None]]] = []
 
@@ -140,33 +142,33 @@ class _Trace:
             if self.uses[p] > 1:
                 self._add_pending(p, gradient(module, a, g))
                 continue
-            direct = rule.squares(module, a, g) if rule.squares is not None and name == "weight" else None
+            direct = rule.sums(module, a, g, self.size) if rule.sums is not None and name == "weight" else None
             if direct is not None:
-                self.squares[p] = direct
+                self.sums[p] = direct
                 continue
             floats = rule.workspace(module, a) if name == "weight" else g[0].numel()
             block = max(1, BLOCK // max(1, floats))
-            for start in range(0, self.size, block):
+            for start in range(0, self.samples, block):
                 rows = slice(start, start + block)
-                self._add_squares(p, gradient(module, a[rows], g[rows]))
+                self._add(p, gradient(module, a[rows], g[rows]))
 
     def _by_sample(self, x: Tensor, rule: Rule) -> Tensor:
-        if x.dim() and len(x) == self.size:
+        if x.dim() and len(x) == self.samples:
             return x
-        if rule.folds and x.dim() and len(x) % self.size == 0:
-            return x.reshape(self.size, -1, *x.shape[1:])
-        raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
+        if rule.folds and x.dim() and len(x) % self.samples == 0:
+            return x.reshape(self.samples, -1, *x.shape[1:])
+        raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.samples} samples are not along dim 0")
 
-    def _add_squares(self, p: Tensor, gradients: Tensor) -> None:
+    def _add(self, p: Tensor, gradients: Tensor) -> None:
         gradients = at_least_single(gradients)
         if gradients[0].numel() < LARGE:
-            summed = _sum_of_squares(gradients)
-            self.squares[p] = self.squares[p].add_(summed) if p in self.squares else summed
+            summed = _summed(gradients, self.size)
+            self.sums[p] = self.sums[p].add_(summed) if p in self.sums else summed
             return
-        if p not in self.squares:
-            self.squares[p] = torch.zeros_like(gradients[0])  # keeps the layout in which the rule works
+        if p not in self.sums:
+            self.sums[p] = torch.zeros_like(gradients[0])  # keeps the layout in which the rule works
         for gradient in gradients:
-            self.squares[p].addcmul_(gradient, gradient)
+            self.size.add_(self.sums[p], gradient)
 
     def _add_pending(self, p: Tensor, gradients: Tensor) -> None:
         self.floats += gradients.numel()
@@ -181,7 +183,7 @@ class _Trace:
                 leaves[i].register_hook(partial(grads.__setitem__, i))
                 grads[i] = torch.zeros_like(leaf)
                 self.floats += 4 * leaf.numel()
-        self.floats += self.size * sum(p.numel() for p in unit.module.parameters() if p in self.trainable)
+        self.floats += self.samples * sum(p.numel() for p in unit.module.parameters() if p in self.trainable)
         self.generic.append((unit, args, kwargs, grads))
         return pytree.tree_unflatten(leaves, form)
 
@@ -189,18 +191,18 @@ class _Trace:
         for unit, args, kwargs, grads in self.generic:
             found: Iterator[tuple[Tensor, Tensor]]
             attention = as_self_attention(unit.module, args, kwargs)
-            if attention is not None and grads[0] is not None and len(args[0]) == self.size:
+            if attention is not None and grads[0] is not None and len(args[0]) == self.samples:
                 found = attention_gradients(attention, self.trainable, args[0], grads[0])
             else:
-                found = module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size)
+                found = module_gradients(unit.module, self.trainable, args, kwargs, grads, self.samples)
             for p, gradients in found:
                 if self.uses[p] > 1:
                     self._add_pending(p, gradients)
                 else:
-                    self._add_squares(p, gradients)
+                    self._add(p, gradients)
         for p, gradients in self.pending.items():
-            self._add_squares(p, gradients)
-        return self.squares
+            self._add(p, gradients)
+        return self.sums
 
     def forget(self) -> None:
         """Let go of the activations: their graph holds hooks that hold this trace, a circle around them all."""
@@ -209,9 +211,9 @@ class _Trace:
         self.pending.clear()
 
 
-def _sum_of_squares(gradients: Tensor) -> Tensor:
+def _summed(gradients: Tensor, size: Size) -> Tensor:
     """Over dim 0, in the order of storage: across it, the rules' permuted results sum 30x slower."""
     strides = gradients.stride()
     order = sorted(range(1, gradients.dim()), key=lambda d: -strides[d])
-    summed = gradients.permute(0, *order).square().sum(0)
+    summed = size.of(gradients.permute(0, *order)).sum(0)
     return summed.permute([order.index(d) for d in range(1, gradients.dim())])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.patches import patches
+from tmln.curvature.sizes import Size
 
 Gradient = Callable[[Any, Tensor, Tensor], Tensor]
 # Up to this many input x output channels a grouped convolution mostly beats the unfolded product: 1.2 to 4.5x on a
@@ -32,16 +33,16 @@ def _weight_size(module: Any, a: Tensor) -> int:
 class Rule:
     """How one kind of layer is differentiated, sample by sample.
 
-    ``weight`` and ``bias`` map (module, a, g) to per-sample gradients [n, *shape]; ``squares``, where given and not
-    ``None`` for these shapes, straight to the sum of the weight's squares. ``workspace`` counts the floats that one
-    sample needs on the way. ``folds``: samples may be folded with positions into dim 0.
+    ``weight`` and ``bias`` map (module, a, g) to per-sample gradients [n, *shape]; ``sums``, where given and not
+    ``None`` for these shapes, straight to the sum of the weight's sizes (squares, say). ``workspace`` counts the floats
+    that one sample needs on the way. ``folds``: samples may be folded with positions into dim 0.
     """
 
     weight: Gradient
     bias: Gradient
     fits: Callable[[Any], bool] = _always
     workspace: Callable[[Any, Tensor], int] = _weight_size
-    squares: Callable[[Any, Tensor, Tensor], Tensor | None] | None = None
+    sums: Callable[[Any, Tensor, Tensor, Size], Tensor | None] | None = None
     folds: bool = False
 
 
@@ -58,10 +59,10 @@ def linear_bias(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor:
     return g.flatten(1, -2).sum(1) if g.dim() > 2 else g
 
 
-def linear_squares(module: nn.Linear, a: Tensor, g: Tensor) -> Tensor | None:
+def linear_sums(module: nn.Linear, a: Tensor, g: Tensor, size: Size) -> Tensor | None:
     if a.dim() != 2:
         return None
-    return at_least_single(g).square().t() @ at_least_single(a).square()  # (g a)^2 = g^2 a^2: one product for all
+    return size.of(at_least_single(g)).t() @ size.of(at_least_single(a))  # (g a)^2 = g^2 a^2: one product for all
 
 
 # -- Convolution: the same product over output positions, with the unfolded input; or by groups ---------------------
@@ -181,12 +182,12 @@ def embedding_weight(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
     return dense.index_copy_(0, keys, summed).view(len(a), *module.weight.shape)
 
 
-def embedding_squares(module: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
+def embedding_sums(module: nn.Embedding, a: Tensor, g: Tensor, size: Size) -> Tensor:
     keys, summed = _looked_up(module, a, at_least_single(g))
-    return summed.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, summed.square_())
+    return summed.new_zeros(module.weight.shape).index_add_(0, keys % module.num_embeddings, size.of(summed))
 
 
-_LINEAR = Rule(linear_weight, linear_bias, squares=linear_squares, folds=True)
+_LINEAR = Rule(linear_weight, linear_bias, sums=linear_sums, folds=True)
 _CONV = Rule(conv_weight, conv_bias, workspace=conv_workspace)
 _BATCH = Rule(
     channel_scale(batch_normalised),
@@ -201,7 +202,7 @@ _EMBEDDING = Rule(
     embedding_weight,
     linear_bias,  # never asked for: an embedding has no bias
     lambda m: m.max_norm is None and not m.scale_grad_by_freq,
-    squares=embedding_squares,
+    sums=embedding_sums,
     folds=True,
 )
 

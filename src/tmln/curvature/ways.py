@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tmln.curvature.batches import Batch, LogLikelihood, joined, kind_of
 from tmln.curvature.functional import LoopPass, VmapPass
 from tmln.curvature.hooks import HookPass, Unsupported
+from tmln.curvature.sizes import SQUARED, Size
 
-Squares = Callable[[Batch], dict[Tensor, Tensor]]
+Sums = Callable[[Batch], dict[Tensor, Tensor]]
 logger = logging.getLogger("tmln.curvature")
 
-WAYS: dict[str, Callable[[nn.Module, set[Tensor], LogLikelihood], Squares]] = {
+WAYS: dict[str, Callable[..., Sums]] = {
     "hooks": HookPass,
     "vmap": VmapPass,
     "loop": LoopPass,
@@ -36,7 +37,7 @@ class Verdict:
 
 
 class Ways:
-    """Sums of squared per-sample gradients, each kind of batch by the fastest way that agrees with plain autograd.
+    """Sums of the sizes of per-sample gradients, each kind of batch by the fastest way that agrees with plain autograd.
 
     A way is found anew by every instance, on two samples of each kind: what a forward pass does may hang on anything,
     an attribute, a closure, the shapes. A batch of one sample proves nothing, since no way can mix its samples: it
@@ -44,10 +45,15 @@ class Ways:
     """
 
     def __init__(
-        self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, labelled: Callable[[Batch], Batch]
+        self,
+        model: nn.Module,
+        trainable: set[Tensor],
+        score: LogLikelihood,
+        labelled: Callable[[Batch], Batch],
+        size: Size = SQUARED,
     ) -> None:
-        self.passes = {way: make(model, trainable, score) for way, make in WAYS.items()}
-        self.model, self.trainable, self.score, self.labelled = model, trainable, score, labelled
+        self.passes = {way: make(model, trainable, score, size=size) for way, make in WAYS.items()}
+        self.model, self.trainable, self.score, self.labelled, self.size = model, trainable, score, labelled, size
         self.verdicts: dict[Any, Verdict] = {}
         self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
 
@@ -67,10 +73,10 @@ class Ways:
                 if known != kind:
                     return Verdict("loop")
                 probe = joined(other, batch)
-            self.verdicts[kind] = find_way(self.model, self.trainable, self.score, self.labelled(probe))
+            self.verdicts[kind] = find_way(self.model, self.trainable, self.score, self.labelled(probe), self.size)
         return self.verdicts[kind]
 
-    def squares(self, verdict: Verdict, chunk: Batch) -> dict[Tensor, Tensor]:
+    def sums(self, verdict: Verdict, chunk: Batch) -> dict[Tensor, Tensor]:
         """Of the samples of ``chunk``; where a parameter moves that stood still in the probe, checked once more."""
         found = self.passes[verdict.way](chunk)
         moving = {p for p in verdict.silent if p in found and bool(found[p].any())}
@@ -78,19 +84,21 @@ class Ways:
             return found
         expected = self.passes["loop"](chunk)
         try:
-            _compare(found, expected)
+            _compare(found, expected, self.size)
             verdict.silent -= moving
         except Unsupported as reason:
             probe = chunk[:2]
             alone = self.passes["loop"](probe)
-            slower = _without_hooks(self.model, self.trainable, self.score, probe, alone, str(reason))
+            slower = _without_hooks(self.model, self.trainable, self.score, self.size, probe, alone, str(reason))
             verdict.way, verdict.floats, verdict.silent = slower.way, slower.floats, slower.silent
         return expected
 
 
-def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch) -> Verdict:
+def find_way(
+    model: nn.Module, trainable: set[Tensor], score: LogLikelihood, probe: Batch, size: Size = SQUARED
+) -> Verdict:
     """The fastest way that agrees with plain autograd on the samples of ``probe``."""
-    loop = LoopPass(model, trainable, score)  # a wrong model, target or loss raises here, in plain words
+    loop = LoopPass(model, trainable, score, size)  # a wrong model, target or loss raises here, in plain words
     alone = [loop(sample) for sample in probe.chunks(1)]
     weights = range(1, probe.size + 1)  # without them, alike samples could be mixed unseen
 
@@ -98,19 +106,19 @@ def find_way(model: nn.Module, trainable: set[Tensor], score: LogLikelihood, pro
         values = score(output, target)
         return values * torch.tensor(weights, dtype=values.dtype, device=values.device)
 
-    expected = _summed(alone, [weight**2 for weight in weights])
+    expected = _summed(alone, [weight**size.power for weight in weights])
     try:
-        hooks = HookPass(model, trainable, weighted, _NoDataDependence)
-        _compare(hooks(probe), expected)
+        hooks = HookPass(model, trainable, weighted, _NoDataDependence, size)
+        _compare(hooks(probe), expected, size)
     except Exception as reason:
-        return _without_hooks(model, trainable, score, probe, _summed(alone, [1] * probe.size), str(reason))
+        return _without_hooks(model, trainable, score, size, probe, _summed(alone, [1] * probe.size), str(reason))
     return Verdict("hooks", hooks.floats_per_sample, {p for p, value in expected.items() if not value.any()})
 
 
-def _summed(squares: list[dict[Tensor, Tensor]], weights: list[int]) -> dict[Tensor, Tensor]:
+def _summed(found: list[dict[Tensor, Tensor]], weights: list[int]) -> dict[Tensor, Tensor]:
     total: dict[Tensor, Tensor] = {}
-    for weight, found in zip(weights, squares, strict=True):
-        for p, value in found.items():
+    for weight, sums in zip(weights, found, strict=True):
+        for p, value in sums.items():
             total[p] = total[p] + weight * value if p in total else weight * value
     return total
 
@@ -119,20 +127,21 @@ def _without_hooks(
     model: nn.Module,
     trainable: set[Tensor],
     score: LogLikelihood,
+    size: Size,
     probe: Batch,
     expected: dict[Tensor, Tensor],
     words: str,
 ) -> Verdict:
     verdict = Verdict("vmap", 3 * sum(p.numel() for p in trainable))
     try:
-        _compare(VmapPass(model, trainable, score)(probe), expected)
+        _compare(VmapPass(model, trainable, score, size)(probe), expected, size)
     except Exception as reason:
         verdict, words = Verdict("loop"), str(reason)
     _log_once(type(model).__name__, verdict.way, words.split("\n")[0])
     return verdict
 
 
-def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor]) -> None:
+def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor], size: Size = SQUARED) -> None:
     """Gross errors only (a layer used past its rule, samples mixed): rounding is not judged here."""
     scale = max((float(value.max()) for value in expected.values() if value.numel()), default=0.0)
     for p in found.keys() | expected.keys():
@@ -141,7 +150,7 @@ def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor]) -> Non
         single = p.dtype in (torch.float32, torch.float64)
         # What should cancel, as the gradient of a bias before a norm, is noise: about 1e-6 of the largest gradient on
         # a CPU, squared here; on a GPU, where single precision may be cut to ten bits, 1e-3.
-        noise = 1e-8 if single and p.device.type == "cpu" else 1e-3
+        noise = (1e-8 if single and p.device.type == "cpu" else 1e-3) ** (size.power / 2)
         allowed = (0.01 if single else 0.2) * (float(b.max()) + noise * scale) if b.numel() else 0.0
         missed = p in expected and p not in found  # also where its gradient is 0 here: it need not be elsewhere
         if b.numel() and (missed or not float((a - b).abs().max()) <= allowed):
@@ -165,4 +174,4 @@ class _NoDataDependence(TorchDispatchMode):
 
 @cache
 def _log_once(model: str, way: str, reason: str) -> None:
-    logger.warning("diagonal_fisher: %s goes by %s, which is slower (%s)", model, way, reason)
+    logger.warning("per-sample gradients: %s goes by %s, which is slower (%s)", model, way, reason)

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.values import read_value
-from tmln.recipes import FAMILIES
 
 
 def command_of(config: RunConfig, seeds: int = 1) -> str:

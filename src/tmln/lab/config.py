@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
+from tmln.families import FAMILIES
 from tmln.lab.identity import canonical, run_name
 from tmln.lab.plainyaml import read_yaml
 from tmln.lab.values import model_options, one_line, read_value
-from tmln.recipes import FAMILIES, Recipe, find_recipe
+from tmln.recipes import Recipe, find_recipe
 from tmln.streams.benchmarks import find_benchmark, options_of
 from tmln.streams.options import PLACES
 from tmln.suggest import did_you_mean
@@ -20,7 +21,17 @@ from tmln.suggest import did_you_mean
 __all__ = ["RunConfig", "canonical", "run_id"]
 
 
-class RunConfig(BaseModel):
+# Families that every run's name spells out. One that came later is spelled out where it is not the default, so that
+# runs from before keep their names.
+NAMED = ("replay", "penalty", "step")
+
+if TYPE_CHECKING:
+    _Parts = BaseModel
+else:  # a field for every family
+    _Parts = create_model("_Parts", **dict.fromkeys(FAMILIES, (str | None, None)))
+
+
+class RunConfig(_Parts):
     """One run; what is None is the benchmark's or the recipe's own.
 
     >>> RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2}).resolved()["epochs"]
@@ -34,9 +45,6 @@ class RunConfig(BaseModel):
     model: str | None = None
     model_options: dict[str, Any] = Field(default_factory=dict)
     method: str = "tmln"
-    replay: str | None = None
-    penalty: str | None = None
-    step: str | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -87,15 +95,16 @@ class RunConfig(BaseModel):
                 raise error from None
 
     def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
-        """Several changes in any order: ``penalty`` comes before ``penalty.strength``."""
+        """Several changes in any order: ``penalty`` comes before ``penalty.strength``, an inner part before its own."""
         config = self
-        for key in sorted(changes, key=lambda key: "." in key):
+        for key in sorted(changes, key=lambda key: key.count(".")):
             config = config.with_setting(key, changes[key])
         return config
 
     def _with(self, key: str, value: Any) -> RunConfig:
         values = self.model_dump()
-        direct = [name for name in values if not name.endswith("options") and name != "settings"]
+        direct = [name for name in values if not name.endswith("options") and name not in ("settings", *FAMILIES)]
+        direct += FAMILIES
         groups = ("benchmark", "model", *FAMILIES)
         group, _, name = key.partition(".")
         if key in direct:
@@ -124,25 +133,20 @@ class RunConfig(BaseModel):
         for family in FAMILIES:
             name = getattr(self, family)
             recipe = recipe if name is None else recipe.with_part(family, name)
-        for key, value in self.settings.items():
-            recipe = recipe.with_setting(key, value)
-        return recipe
+        return recipe.with_settings(self.settings)
 
     def resolved(self) -> dict[str, Any]:
         """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
         row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
-        settings: dict[str, Any] = {}
-        for family in FAMILIES:
-            values = recipe.part(family)[1].model_dump()
-            settings.update({f"{family}.{name}": value for name, value in values.items()})
+        parts, settings = _spelled(recipe)
         complete = {
             "benchmark": self.benchmark.partition(":")[0],
             "benchmark_options": self._benchmark_options(row.tasks),
             "model": model,
             "model_options": model_options(model, self.model_options),
             "method": self.method,
-            **{family: getattr(recipe, family).name for family in FAMILIES},
+            **parts,
             "settings": settings,
             "epochs": self.epochs or row.epochs,
             "batch_size": self.batch_size or row.batch_size,
@@ -179,6 +183,18 @@ class RunConfig(BaseModel):
 def run_id(config: RunConfig) -> str:
     """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
     return run_name(config.resolved())
+
+
+def _spelled(recipe: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
+    """The parts of a run and all their settings."""
+    parts: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for family, choice in recipe.chosen.items():
+        values = recipe.settings_of(family)
+        if family in NAMED or choice.name != FAMILIES[family].default or values != Recipe().settings_of(family):
+            parts[family] = choice.name
+            settings.update({f"{family}.{name}": value for name, value in values.items()})
+    return parts, settings
 
 
 def _sorted(value: Any) -> Any:

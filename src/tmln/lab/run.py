@@ -79,7 +79,9 @@ class Progress:
 def build(config: RunConfig) -> tuple[Stream, Learner]:
     """The stream and a learner at its beginning; one seed fixes both."""
     full = config.resolved()
+    recipe = config.recipe()
     check_allowed(full["model"], full["model_options"])
+    recipe.check_code()
     places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
     options = {**full["benchmark_options"], **places}
     for key in ORDERS & options.keys():
@@ -90,7 +92,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
     learner = Learner(
         model,
-        config.recipe(),
+        recipe,
         lr=full["lr"],
         batch_size=full["batch_size"],
         seed=full["seed"],

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig
 from tmln.lab.values import NUMBER, read_value
-from tmln.recipes import FAMILIES
 from tmln.suggest import did_you_mean
 
 DECADE = 10.0  # ranges at least this wide are searched on a logarithmic scale unless they say otherwise
@@ -109,7 +109,8 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
     found: dict[str, Space] = {}
     recipe = config.recipe()
     for family in FAMILIES:
-        for name, field in recipe.part(family)[0].Settings.model_fields.items():
+        part, settings = recipe.part(family)
+        for name, field in part.fields(settings).items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and "search" in extra:
                 space = _of_part(extra["search"], whole=field.annotation is int)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.space import Space, declared, declared_for, read_space, read_values
-from tmln.recipes import FAMILIES
 from tmln.seeds import seed_of
 
 LIMIT = 100_000  # runs; more is a slip of the finger
@@ -137,5 +137,5 @@ def _without(config: RunConfig, key: str) -> str:
     family, _, name = key.partition(".")
     if family not in FAMILIES or not name:
         return ""
-    part = config.recipe().part(family)[0]
-    return "" if name in part.Settings.model_fields else f"{family} {part.name!r} has no {name}"
+    part, settings = config.recipe().part(family)
+    return "" if name in part.fields(settings) else f"{family} {part.name!r} has no {name}"

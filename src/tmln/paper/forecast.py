@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tmln.analysis.auxiliary import terms_of, units_of
+from tmln.analysis.auxiliary import bytes_of, units_of
+from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.run import build, steps_of
 from tmln.lab.session import Job, cost
@@ -19,7 +20,6 @@ from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data
 from tmln.paper.work import jobs_of, waiting
 from tmln.progress import track
-from tmln.recipes import FAMILIES
 
 SMALL = 10_000  # bytes of a run's configuration, result and log, about
 FORWARD = 1 / 3  # of a training step's time, about
@@ -54,7 +54,7 @@ def try_kind(config: RunConfig, tries: int, speeds: dict[str, float]) -> Kind:
     steps = sum(steps_of(stream, learner, full["epochs"], merged=config.merged))
     steps_and_tests = steps + FORWARD * tests / learner.batch_size
     units = units_of(learner.model, stream[0].train, stream.classes)
-    held = sum(term.times * units[term.unit] for term in terms_of(learner.recipe) or ())
+    held = bytes_of(learner.recipe.holds(), units) or 0
     return Kind(speeds[parts] * steps_and_tests, len(stream), units["model"], units["model"] + held)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import Field
 from torch import Tensor
 
-from tmln.parts import Lesson, Replay, Settings
+from tmln.parts import Beside, Lesson, Replay, Settings, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -35,6 +35,10 @@ class MemoryReplay(Replay[M]):
         super().__init__(settings, seed)
         self.memory = Reservoir(settings.capacity, seed)
         self.needs_boundary = settings.fill == "end"
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("memory", "samples", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         drawn = self._drawn(len(x))
@@ -63,3 +67,4 @@ class ER(MemoryReplay[ERSettings]):
     name = "er"
     Settings = ERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
