@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tmln.analysis.gather import Problem
 from tmln.cli.tables import passed_over
 from tmln.lab import RunConfig, Store
 from tmln.lab.executors.work import Work, perform
@@ -20,6 +19,7 @@ from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
 from tmln.lab.session import Job
 from tmln.models.own import code_allowed
+from tmln.results.read import Problem
 
 TITLE = "\x1b]0;owned\x07"
 SOURCE = """

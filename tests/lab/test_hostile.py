@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tmln.analysis.saved import save_analysis
-from tmln.analysis.trajectory import record
 from tmln.lab import Run, RunConfig, Store, run_id
 from tmln.lab.files import Linked, from_json, read_own, write_whole
 from tmln.lab.identity import is_named, run_name
@@ -21,6 +19,8 @@ from tmln.lab.result import read_result, write_result
 from tmln.lab.run import build
 from tmln.lab.values import read_value
 from tmln.learner.checkpoint import write_checkpoint
+from tmln.measure.trajectory import record
+from tmln.results.measurements import save_analysis
 
 CONFIG = RunConfig(benchmark="split-digits", method="er", seed=1)
 RESULT = {"accuracy": [[1.0, 0.0], [0.5, 0.9]], "metrics": {"acc": 0.7, "fm": 0.5, "int": math.nan}, "seconds": 1.5}

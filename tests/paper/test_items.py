@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY, single
-from tmln.analysis.grid import Strong
 from tmln.lab.store import Store
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
@@ -18,6 +17,7 @@ from tmln.paper.page import Page
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, Stand
 from tmln.paper.write import write_page
+from tmln.results.textgrid import Strong
 
 
 def texts(page: Page) -> list[str]:

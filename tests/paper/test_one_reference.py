@@ -17,7 +17,7 @@ from tmln.lab.store import Store
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand
-from tmln.report.data import document
+from tmln.report.document import document
 
 SMALL = {"benchmark.per_class": 24, "benchmark.per_class_test": 20, "benchmark.tasks": 3, "epochs": 2}
 STAND = Stand("split-cifar10", "split-digits", SMALL)

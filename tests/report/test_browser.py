@@ -15,11 +15,11 @@ import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look, row, until
 from tests.report.conftest import keep, usual
-from tmln.analysis.pareto import front
-from tmln.analysis.render import cell, interval
-from tmln.analysis.sentence import sentence
-from tmln.analysis.statistics import compare, summarise, t_quantile
-from tmln.analysis.tables import rows_of
+from tmln.results.fronts import front
+from tmln.results.rows import rows_of
+from tmln.results.sentence import sentence
+from tmln.results.statistics import compare, summarise, t_quantile
+from tmln.results.tables import cell, interval
 
 SECTIONS = ["summary", "table", "matrices", "time", "seeds", "tradeoff", "cost", "landscape", "runs", "warnings"]
 ROWS = {one.label: one for one in rows_of(usual())}

@@ -15,7 +15,7 @@ import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look
 from tests.report.conftest import keep, result, usual
-from tmln.analysis.saved import save_analysis
+from tmln.results.measurements import save_analysis
 
 browser = pytest.fixture(scope="module")(chromium)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli import data, paper, pictures, report, runs, sweep, tradeoffs, tune
 from tmln.cli.say import Shown, say
 
 app = typer.Typer(
@@ -71,8 +71,8 @@ app.command()(runs.show)
 app.command()(report.report)
 app.command()(sweep.sweep)
 app.command()(tune.tune)
-app.command()(weigh.pareto)
-app.command()(weigh.overhead)
+app.command()(tradeoffs.pareto)
+app.command()(tradeoffs.overhead)
 app.command()(pictures.landscape)
 app.command()(pictures.barrier)
 app.command()(paper.paper)

@@ -146,7 +146,7 @@ def _work(
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
     from tmln.lab.session import cost
-    from tmln.lab.tally import duration
+    from tmln.lab.standings import duration
 
     first = configs[0]
     say(first.to_yaml().rstrip())

@@ -144,9 +144,9 @@ def stopping() -> Iterator[None]:
 
 
 def table_of(jobs: Sequence[Job], brief: bool = False) -> LiveTable:
-    from tmln.analysis.tables import label_methods
     from tmln.lab.config import run_id
     from tmln.lab.livetable import LiveTable
+    from tmln.results.rows import label_methods
 
     plain = []
     for job in jobs:
@@ -192,7 +192,7 @@ def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int |
 
     from tmln.lab.estimate import estimate
     from tmln.lab.executors import cores
-    from tmln.lab.tally import duration
+    from tmln.lab.standings import duration
 
     open_jobs = [job for job in jobs if result_of(store, job.config) is None]
     references = sum(job.reference for job in open_jobs)

@@ -16,7 +16,7 @@ from tmln.printable import one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tmln.analysis.gather import Problem
+    from tmln.results.read import Problem
 
 NAMED = 10  # folders that are named of those passed over
 
@@ -34,8 +34,8 @@ FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 def finished_results(runs: Path, oracle: OracleName | None = None) -> list[dict[str, Any]]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
-    from tmln.analysis.gather import gather
     from tmln.lab.result import has_checksum
+    from tmln.results.read import gather
 
     found, problems = gather(runs, None if oracle is None else oracle.value)
     for text in passed_over(problems):
@@ -68,9 +68,9 @@ def print_results(
     results: Sequence[dict[str, Any]], format: Format, reference: str | None, metrics: str | None = None
 ) -> None:
     """A table for each benchmark, a sentence in words, and what a reader must know."""
-    from tmln.analysis import render
-    from tmln.analysis.sentence import sentence
-    from tmln.analysis.tables import columns_of, rows_of
+    from tmln.results import tables as render
+    from tmln.results.rows import columns_of, rows_of
+    from tmln.results.sentence import sentence
 
     wanted = None if metrics is None else names_in(metrics)
     rows = rows_of(result for result in results if not result["config"].get("merged"))
@@ -93,7 +93,7 @@ def _too_wide(lines: list[list[str]]) -> bool:
     """Names can be folded, down to fourteen letters; numbers cannot."""
     from rich.console import Console
 
-    from tmln.analysis.grid import grid_rich
+    from tmln.results.textgrid import grid_rich
 
     console, longest = Console(), max(len(line[0]) for line in lines)
     return console.is_terminal and _natural_width(grid_rich(lines)) - max(0, longest - 14) > console.width
@@ -109,7 +109,7 @@ def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
     """To the terminal as a table, else as text with an empty line after it."""
     from rich.console import Console
 
-    from tmln.analysis.grid import WRITERS, grid_rich
+    from tmln.results.textgrid import WRITERS, grid_rich
 
     if format is Format.table:
         console, table = Console(), grid_rich(lines, title)

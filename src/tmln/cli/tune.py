@@ -125,7 +125,7 @@ def tune(
 
 def _objectives(text: str) -> dict[str, bool]:
     """Metrics, and whether more of each is better."""
-    from tmln.analysis.tables import METRICS
+    from tmln.results.rows import METRICS
     from tmln.suggest import did_you_mean
 
     names = names_in(text.lower())
@@ -138,7 +138,7 @@ def _objectives(text: str) -> dict[str, bool]:
 
 
 def _values(trial: Trial, objectives: Mapping[str, bool]) -> str:
-    from tmln.analysis.tables import METRICS
+    from tmln.results.rows import METRICS
 
     said = []
     for name, value in zip(objectives, trial.values or (), strict=True):

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln.analysis.render import cell
-from tmln.analysis.tables import Row, metric_of, rows_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import with_reference
 from tmln.lab.store import Store
 from tmln.paper.scales import Scale, Stand
+from tmln.results.rows import Row, metric_of, rows_of
+from tmln.results.tables import cell
 
 NOT_RUN = "not run"
 

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.pareto import Fronts, fronts_of
-from tmln.analysis.pareto_plot import pareto_figure
-from tmln.analysis.pareto_table import configurations, volumes
-from tmln.analysis.pareto_table import notes as front_notes
-from tmln.analysis.statistics import summarise
-from tmln.analysis.tables import Row
+from tmln.draw.fronts import pareto_figure
 from tmln.paper.evidence import Study, find, percent
 from tmln.paper.item import Item
 from tmln.paper.lines import Line
@@ -20,6 +15,11 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES
 from tmln.paper.table6 import BENCHMARK, SWEPT, lines, runs
+from tmln.results.front_tables import configurations, volumes
+from tmln.results.front_tables import notes as front_notes
+from tmln.results.fronts import Fronts, fronts_of
+from tmln.results.rows import Row
+from tmln.results.statistics import summarise
 
 TITLE = "Figure 3: stability against plasticity"
 SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln.analysis.grid import Strong
-from tmln.analysis.statistics import summarise
-from tmln.analysis.tables import best_rows, metric_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config
 from tmln.paper.evidence import Found, Study, find, percent, version_notes
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
+from tmln.results.rows import best_rows, metric_of
+from tmln.results.statistics import summarise
+from tmln.results.textgrid import Strong
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.overhead import measure_overhead
-from tmln.analysis.overhead_plot import overhead_figure
-from tmln.analysis.overhead_table import overhead_notes
+from tmln.draw.overhead import overhead_figure
+from tmln.measure.overhead import measure_overhead
 from tmln.paper.evidence import NOT_RUN, Study
 from tmln.paper.item import Item, no_runs
 from tmln.paper.measured import Content, measured
@@ -16,6 +15,7 @@ from tmln.paper.notes import NOTES
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE4
 from tmln.paper.table1 import METHODS
+from tmln.results.overhead_table import overhead_notes
 
 TITLE = "Table 4: overhead"
 BENCHMARK = "split-cifar100"

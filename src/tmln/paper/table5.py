@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.analysis.grid import Strong
-from tmln.analysis.statistics import Summary, summarise
-from tmln.analysis.trajectory_losses import MOMENTS, trajectory_losses
+from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
 from tmln.paper.evidence import NOT_RUN, Study, finite
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured
@@ -17,6 +15,8 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
+from tmln.results.statistics import Summary, summarise
+from tmln.results.textgrid import Strong
 
 TITLE = "Table 5: losses along the way"
 BENCHMARK = "split-cifar100"

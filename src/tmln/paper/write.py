@@ -9,12 +9,12 @@ from typing import TextIO
 import torch
 
 import tmln
-from tmln.analysis.grid import grid_csv, grid_latex, grid_markdown, grid_rich
-from tmln.analysis.picture import SUFFIXES, save_figure
+from tmln.draw.picture import SUFFIXES, save_figure
 from tmln.lab.files import to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
 from tmln.printable import printable
+from tmln.results.textgrid import grid_csv, grid_latex, grid_markdown, grid_rich
 
 WIDE = 120  # columns where no terminal says how many it has
 

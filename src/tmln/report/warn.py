@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.analysis.render import REFERENCE, rates
-from tmln.analysis.tables import Row
+from tmln.results.rows import Row
+from tmln.results.tables import REFERENCE, rates
 
 
 def warnings_of(
