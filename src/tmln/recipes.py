@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tmln.parts import Part, Penalty, Replay, Step, find_part, read_settings
-from tmln.penalties import PENALTIES
-from tmln.replay import REPLAYS
 from tmln.seeds import seed_of
-from tmln.steps import STEPS
 from tmln.suggest import did_you_mean
 
-FAMILIES: dict[str, Mapping[str, type[Part[Any]]]] = {"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS}
+if TYPE_CHECKING:
+    from tmln.parts import Part, Penalty, Replay, Step
+
+
+class _Families(Mapping[str, Mapping[str, "type[Part[Any]]"]]):
+    """Each family's table of parts, loaded when first asked for: the table of methods is read without torch."""
+
+    HOMES: ClassVar = {
+        "replay": "tmln.replay.REPLAYS",
+        "penalty": "tmln.penalties.PENALTIES",
+        "step": "tmln.steps.STEPS",
+    }
+
+    def __getitem__(self, family: str) -> Mapping[str, type[Part[Any]]]:
+        module, _, table = self.HOMES[family].rpartition(".")
+        found: Mapping[str, type[Part[Any]]] = getattr(importlib.import_module(module), table)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.HOMES)
+
+    def __len__(self) -> int:
+        return len(self.HOMES)
+
+
+FAMILIES = _Families()
 
 
 @dataclass(frozen=True)
@@ -43,6 +65,8 @@ class Recipe:
 
     def part(self, family: str) -> tuple[type[Part[Any]], Any]:
         """The class of one part and its checked settings."""
+        from tmln.parts import find_part, read_settings
+
         choice: Choice = getattr(self, family)
         kind = find_part(family, FAMILIES[family], choice.name)
         return kind, read_settings(kind, choice.settings)
@@ -51,6 +75,8 @@ class Recipe:
         """Another part, with its default settings; the same one keeps the recipe's."""
         if name == getattr(self, family).name:
             return self
+        from tmln.parts import find_part
+
         find_part(family, FAMILIES[family], name)
         changes: dict[str, Any] = {family: Choice(name)}
         return replace(self, **changes)
@@ -109,6 +135,8 @@ def find_recipe(name: str) -> Recipe:
 
 def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> tuple[Replay[Any], Penalty[Any], Step[Any]]:
     """The three parts, ready to train ``model``."""
+    from tmln.parts import Penalty, Replay, Step
+
     replay_kind, replay_settings = recipe.part("replay")
     penalty_kind, penalty_settings = recipe.part("penalty")
     step_kind, step_settings = recipe.part("step")

@@ -9,6 +9,7 @@ from typing import Any
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.executors import Event
 from tmln.lab.livetable import LiveTable
+from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
 from tmln.lab.standings import Standings, duration
@@ -28,8 +29,8 @@ def moment(step: int, steps: int = 100) -> Moment:
     return Moment(task=1, tasks=5, epoch=2, epochs=10, step=step, steps=steps, samples=64, loss=0.5)
 
 
-def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> dict[str, Any]:
-    return {"metrics": {"acc": acc}, "seconds": seconds, **more}
+def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:
+    return Result("split-digits", "tmln", 0, {}, said={"acc": acc}, seconds=seconds, **more)
 
 
 def test_the_time_left_by_hand() -> None:

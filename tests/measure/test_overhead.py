@@ -26,7 +26,8 @@ from tmln.measure.peak import peak_memory
 from tmln.measure.timed_turn import Turn, take_turn
 from tmln.parts import Lesson
 from tmln.results.measurements import load_analyses, save_analysis
-from tmln.results.overhead_table import _bytes, _digits, _seconds, overhead_csv, overhead_lines, overhead_notes
+from tmln.results.overhead_table import _bytes, _digits, _seconds, overhead_lines, overhead_notes, overhead_records
+from tmln.results.textgrid import records_csv
 from tmln.streams import Stream
 
 
@@ -153,7 +154,7 @@ def test_a_table_in_every_format(content: dict[str, Any]) -> None:
     assert lines[1][1:4] == ["1.00", "-", "1.00"]
     assert lines[3][6:] == ["5N + 500 samples", "228 kB", "228 kB", "-"]
     assert len(overhead_lines(content, formulas=False)[0]) == len(lines[0]) - 2
-    table = list(csv.DictReader(overhead_csv(content).splitlines()))
+    table = list(csv.DictReader(records_csv(overhead_records(content)).splitlines()))
     assert float(table[1]["step_ratio_mean"]) == content["methods"]["er"]["step"]["ratio"]["mean"]
     assert (table[1]["held_bytes"], table[1]["peak_bytes"]) == ("74440", "")
     said = "\n".join(overhead_notes(content))

@@ -42,12 +42,12 @@ def test_it_is_the_runs_own_way(tmp_path: Path) -> None:
     assert found.solutions == found.checkpoints[1:]
     model = found.model
     model.load_state_dict(found.solutions[-1].state)
-    assert fingerprint(model) == result["weights_sha256"]
+    assert fingerprint(model) == result.weights_sha256
     _, fresh = build(config())
     assert all(torch.equal(value, found.start.state[name]) for name, value in fresh.model.state_dict().items())
     weights = found.weights(found.start)
     assert weights.dtype == torch.float64
-    assert len(weights) == result["parameters"]
+    assert len(weights) == result.parameters
     assert torch.equal(weights[:64], fresh.model.state_dict()["hidden.0.weight"][0].double())
 
 

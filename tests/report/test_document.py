@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.report.conftest import keep, result, usual
+from tests.report.conftest import keep, read, result, usual
 from tmln.lab.identity import run_name
+from tmln.lab.result import Result
 from tmln.report.document import document
 from tmln.report.page import embedded
 from tmln.report.tasks import task_names
@@ -20,7 +21,7 @@ from tmln.results.rows import rows_of
 
 def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:
     found = document(runs)
-    rows = rows_of(usual())
+    rows = rows_of(read(usual()))
     assert [row["label"] for row in found["rows"]] == [row.label for row in rows]
     for number, row in enumerate(rows):
         mine = [run for run in found["runs"] if run["row"] == number and not run["diverged"]]
@@ -28,9 +29,13 @@ def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:
     assert found["sentences"]["split-digits"].startswith("tmln (step.damping=0.1, best of 2) ")
     assert found["metrics"]["fm"] == {
         "heading": "FM",
+        "title": "FM % ↓",
         "about": "forgetting: how far tasks fell from their best",
         "more_is_better": False,
         "percent": True,
+        "digits": ".1f",
+        "contest": True,
+        "shown": "always",
         "within": [-1.0, 1.0],
     }
     assert found["metrics"]["seconds"]["within"] == [0.0, None]  # JSON has no infinity
@@ -75,7 +80,7 @@ def test_more_warnings(tmp_path: Path) -> None:
     other["metrics"].pop("int")
     said = {one["text"]: one["about"] for one in document(keep(tmp_path / "a", [shortcut, other]))["warnings"]}
     assert any(text.startswith("INT is against the shortcut oracle") for text in said)
-    assert said["Runs were made with several versions of tmln"] == ["0.0.1", "0.1.0"]
+    assert said["Runs were made with several versions of tmln"] == ["0.0.1 (1 run)", "0.1.0 (1 run)"]
     said = {one["text"]: one["about"] for one in document(keep(tmp_path / "b", [other]))["warnings"]}
     assert any(text.startswith("INT is not there") for text in said)
 
@@ -128,8 +133,9 @@ def test_rates_that_differ_are_said(tmp_path: Path) -> None:
     found = document(keep(tmp_path, [result("er", 0, effective_rate=0.01), result("tmln", 0, effective_rate=0.1)]))
     assert [run["metrics"]["rate"] for run in found["runs"]] == [0.01, 0.1]
     assert found["metrics"]["rate"]["percent"] is False
-    said = [one["text"] for one in found["warnings"]]
-    assert "Rows start at different rates (eta/lambda), and may differ for that alone: 0.01: er; 0.1: tmln" in said
+    said = {one["text"]: one["about"] for one in found["warnings"]}
+    alone = "Rows start at different rates (eta/lambda), and may differ for that alone"
+    assert said[alone] == ["0.01: er", "0.1: tmln"]
 
 
 def test_tasks_that_differ_from_seed_to_seed_have_no_names(tmp_path: Path) -> None:
@@ -143,16 +149,12 @@ def test_references_do_not_compete(runs: Path) -> None:
 
 
 def test_numbers_that_are_none(tmp_path: Path) -> None:
-    odd = result("er", 0, metrics={"acc": math.nan, "fm": math.inf, "note": "fine", "flag": True}, seconds="long")
+    said = {"acc": math.nan, "own": math.inf, "note": "fine", "flag": True}
+    odd = result("er", 0, metrics=said, seconds="long", accuracy=[[math.nan] * 3] * 3)
     found = document(keep(tmp_path, [odd]))
     assert found["runs"][0]["metrics"] == {
-        "acc": None,
-        "fm": None,
-        "int": pytest.approx(0.09),
-        "note": None,
-        "flag": None,
-        "seconds": None,
-        "rate": None,
+        **dict.fromkeys(("acc", "fm", "bwt", "learning_accuracy", "average_anytime_accuracy", "own")),
+        "int": pytest.approx(0.09),  # as it was said
     }
     json.loads(embedded(found))
 
@@ -172,6 +174,9 @@ def test_analyses_come_along_with_their_looks(runs: Path) -> None:
     assert sorted(found["looks"]) == ["der++", "er"]
 
 
+HEAD = {"benchmark": "split-digits", "method": "er", "seed": 0, "config": {}}
+
+
 @pytest.mark.parametrize(
     ("stream", "names"),
     [
@@ -185,4 +190,4 @@ def test_analyses_come_along_with_their_looks(runs: Path) -> None:
     ids=["classes", "domains", "tasks", "few", "text", "nothing"],
 )
 def test_tasks_have_names(stream: Any, names: list[str]) -> None:
-    assert task_names({"accuracy": [[0.0] * 3], "stream": stream}) == names
+    assert task_names(Result.of({**HEAD, "accuracy": [[0.0] * 3], "stream": stream})) == names

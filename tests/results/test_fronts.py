@@ -13,11 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.results.made import result as made
 from tmln.draw.fronts import pareto_figure
 from tmln.draw.picture import checked_suffix, save_figure
-from tmln.results import front_tables
+from tmln.lab.files import to_json
+from tmln.lab.result import Result
 from tmln.results.fronts import Fronts, Pair, front, fronts_of, hypervolume
 from tmln.results.rows import rows_of
+from tmln.results.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
+from tmln.results.textgrid import records_csv
 
 EDGE = 6
 coordinate = st.one_of(st.integers(0, EDGE).map(float), st.just(math.nan), st.just(math.inf))
@@ -66,19 +70,9 @@ def test_by_hand() -> None:
         hypervolume([(0.0, 0.0)], (math.nan, 1.0))
 
 
-def result(method: str, seed: int, x: float | None, y: float, **more: Any) -> dict[str, Any]:
-    found = {"acc": 1 - y, "fm": y, **({} if x is None else {"int": x})}
-    return {
-        "benchmark": more.pop("benchmark", "split-digits"),
-        "method": method,
-        "seed": seed,
-        "config": {"method": method, "seed": seed, "settings": more.pop("settings", {})},
-        "accuracy": [[1 - y]],
-        "metrics": found,
-        "seconds": more.pop("seconds", 1.0),
-        "oracle": "none" if x is None else "prefix",
-        **more,
-    }
+def result(method: str, seed: int, x: float | None, y: float, **more: Any) -> Result:
+    found = {"oracle": "none"} if x is None else {"oracle": "prefix", "metrics": {"int": x}}
+    return made(method, seed, 1 - y, y, **found, **more)
 
 
 def strength(value: float) -> dict[str, float]:
@@ -95,7 +89,7 @@ RUNS = [
 ]
 
 
-def fronts(runs: list[dict[str, Any]] = RUNS, **axes: str) -> Fronts:
+def fronts(runs: list[Result] = RUNS, **axes: str) -> Fronts:
     return fronts_of(rows_of(runs), **axes)
 
 
@@ -145,7 +139,7 @@ def test_no_reference_is_on_a_front() -> None:
 
 def test_what_could_not_be_placed_is_said() -> None:
     said = "\n".join(fronts().notes)
-    assert "ewc++ penalty.strength=3: seeds 0, 1 diverged and are left out" in said
+    assert "runs that diverged are left out of means: ewc++ penalty.strength=3: seeds 0, 1" in said
     assert "ewc++ penalty.strength=3: no INT and no FM, so on no front" in said
     assert "er: no INT, so on no front" in said
     assert "joint sees all data at once" in said
@@ -154,10 +148,10 @@ def test_what_could_not_be_placed_is_said() -> None:
 def test_no_reference_at_all_is_one_sentence_and_no_zero() -> None:
     found = fronts([result(m, s, None, 0.2) for m in ("er", "tmln") for s in range(2)])
     assert found.skyline.members == ()
-    assert "INT is not there: no joint reference has run (--oracle prefix)" in found.notes
+    assert "INT is not there: no joint reference has run (tmln run --oracle prefix)" in found.notes
     assert "every configuration: no INT, so on no front" in found.notes
-    assert [line[2] for line in front_tables.configurations(found)[1:]] == ["-", "-"]
-    assert [line[-1] for line in front_tables.volumes(found)[1:]] == ["-", "-", "-"]
+    assert [line[2] for line in configuration_lines(found)[1:]] == ["-", "-"]
+    assert [line[-1] for line in volume_lines(found)[1:]] == ["-", "-", "-"]
 
 
 def test_a_point_is_of_the_seeds_that_have_both_metrics() -> None:
@@ -170,7 +164,7 @@ def test_a_point_is_of_the_seeds_that_have_both_metrics() -> None:
 
 def test_one_seed_is_said() -> None:
     said = fronts([result("er", 0, 0.1, 0.2), result("tmln", 0, 0.3, 0.1)]).notes
-    assert "every row: one seed only, so no spread and no interval" in said
+    assert "one seed only: no spread, no interval, no test: every row" in said
 
 
 def test_other_metrics_bring_their_direction_and_reference() -> None:
@@ -201,7 +195,7 @@ def test_benchmarks_are_not_mixed() -> None:
 
 def test_every_format_says_the_same() -> None:
     found = fronts()
-    table = list(csv.DictReader(front_tables.as_csv([found]).splitlines()))
+    table = list(csv.DictReader(records_csv(front_records([found])).splitlines()))
     assert [(line["method"], line["own_front"], line["skyline"]) for line in table] == [
         ("er", "0", "0"),
         ("ewc++", "1", "1"),
@@ -210,14 +204,14 @@ def test_every_format_says_the_same() -> None:
         ("tmln", "1", "1"),
     ]
     assert table[0]["int_mean"] == table[0]["method_hypervolume"] == ""
-    plain = json.loads(front_tables.as_json([found]))[0]
+    plain = json.loads(to_json(front_tree([found])))[0]
     assert plain["skyline"]["front"] == ["tmln", "ewc++ penalty.strength=1"]
     assert plain["methods"]["er"]["hypervolume"] is None
     assert plain["configurations"][4]["int"]["mean"] == pytest.approx(0.11)
-    lines = front_tables.configurations(found)
+    lines = configuration_lines(found)
     assert lines[5] == ["tmln", "2", "11.0 ± 1.4", "30.0 ± 0.0", "all"]
-    assert front_tables.volumes(found)[2] == ["ewc++", "3", "1", "1", "0.1400"]
-    said = "\n".join(front_tables.notes(found))
+    assert volume_lines(found)[2] == ["ewc++", "3", "1", "1", "0.1400"]
+    said = "\n".join(volume_notes(found))
     assert "between the ideal (INT -100 %, FM -100 %) and the worst (INT 100 %, FM 100 %); 1 is all of it" in said
     assert (plain["reference"], plain["ideal"]) == ([1.0, 1.0], [-1.0, -1.0])
 

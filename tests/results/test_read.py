@@ -11,7 +11,7 @@ import pytest
 from tmln.lab.config import RunConfig
 from tmln.lab.result import write_result
 from tmln.lab.store import Store
-from tmln.results.read import gather
+from tmln.results.read import read_results
 
 CONFIG = RunConfig.of({"benchmark": "split-digits", "method": "er", "benchmark_options": {"tasks": 2}})
 
@@ -42,8 +42,8 @@ def test_what_makes_no_sense_is_named(tmp_path: Path, changes: dict[str, Any], s
     write(tmp_path, 0)
     write(tmp_path, 1, **changes)
     Store(tmp_path).open(CONFIG.with_setting("seed", 2))
-    results, problems = gather(tmp_path)
-    assert [result["seed"] for result in results.values()] == [0]
+    results, problems = read_results(tmp_path)
+    assert [result.seed for result in results] == [0]
     assert sorted((problem.state, said in problem.reason) for problem in problems) == [
         ("corrupt", True),
         ("unfinished", False),
@@ -52,5 +52,5 @@ def test_what_makes_no_sense_is_named(tmp_path: Path, changes: dict[str, Any], s
 
 def test_no_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no folder"):
-        gather(tmp_path / "nowhere")
-    assert gather(tmp_path) == ({}, [])
+        read_results(tmp_path / "nowhere")
+    assert read_results(tmp_path) == ([], [])

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+from tests.results.made import result
+from tmln.lab.result import Result
 from tmln.results.rows import rows_of
 from tmln.results.sentence import sentence
 
 
 def runs(
     method: str, accuracies: list[float], fm: float = 0.2, first: int = 0, settings: dict[str, Any] | None = None
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "benchmark": "split-digits",
-            "method": method,
-            "seed": first + seed,
-            "config": {"method": method, "seed": first + seed, "settings": settings or {}},
-            "accuracy": [[accuracy]],
-            "metrics": {"acc": accuracy, "fm": fm},
-            "seconds": 1.0,
-        }
-        for seed, accuracy in enumerate(accuracies)
-    ]
+) -> list[Result]:
+    return [result(method, first + seed, acc, fm, settings=settings or {}) for seed, acc in enumerate(accuracies)]
 
 
-def said(*results: list[dict[str, Any]]) -> str:
+def said(*results: list[Result]) -> str:
     return sentence(rows_of([result for some in results for result in some]))
 
 
@@ -80,14 +72,14 @@ def test_nothing_to_say() -> None:
 
 
 def test_what_is_missing_is_left_out() -> None:
-    bare = runs("tmln", [0.9])
-    bare[0]["metrics"].pop("fm")
-    bare[0].pop("seconds")
-    assert said(bare) == "tmln is the only method on split-digits: ACC 90.0 (1 seed)."
+    (one,) = runs("tmln", [0.9])
+    assert (
+        said([replace(one, said={"acc": 0.9}, seconds=math.nan)])
+        == "tmln is the only method on split-digits: ACC 90.0 (1 seed)."
+    )
 
 
 def test_long_runs_are_told_in_minutes_and_hours() -> None:
     for seconds, text in ((119.94, "119.9 s"), (150.0, "2.5 min"), (9000.0, "2.5 h")):
-        one = runs("tmln", [0.9])
-        one[0]["seconds"] = seconds
-        assert f"; {text} a run." in said(one)
+        (one,) = runs("tmln", [0.9])
+        assert f"; {text} a run." in said([replace(one, seconds=seconds)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,7 @@ from tmln.cli.tables import Format, FormatOption, finished_results, print_result
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
+    from tmln.lab.result import Result
 
 
 def run(
@@ -100,10 +101,10 @@ def _work(
     import torch
 
     from tmln.lab.display import Display
-    from tmln.lab.oracle import with_references
     from tmln.lab.run import Interrupted
     from tmln.lab.session import Job, plan, run_jobs
     from tmln.lab.store import Store
+    from tmln.results.references import with_references
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -119,9 +120,9 @@ def _work(
             "(--oracle none leaves it out)",
             err=True,
         )
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
 
-    def end(job: Job, result: dict[str, Any]) -> None:
+    def end(job: Job, result: Result) -> None:
         results.append(result)
         display.end(job, result)
 

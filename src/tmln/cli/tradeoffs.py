@@ -9,7 +9,7 @@ import typer
 
 from tmln.cli.options import Out, Sets, Threads, configs_of, names_in
 from tmln.cli.say import say
-from tmln.cli.tables import Format, FormatOption, finished_results, print_grid
+from tmln.cli.tables import Format, FormatOption, finished_results, print_grid, print_whole
 
 Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
 
@@ -23,26 +23,22 @@ def pareto(
 ) -> None:
     """Which configurations no other beats in two metrics at once: fronts by method and overall, and hypervolumes."""
     from tmln.draw.picture import checked_suffix, save_figure
-    from tmln.results import front_tables
     from tmln.results.fronts import fronts_of
-    from tmln.results.rows import rows_of
+    from tmln.results.rows import comparable, rows_of
+    from tmln.results.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
 
     if output is not None:
         checked_suffix(output)
-    rows = rows_of(result for result in finished_results(runs) if not result["config"].get("merged"))
-    benchmarks = dict.fromkeys(row.benchmark for row in rows)
-    every = [fronts_of([row for row in rows if row.benchmark == benchmark], x, y) for benchmark in benchmarks]
+    every = [fronts_of(rows, x, y) for rows in comparable(rows_of(finished_results(runs))).values()]
     if output is not None:
         from tmln.draw.fronts import pareto_figure
 
         save_figure(pareto_figure(every), output)
-    if format in (Format.csv, Format.json):
-        say((front_tables.as_csv if format is Format.csv else front_tables.as_json)(every))
-    else:
+    if not print_whole(format, front_records(every), front_tree(every)):
         for fronts in every:
-            print_grid(format, front_tables.configurations(fronts), fronts.benchmark)
-            print_grid(format, front_tables.volumes(fronts))
-            for note in front_tables.notes(fronts):
+            print_grid(format, configuration_lines(fronts), fronts.benchmark)
+            print_grid(format, volume_lines(fronts))
+            for note in volume_notes(fronts):
                 say(note, err=format is not Format.table)
     if output is not None:
         say(f"picture: {output}", err=format is not Format.table)
@@ -67,10 +63,9 @@ def overhead(
 
     from tmln.draw.overhead import overhead_figure
     from tmln.draw.picture import checked_suffix, new_figure, save_figure
-    from tmln.lab.files import to_json
     from tmln.measure.overhead import measure_overhead
     from tmln.results.measurements import save_analysis
-    from tmln.results.overhead_table import overhead_csv, overhead_lines, overhead_notes
+    from tmln.results.overhead_table import overhead_lines, overhead_notes, overhead_records
 
     if output is not None:
         checked_suffix(output)
@@ -83,9 +78,7 @@ def overhead(
     saved = save_analysis(out, "overhead", benchmark, content)
     if output is not None:
         save_figure(overhead_figure(content), output)
-    if format in (Format.csv, Format.json):
-        say(overhead_csv(content) if format is Format.csv else to_json(content, indent=1))
-    else:
+    if not print_whole(format, overhead_records(content), content):
         print_grid(format, overhead_lines(content, formulas=format is not Format.table), benchmark)
         for note in overhead_notes(content):
             say(note, err=format is not Format.table)

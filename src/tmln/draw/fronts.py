@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tmln.draw.palette import look_of
 from tmln.draw.picture import new_figure
+from tmln.metrics import metric_of
 from tmln.results.fronts import Front, Fronts, Point
-from tmln.results.rows import metric_of
 from tmln.results.statistics import Summary
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tmln.lab.defaults import Defaults, defaults_of
 from tmln.lab.identity import canonical, run_name
-from tmln.lab.plainyaml import read_yaml
-from tmln.lab.values import model_options, one_line, read_value
+from tmln.lab.plainyaml import read_value, read_yaml
+from tmln.lab.values import model_options, one_line
 from tmln.recipes import FAMILIES, Recipe, find_recipe
 from tmln.streams.benchmarks import BENCHMARKS, checked_options
 from tmln.suggest import did_you_mean

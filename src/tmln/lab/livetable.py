@@ -98,8 +98,8 @@ class LiveTable(AbstractContextManager["LiveTable"]):
 def _outcome(standing: Standing) -> str:
     moment = standing.moment
     if standing.state == "finished" and standing.result is not None:
-        when = "before" if standing.before else f"in {duration(standing.result['seconds'])}"
-        return f"ACC {100 * standing.result['metrics']['acc']:.1f} {when}"
+        when = "before" if standing.before else f"in {duration(standing.result.seconds)}"
+        return f"ACC {100 * standing.result.metrics['acc']:.1f} {when}"
     if standing.state == "diverged":
         return f"diverged ({standing.note})"
     if moment is not None:

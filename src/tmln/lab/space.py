@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tmln.lab.config import RunConfig
-from tmln.lab.values import NUMBER, read_value
+from tmln.lab.plainyaml import NUMBER, read_value
 from tmln.recipes import FAMILIES
 from tmln.suggest import did_you_mean
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tmln.lab.config import run_id
 from tmln.lab.executors import Event
+from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
 
@@ -34,7 +35,7 @@ class Standing:
     first: tuple[float, int] | None = None  # time and step when this try was first heard of
     moment: Moment | None = None
     heard: float = 0.0
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     changed: float = 0.0
 
     def seconds_left(self, now: float) -> float | None:
@@ -50,7 +51,7 @@ class Standing:
     def seconds_whole(self) -> float | None:
         """What a run like this takes from its beginning."""
         if self.result is not None:
-            return float(self.result["seconds"])
+            return self.result.seconds
         left = self.seconds_left(self.heard)
         if left is None or self.moment is None or self.moment.step == self.moment.steps:
             return None
@@ -76,7 +77,7 @@ class Standings:
         standing.changed, standing.note, standing.first, standing.moment = now, event.text, None, None
         if event.kind in ("finished", "before") and event.result is not None:
             standing.result, standing.before = event.result, event.kind == "before"
-            standing.note = event.result.get("diverged") or ""
+            standing.note = event.result.diverged
             standing.state = "diverged" if standing.note else "finished"
         elif event.kind in ("again", "elsewhere"):
             standing.state = "waiting"

@@ -69,7 +69,7 @@ def barriers(
         raise ValueError("barriers are compared on one benchmark")
     if len({run_id(config) for config in configs}) < len(configs):
         raise ValueError("the same run is asked for twice")
-    labels = label_methods([{**one, "config": one} for one in resolved])
+    labels = label_methods(resolved)
     record_all(configs, store, least=2, checkpoints=0)
     shares = [index / (points - 1) for index in range(points)]
     found: dict[str, dict[str, Any]] = {}

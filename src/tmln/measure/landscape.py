@@ -164,7 +164,7 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
     for key in SHARED:
         if any(one[key] != resolved[0][key] for one in resolved):
             raise ValueError(f"a landscape compares runs from the same start; these differ in {key}")
-    labels = label_methods([{**one, "config": one} for one in resolved])
+    labels = label_methods(resolved)
     if len(set(labels)) < len(labels):
         raise ValueError(f"the same run is asked for twice: {', '.join(labels)}")
     return labels

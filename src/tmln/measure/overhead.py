@@ -26,8 +26,9 @@ from tmln.learner import Learner
 from tmln.measure.auxiliary import DERIVED, as_text, saved_bytes, terms_of, units_of
 from tmln.measure.peak import peak_memory
 from tmln.measure.timed_turn import Turn, take_turn
+from tmln.metrics import POSITIVE
 from tmln.progress import track
-from tmln.results.statistics import POSITIVE, Summary, summarise, summarise_ratios
+from tmln.results.statistics import Summary, summarise, summarise_ratios
 from tmln.streams import Stream, Task
 
 BASE, CONTROL = "naive", "naive again"

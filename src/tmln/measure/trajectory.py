@@ -169,7 +169,7 @@ def _train(
 
 def _disagreement(run: Run | None, saved: Mapping[str, Any]) -> str:
     result = None if run is None else run.result
-    if run is None or result is None or result.get("weights_sha256") in (None, saved["weights_sha256"]):
+    if run is None or result is None or result.weights_sha256 in ("", saved["weights_sha256"]):
         return ""
     return (
         f"{run.name}: the recording's last weights are not, to the last bit, those of the finished run "

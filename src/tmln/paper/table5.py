@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
-from tmln.paper.evidence import NOT_RUN, Study, finite
+from tmln.paper.evidence import Study, finite
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured
 from tmln.paper.notes import NOTES
@@ -15,6 +15,7 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
+from tmln.results.asked import NOT_RUN
 from tmln.results.statistics import Summary, summarise
 from tmln.results.textgrid import Strong
 

@@ -49,7 +49,7 @@ def _serial(store: Store, jobs: Sequence[Job]) -> dict[str, str]:
 def _labels(jobs: Sequence[Job]) -> list[str]:
     """``split-digits, er replay.capacity=100, seed 0``."""
     full = [job.config.resolved() for job in jobs]
-    names = label_methods([{**config, "config": config} for config in full])
+    names = label_methods(full)
     return [f"{config['benchmark']}, {name}, seed {config['seed']}" for config, name in zip(full, names, strict=True)]
 
 

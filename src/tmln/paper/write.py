@@ -14,7 +14,7 @@ from tmln.lab.files import to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
 from tmln.printable import printable
-from tmln.results.textgrid import grid_csv, grid_latex, grid_markdown, grid_rich
+from tmln.results.textgrid import grid_latex, grid_markdown, grid_rich, records_csv
 
 WIDE = 120  # columns where no terminal says how many it has
 
@@ -79,11 +79,7 @@ def latex(page: Page) -> str:
 
 def csv_text(page: Page) -> str:
     """The numbers, whole; empty where there is none."""
-    if not page.records:
-        return "nothing\n"
-    heads = list(dict.fromkeys(key for record in page.records for key in record))
-    lines = [["" if record.get(head) is None else str(record[head]) for head in heads] for record in page.records]
-    return grid_csv([heads, *lines]) + "\n"
+    return (records_csv(page.records) if page.records else "nothing") + "\n"
 
 
 def json_text(page: Page) -> str:

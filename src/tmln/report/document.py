@@ -11,42 +11,37 @@ from typing import Any
 import tmln
 from tmln.draw.palette import look_of
 from tmln.lab.command import commands_of
-from tmln.lab.config import RunConfig
-from tmln.lab.oracle import Oracle
+from tmln.lab.result import Oracle, Result
+from tmln.metrics import in_order, metric_of
+from tmln.printable import readable
 from tmln.report.tasks import task_names
-from tmln.report.warn import warnings_of
 from tmln.results.measurements import load_analyses
-from tmln.results.read import gather
-from tmln.results.rows import Row, flat_fields, label_methods, metric_of, rows_of
+from tmln.results.notes import page_notes
+from tmln.results.read import read_results
+from tmln.results.rows import Row, comparable, flat_fields, rows_of
 from tmln.results.sentence import sentence
-from tmln.results.validity import readable
 
 DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
 
 
 def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     """Plain values only; whatever cannot be read is named in it, with the reason."""
-    everything, troubles = gather(runs, oracle)
-    problems = [asdict(trouble) for trouble in troubles]
-    shortcuts = [name for name, result in everything.items() if result["config"].get("merged")]
-    found = [(name, result) for name, result in everything.items() if name not in shortcuts]
-    results = [result for _, result in found]
+    results, problems = read_results(runs, oracle)
     rows = rows_of(results)
-    numbers = {(row.benchmark, row.label): number for number, row in enumerate(rows)}
-    placed = [numbers[r["benchmark"], label] for r, label in zip(results, label_methods(results), strict=True)]
-    members = [[r for r, at in zip(results, placed, strict=True) if at == number] for number in range(len(rows))]
+    numbers = {result.name: number for number, row in enumerate(rows) for result in row.results}
     analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in load_analyses(runs)]
+    there = {metric for row in rows for metric in row.values}
     complete = {
         "format": 1,
         "title": runs.resolve().name,
         "tmln": tmln.__version__,
-        "metrics": {name: _metric(name) for name in sorted({metric for row in rows for metric in row.values})},
-        "sentences": _sentences(rows),
-        "rows": [_row(row, mine) for row, mine in zip(rows, members, strict=True)],
-        "runs": [_run(name, result, at) for (name, result), at in zip(found, placed, strict=True)],
-        "shortcuts": shortcuts,
-        "problems": problems,
-        "warnings": warnings_of(rows, problems, results),
+        "metrics": {name: _metric(name) for name in in_order(there)},
+        "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
+        "rows": [_row(row) for row in rows],
+        "runs": [_run(result, numbers[result.name]) for result in results if not result.merged],
+        "shortcuts": [result.name for result in results if result.merged],
+        "problems": [asdict(problem) for problem in problems],
+        "warnings": [note.plain() for note in page_notes(rows, problems)],
         "analyses": analyses,
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
     }
@@ -54,32 +49,24 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
 
 
 def _metric(name: str) -> dict[str, Any]:
+    """A row of the table of metrics, as the page's script reads it."""
     metric = metric_of(name)
-    return {
-        "heading": metric.heading,
-        "about": metric.about,
-        "more_is_better": metric.more_is_better,
-        "percent": metric.percent,
-        "within": [end if math.isfinite(end) else None for end in metric.within],
-    }
+    ends = [end if math.isfinite(end) else None for end in metric.within]
+    keys = ("heading", "title", "about", "more_is_better", "percent", "digits", "contest", "shown")
+    return {**{key: getattr(metric, key) for key in keys}, "within": ends}
 
 
-def _sentences(rows: Sequence[Row]) -> dict[str, str]:
-    names = dict.fromkeys(row.benchmark for row in rows)
-    return {name: sentence([row for row in rows if row.benchmark == name]) for name in names}
-
-
-def _row(row: Row, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first = members[0]
-    fields = flat_fields({key: value for key, value in first["config"].items() if key != "seed"})
-    commands, why = _commands(first["config"], [int(r["seed"]) for r in members])
+def _row(row: Row) -> dict[str, Any]:
+    first = row.results[0]
+    fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
+    commands, why = _commands(first, [result.seed for result in row.results])
     return {
         "benchmark": row.benchmark,
         "label": row.label,
-        "method": str(first["method"]),
-        "look": _look(str(first["method"])),
+        "method": first.method,
+        "look": _look(first.method),
         "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
-        "tasks": _tasks(members),
+        "tasks": _tasks(row.results),
         "missing": list(row.missing),
         "competes": row.competes,
         "commands": commands,
@@ -87,14 +74,14 @@ def _row(row: Row, members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _tasks(members: Sequence[Mapping[str, Any]]) -> list[str]:
+def _tasks(members: Sequence[Result]) -> list[str]:
     """No names where they are other ones for every seed."""
     first, *others = [task_names(one) for one in members]
     return first if all(names == first for names in others) else [""] * len(first)
 
 
 def _look(method: str) -> dict[str, str]:
-    look = look_of(readable(method))
+    look = look_of(method)
     return {"colour": look.colour, "symbol": look.symbol, "dash": look.dash}
 
 
@@ -106,34 +93,39 @@ def _measured(analyses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             yield str(one.get("method")) if isinstance(one, Mapping) else str(one)
 
 
-def _commands(config: Mapping[str, Any], seeds: Iterable[int]) -> tuple[list[str], str]:
+def _commands(result: Result, seeds: Iterable[int]) -> tuple[list[str], str]:
+    """A result of an earlier version does not say what was changed: that is worked out, which takes torch."""
     try:
-        return commands_of(RunConfig.of(config), seeds), ""
-    except (TypeError, ValueError) as error:
+        changed = result.changed
+        if changed is None:
+            from tmln.lab.command import changed_of
+            from tmln.lab.config import RunConfig
+
+            changed = changed_of(RunConfig.of(result.config))
+        return commands_of(result.config, changed, seeds), ""
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         return [], f"this version of tmln does not know the configuration: {error}"
 
 
-def _run(name: str, result: Mapping[str, Any], row: int) -> dict[str, Any]:
-    found = {**result["metrics"], "seconds": result.get("seconds"), "rate": result.get("effective_rate")}
-    versions = result.get("versions")
+def _run(result: Result, row: int) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": result.name,
         "row": row,
-        "seed": int(result["seed"]),
-        "metrics": {key: _number(value) for key, value in found.items()},
-        "accuracy": _shorter(result["accuracy"]),
-        "oracle": str(result.get("oracle", "none")),
-        "diverged": str(result["diverged"]) if result.get("diverged") else "",
-        "steps": _number(result.get("steps")),
-        "parameters": _number(result.get("parameters")),
-        "versions": {str(k): str(v) for k, v in versions.items()} if isinstance(versions, Mapping) else {},
-        "machine": flat_fields(result["machine"]) if isinstance(result.get("machine"), Mapping) else {},
+        "seed": result.seed,
+        "metrics": {key: _number(value) for key, value in result.metrics.items()},
+        "accuracy": _shorter(result.accuracy),
+        "oracle": result.oracle,
+        "diverged": result.diverged,
+        "steps": _number(result.steps or math.nan),
+        "parameters": _number(result.parameters or math.nan),
+        "versions": {str(k): str(v) for k, v in result.versions.items()},
+        "machine": flat_fields(result.machine) if result.machine else {},
     }
 
 
-def _number(value: Any) -> float | int | None:
+def _number(value: float) -> float | None:
     """None where there is no number."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def _shorter(value: Any) -> Any:

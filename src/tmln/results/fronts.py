@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tmln.results.rows import Row, columns_of, metric_of
+from tmln.metrics import metric_of
+from tmln.results.notes import front_notes
+from tmln.results.rows import Row, columns_of
 from tmln.results.statistics import Summary, summarise
-from tmln.results.tables import gaps
 
 Pair = tuple[float, float]
-SEES = {"joint": "sees all data at once", "independent": "sees each task alone"}
 MINIMISE = (False, False)  # for each of the two metrics: is more better?
 
 
@@ -122,7 +122,7 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
     names = list(dict.fromkeys(point.method for point in points))
     methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
     skyline = among(range(len(points)))
-    notes = tuple(_notes(rows, points, x, y))
+    notes = tuple(front_notes(rows, _lacking(points, (x, y)), (x, y)))
     return Fronts(rows[0].benchmark, x, y, points, methods, skyline, reference, ideal, notes)
 
 
@@ -131,10 +131,9 @@ def _point(row: Row, x: str, y: str) -> Point:
     both = [s for s in sorted(first.keys() & second.keys()) if math.isfinite(first[s]) and math.isfinite(second[s])]
     if both:
         first, second = ({seed: values[seed] for seed in both} for values in (first, second))
-    method, _, settings = row.label.partition(" ")
     return Point(
-        method,
-        settings,
+        row.method,
+        row.settings,
         summarise(first.values(), within=metric_of(x).within),
         summarise(second.values(), within=metric_of(y).within),
     )
@@ -154,21 +153,8 @@ def _ends(metric: str, values: Sequence[float]) -> Pair:
     return (low, high) if metric_of(metric).more_is_better else (high, low)
 
 
-def _notes(rows: Sequence[Row], points: Sequence[Point], x: str, y: str) -> list[str]:
-    said = [note for note in gaps(rows) if "int" in (x, y) or not note.startswith("INT is")]
-    aside = list(dict.fromkeys(row.label.partition(" ")[0] for row in rows if not row.competes))
-    said += [f"{name} {SEES[name]}: it is the reference, and on no front" for name in aside]
-    lacking = {
-        point.label: [m for m, value in zip((x, y), point.at, strict=True) if not math.isfinite(value)]
-        for point in points
-    }
-    alike = {tuple(metrics) for metrics in lacking.values()}
-    if len(alike) == 1 and () not in alike:
-        lacking = {"every configuration": [*alike.pop()]}
-    for label, metrics in lacking.items():
-        if metrics:
-            said.append(f"{label}: no {' and no '.join(metric_of(m).heading for m in metrics)}, so on no front")
-    return said
+def _lacking(points: Sequence[Point], metrics: tuple[str, str]) -> dict[str, list[str]]:
+    return {p.label: [m for m, value in zip(metrics, p.at, strict=True) if not math.isfinite(value)] for p in points}
 
 
 def _costs(points: Sequence[Pair], more_is_better: tuple[bool, bool]) -> list[Pair]:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tmln.results.textgrid import grid_csv
-
 BUSY = 0.5  # load by core from which on seconds are not to be trusted
 
 
@@ -59,23 +57,21 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def overhead_csv(content: Mapping[str, Any]) -> str:
-    """Numbers whole; what was not measured is empty."""
-    summaries = {
-        "step_ratio": ("step", "ratio"),
-        "step_seconds": ("step", "seconds"),
-        "training_ratio": ("training", "ratio"),
-        "boundary_seconds": ("boundary", "seconds"),
-        "boundary_epochs": ("boundary", "epochs"),
-    }
-    parts, sizes = ("mean", "low", "high", "n"), ("formula", "formula_bytes", "held_bytes", "saved_bytes")
-    heading = [f"{key}_{part}" for key in summaries for part in parts]
-    lines = [["benchmark", "method", *heading, *sizes, "peak_bytes", "diverged"]]
-    for name, found in content["methods"].items():
-        numbers = [found[group][key][part] for group, key in summaries.values() for part in parts]
-        values = [*numbers, *(found["auxiliary"][size] for size in sizes), found["peak_bytes"], found["diverged"]]
-        lines.append([content["benchmark"], name, *("" if value is None else str(value) for value in values)])
-    return grid_csv(lines)
+def overhead_records(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Flat, for a CSV file, numbers whole."""
+    pairs = {"step": ("ratio", "seconds"), "training": ("ratio",), "boundary": ("seconds", "epochs")}
+    summaries = [(group, key) for group, keys in pairs.items() for key in keys]
+    return [
+        {
+            "benchmark": content["benchmark"],
+            "method": name,
+            **{f"{a}_{b}_{part}": found[a][b][part] for a, b in summaries for part in ("mean", "low", "high", "n")},
+            **{size: found["auxiliary"][size] for size in ("formula", "formula_bytes", "held_bytes", "saved_bytes")},
+            "peak_bytes": found["peak_bytes"],
+            "diverged": found["diverged"],
+        }
+        for name, found in content["methods"].items()
+    ]
 
 
 def _formula(memory: Mapping[str, Any]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tmln.lab.oracle import Oracle, with_references
+from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
-from tmln.results.validity import complaint, readable
+from tmln.results.references import with_references
+from tmln.results.validity import complaint
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,18 @@ class Problem:
     reason: str
 
 
-def gather(runs: Path, oracle: Oracle | None = None) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
-    """Results by the names of their runs, with INT wherever its reference is there; nothing in a folder stops it.
+def read_results(runs: Path, oracle: Oracle | None = None) -> tuple[list[Result], list[Problem]]:
+    """Results in the order of their names, with INT wherever its reference is there; nothing in a folder stops it.
 
     ``oracle`` asks for one kind of reference; else the first that is there is taken.
     """
     if not runs.is_dir():
         raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
-    results: dict[str, dict[str, Any]] = {}
-    problems = []
+    results, problems = [], []
     for entry in Store(runs).runs():
-        result = readable(entry.result)
-        why = entry.reason if result is None else complaint(result)
-        if result is None or why:
-            problems.append(Problem(entry.name, entry.state if result is None else "corrupt", why))
+        why = entry.reason if entry.result is None else complaint(entry.result)
+        if entry.result is None or why:
+            problems.append(Problem(entry.name, entry.state if entry.result is None else "corrupt", why))
         else:
-            results[entry.name] = result
-    return dict(zip(results, with_references(results.values(), oracle), strict=True)), problems
+            results.append(entry.result)
+    return with_references(results, oracle), problems

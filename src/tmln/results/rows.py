@@ -1,62 +1,16 @@
-"""Runs become a table: one row a method, mean and spread over seeds, compared seed by seed with a reference row."""
+"""Runs become rows: one for each configuration, its metrics by seed, compared seed by seed with another row."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmln.lab.oracle import REFERENCES
-from tmln.results.statistics import ANY, POSITIVE, Comparison, Range, Summary, compare, summarise
+from tmln.lab.result import REFERENCES, Result
+from tmln.metrics import METRICS, in_order, metric_of, row_of
+from tmln.results.statistics import Comparison, Summary, compare, summarise
 from tmln.suggest import did_you_mean
-
-SHARE: Range = (0.0, 1.0)
-CHANGE: Range = (-1.0, 1.0)  # the difference of two shares
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How a number of a result is shown; ``percent`` marks fractions, ``digits`` is how others are written."""
-
-    heading: str
-    about: str
-    more_is_better: bool = True
-    percent: bool = True
-    within: Range = SHARE
-    digits: str = ".1f"
-
-    @property
-    def title(self) -> str:
-        return f"{self.heading} % {'↑' if self.more_is_better else '↓'}" if self.percent else self.heading
-
-
-METRICS = {
-    "acc": Metric("ACC", "accuracy over all tasks at the end"),
-    "fm": Metric("FM", "forgetting: how far tasks fell from their best", more_is_better=False, within=CHANGE),
-    "int": Metric("INT", "intransigence: how far new tasks stay behind the reference", False, within=CHANGE),
-    "int_all": Metric("INT all", "intransigence, the first task included", more_is_better=False, within=CHANGE),
-    "int_last": Metric("INT last", "intransigence of the last task alone", more_is_better=False, within=CHANGE),
-    "bwt": Metric("BWT", "backward transfer: what later tasks did to earlier ones", within=CHANGE),
-    "fwt": Metric("FWT", "forward transfer: what earlier tasks gave to later ones", within=CHANGE),
-    "learning_accuracy": Metric("LA", "accuracy on each task when it had just been learned"),
-    "average_anytime_accuracy": Metric("AAA", "accuracy on the tasks seen so far, averaged over time"),
-    "acc_task_masked": Metric("masked ACC", "accuracy when the task is told at test time"),
-    "acc_train": Metric("train ACC", "accuracy on the training data of all tasks at the end"),
-    "rate": Metric(
-        "rate", "eta/lambda: the learning rate without curvature, at the start", False, False, POSITIVE, digits=".3g"
-    ),
-    "seconds": Metric("seconds", "the whole run", more_is_better=False, percent=False, within=POSITIVE),
-}
-SHOWN = ("acc", "fm", "int")
-NO_CONTEST = ("rate", "seconds")  # of which the best is no merit of a method
-
-
-def metric_of(name: str) -> Metric:
-    """The known ones, and the accuracy on a benchmark's extra test set: ``acc_official``."""
-    within = SHARE if name.startswith("acc_") else ANY
-    about = "accuracy on an extra test set at the end"
-    return METRICS.get(name) or Metric(f"ACC {name.removeprefix('acc_')}", about, within=within)
 
 
 @dataclass(frozen=True)
@@ -65,16 +19,29 @@ class Row:
 
     benchmark: str
     label: str
-    values: dict[str, dict[int, float]]  # metric -> seed -> value
+    values: Mapping[str, Mapping[int, float]]  # metric -> seed -> value
     missing: tuple[int, ...] = ()
     diverged: tuple[int, ...] = ()
     oracles: tuple[str, ...] = ()
     lr: float = math.nan  # eta, as configured
-    summaries: dict[str, Summary] = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+    summaries: dict[str, Summary] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def method(self) -> str:
+        return self.label.partition(" ")[0]
+
+    @property
+    def settings(self) -> str:
+        """In which it differs from the method's other rows."""
+        return self.label.partition(" ")[2]
 
     def summary(self, metric: str) -> Summary:
         """Of no values where the runs do not have the metric."""
-        return self.summaries.get(metric) or summarise([])
+        if metric not in self.summaries:
+            found = self.values.get(metric, {}).values()
+            self.summaries[metric] = summarise(found, within=metric_of(metric).within)
+        return self.summaries[metric]
 
     def against(self, other: Row, metric: str) -> Comparison:
         """The paired difference to another row, seed by seed."""
@@ -89,35 +56,46 @@ class Row:
     @property
     def competes(self) -> bool:
         """Not so the references, which see more of the data at once, or fewer."""
-        return self.label.partition(" ")[0] not in REFERENCES
+        return self.method not in REFERENCES
 
 
-def rows_of(results: Iterable[dict[str, Any]]) -> list[Row]:
-    """One row for each configuration apart from its seed, in order of benchmark, then of mean accuracy."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    labels = label_methods(results := list(results))
-    for result, label in zip(results, labels, strict=True):
-        groups.setdefault((str(result["benchmark"]), label), []).append(result)
+def rows_of(results: Iterable[Result]) -> list[Row]:
+    """One row for each configuration apart from its seed, in order of benchmark, then of mean accuracy.
+
+    The shortcut's references, which learn all tasks as one, are no rows.
+    """
+    given = [result for result in results if not result.merged]
+    labels = label_methods([{**r.config, "benchmark": r.benchmark, "method": r.method} for r in given])
+    groups: dict[tuple[str, str], list[Result]] = {}
     seeds: dict[str, set[int]] = {}
-    for (benchmark, _), members in groups.items():
-        seeds.setdefault(benchmark, set()).update(int(r["seed"]) for r in members)
+    for result, label in zip(given, labels, strict=True):
+        groups.setdefault((result.benchmark, label), []).append(result)
+        seeds.setdefault(result.benchmark, set()).add(result.seed)
     rows = [_row(benchmark, label, members, seeds[benchmark]) for (benchmark, label), members in groups.items()]
     return sorted(rows, key=lambda row: (row.benchmark, -_sortable(row.summary("acc").mean), row.label))
 
 
-def label_methods(results: Sequence[dict[str, Any]]) -> list[str]:
+def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows that may stand in one table, by what the table is called: those of one benchmark."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.benchmark, []).append(row)
+    return groups
+
+
+def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The method's name; where runs of one method on one benchmark differ, with the fields in which they do."""
-    flat = [flat_fields({k: v for k, v in r["config"].items() if k != "seed"}) for r in results]
+    flat = [flat_fields({key: value for key, value in config.items() if key != "seed"}) for config in configs]
+    heads = [(config.get("benchmark"), config.get("method")) for config in configs]
     found: dict[tuple[Any, Any], dict[str, set[str | None]]] = {}  # a method's fields, and the values they take
-    for fields, result in zip(flat, results, strict=True):
-        kin = found.setdefault((result["benchmark"], result["method"]), {key: set() for key in fields})
+    for fields, head in zip(flat, heads, strict=True):
+        kin = found.setdefault(head, {key: set() for key in fields})
         for key in kin.keys() | fields.keys():
             kin.setdefault(key, {None}).add(fields.get(key))
     labels = []
-    for fields, result in zip(flat, results, strict=True):
-        kin = found[result["benchmark"], result["method"]]
-        shown = [f"{key.removeprefix('settings.')}={fields[key]}" for key in sorted(fields) if len(kin[key]) > 1]
-        labels.append(" ".join([str(result["method"]), *shown]))
+    for fields, head in zip(flat, heads, strict=True):
+        differs = [key for key in sorted(fields) if len(found[head][key]) > 1]
+        labels.append(" ".join([str(head[1]), *(f"{key.removeprefix('settings.')}={fields[key]}" for key in differs)]))
     return labels
 
 
@@ -128,16 +106,16 @@ def rates_matter(rows: Iterable[Row]) -> bool:
 
 
 def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
-    """What a table shows: the metrics asked for, or ACC, FM, INT, extra test sets, and seconds."""
-    there = {metric for row in rows for metric in row.summaries}
+    """What a table shows: the metrics asked for, or those that the table of metrics shows unasked."""
+    there = {metric for row in rows for metric in row.values}
     if metrics is None:
-        extra = sorted(name for name in there if name.startswith("acc_") and name not in METRICS)
-        asked = [name for name in ("acc_train",) if name in there]  # was asked for when the run was made
-        return (*SHOWN, *extra, *asked, *(["rate"] if rates_matter(rows) else []), "seconds")
+        always = {name for name, metric in METRICS.items() if metric.shown == "always"}
+        found = {name for name in there if row_of(name) is not None and metric_of(name).shown == "there"}
+        return tuple(in_order(always | found | ({"rate"} if rates_matter(rows) else set())))
+    known = sorted(there | {name for name in METRICS if not name.endswith("*")})
     for name in metrics:
-        if name not in there and name not in METRICS:
-            known = ", ".join(sorted(there | METRICS.keys()))
-            raise ValueError(f"unknown metric {name!r}{did_you_mean(name, there | METRICS.keys())} (metrics: {known})")
+        if name not in known:
+            raise ValueError(f"unknown metric {name!r}{did_you_mean(name, known)} (metrics: {', '.join(known)})")
     return tuple(metrics)
 
 
@@ -152,44 +130,39 @@ def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
     return {label for label, mean in means.items() if mean == top}
 
 
-def _row(benchmark: str, label: str, members: list[dict[str, Any]], seeds: set[int]) -> Row:
-    good = [r for r in members if not r.get("diverged")]
+def best_row(rows: Sequence[Row], metric: str = "acc") -> Row | None:
+    """The first of those with the best mean."""
+    top = best_rows(rows, metric)
+    return next((row for row in rows if row.label in top), None)
+
+
+def _row(benchmark: str, label: str, members: list[Result], seeds: set[int]) -> Row:
+    good = [result for result in members if not result.diverged]
     values: dict[str, dict[int, float]] = {}
     for result in good:
-        found = {
-            **result["metrics"],
-            "seconds": result.get("seconds", math.nan),
-            "rate": result.get("effective_rate", math.nan),
-        }
-        for metric, value in found.items():
-            if isinstance(value, (int, float)):
-                values.setdefault(metric, {})[int(result["seed"])] = float(value)
+        for metric, value in result.metrics.items():
+            values.setdefault(metric, {})[result.seed] = value
+    lr = members[0].config.get("lr")
     return Row(
         benchmark,
         label,
         values,
-        missing=tuple(sorted(seeds - {int(r["seed"]) for r in members})),
-        diverged=tuple(sorted(int(r["seed"]) for r in members if r.get("diverged"))),
-        oracles=tuple(sorted({str(r.get("oracle", "none")) for r in good if "int" in r["metrics"]})),
-        lr=_number(members[0]["config"].get("lr")),
-        summaries={
-            metric: summarise(found.values(), within=metric_of(metric).within) for metric, found in values.items()
-        },
+        missing=tuple(sorted(seeds - {result.seed for result in members})),
+        diverged=tuple(sorted(result.seed for result in members if result.diverged)),
+        oracles=tuple(sorted({result.oracle for result in good if "int" in result.metrics})),
+        lr=float(lr) if isinstance(lr, (int, float)) else math.nan,
+        results=tuple(members),
     )
 
 
 def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
     """A nested configuration as ``settings.step.damping: '0.1'``."""
-    if isinstance(value, dict) and value:
+    if isinstance(value, Mapping) and value:
         found: dict[str, str] = {}
         for key, item in value.items():
             found |= flat_fields(item, f"{prefix}.{key}" if prefix else str(key))
         return found
     return {prefix: str(value)}
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def _sortable(value: float) -> float:

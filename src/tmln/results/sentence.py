@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tmln.results.rows import Row, best_rows
+from tmln.results.rows import Row, best_row
 
 SURE = 0.05  # a p-value below it is called a difference
 
@@ -15,11 +15,11 @@ def sentence(rows: Sequence[Row]) -> str:
     if not rows:
         return "Nothing has finished yet."
     where = rows[0].benchmark
-    first = _best(rows)
+    first = best_row(rows)
     if first is None:
         return f"No method has an accuracy on {where} yet."
     others = [row for row in rows if row is not first]
-    second = _best([row for row in others if _method(row) != _method(first)]) or _best(others)
+    second = best_row([row for row in others if row.method != first.method]) or best_row(others)
     return f"{_lead(rows, first, second)}{_forgetting(rows, first)}{_price(first, second)}."
 
 
@@ -28,24 +28,13 @@ def p_text(p: float) -> str:
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def _best(rows: Sequence[Row]) -> Row | None:
-    """The first of those with the best accuracy."""
-    top = best_rows(rows, "acc")
-    return next((row for row in rows if row.label in top), None)
-
-
-def _method(row: Row) -> str:
-    return row.label.partition(" ")[0]
-
-
 def _named(row: Row, rows: Sequence[Row]) -> str:
     """``tmln (step.damping=0.2, best of 5)``: that it was chosen among several is said."""
-    kin = [other for other in rows if _method(other) == _method(row)]
-    settings = row.label.partition(" ")[2].replace(" ", ", ")
-    if not settings:
+    kin = [other for other in rows if other.method == row.method]
+    if not row.settings:
         return row.label
-    best = f", best of {len(kin)}" if len(kin) > 1 and _best(kin) is row else ""
-    return f"{_method(row)} ({settings}{best})"
+    best = f", best of {len(kin)}" if len(kin) > 1 and best_row(kin) is row else ""
+    return f"{row.method} ({row.settings.replace(' ', ', ')}{best})"
 
 
 def _lead(rows: Sequence[Row], first: Row, second: Row | None) -> str:
@@ -73,7 +62,7 @@ def _forgetting(rows: Sequence[Row], first: Row) -> str:
     mine = first.summary("fm").mean
     if math.isnan(mine):
         return ""
-    least = next(row for row in rows if row.label in best_rows(rows, "fm"))
+    least = best_row(rows, "fm") or first
     said = f"; forgetting {100 * mine:.1f}"
     if least.summary("fm").mean == mine:
         return said + (", the least" if len(rows) > 1 else "")
@@ -85,7 +74,7 @@ def _price(first: Row, second: Row | None) -> str:
     if math.isnan(mine):
         return ""
     other = math.nan if second is None else second.summary("seconds").mean
-    than = "" if second is None or math.isnan(other) else f" ({_method(second)} {_duration(other)})"
+    than = "" if second is None or math.isnan(other) else f" ({second.method} {_duration(other)})"
     return f"; {_duration(mine)} a run{than}"
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-Range = tuple[float, float]  # what a quantity can be, ends included
-ANY: Range = (-math.inf, math.inf)
-POSITIVE: Range = (0.0, math.inf)
+from tmln.metrics import ANY, Range
+
 Seed = TypeVar("Seed", int, str)
 Name = TypeVar("Name")
 
@@ -38,6 +37,10 @@ class Summary:
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+    def parts(self, prefix: str = "") -> dict[str, float]:
+        """For programs: the numbers by name."""
+        return {f"{prefix}{part}": getattr(self, part) for part in ("n", "mean", "std", "low", "high")}
 
 
 @dataclass(frozen=True)

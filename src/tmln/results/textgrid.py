@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tmln.printable import csv_cell, one_line
 
@@ -90,7 +91,17 @@ def grid_csv(lines: Lines) -> str:
     return out.getvalue().rstrip("\n")
 
 
+def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """Numbers whole, a line a record, a column for every key that some record has; empty where there is none."""
+    heads = list(dict.fromkeys(key for record in records for key in record))
+    return grid_csv([heads, *([_whole(record.get(head)) for head in heads] for record in records)])
+
+
 WRITERS: dict[str, Callable[[Lines], str]] = {"md": grid_markdown, "latex": grid_latex, "csv": grid_csv}
+
+
+def _whole(value: Any) -> str:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
 
 
 def _checked(lines: Lines) -> Lines:

@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tmln.lab.result import Result
 
 SLACK = 1e-6  # by which rounding may have moved an accuracy
 LARGEST = 1e100  # of a number whose squares are summed
 
 
-def complaint(result: Mapping[str, Any]) -> str:
+def complaint(result: Result) -> str:
     """Why the result cannot be shown; empty if it can."""
-    seed, matrix = result["seed"], result["accuracy"]
+    seed, matrix = result.seed, result.accuracy
     if isinstance(seed, bool) or not isinstance(seed, int):
         return f"its seed is no whole number but {_short(seed)}"
     for key in ("benchmark", "method"):
-        if not isinstance(result[key], str) or not result[key]:
-            return f"its {key} is no name but {_short(result[key])}"
-    if not matrix and not result.get("diverged"):
+        if not isinstance(name := getattr(result, key), str) or not name:
+            return f"its {key} is no name but {_short(name)}"
+    if not matrix and not result.diverged:
         return "its accuracy matrix is empty"
     widths = {len(row) for row in matrix}
     if len(widths) > 1 or 0 in widths:
         return f"its accuracy matrix is ragged: rows of {', '.join(map(str, sorted(widths)))}"
-    if matrix and not result["config"].get("merged") and len(matrix) > len(matrix[0]):
+    if matrix and not result.merged and len(matrix) > len(matrix[0]):
         return f"its accuracy matrix has {len(matrix)} rows for {len(matrix[0])} tasks"
-    if len(matrix) < max(widths, default=0) and not result.get("diverged") and not result["config"].get("merged"):
+    if len(matrix) < max(widths, default=0) and not result.diverged and not result.merged:
         return f"its accuracy matrix has {len(matrix)} rows for {max(widths)} tasks, though it has not diverged"
-    for value in (value for row in matrix for value in row):
-        if not (math.isnan(value) or -SLACK <= value <= 1 + SLACK):
-            return f"its accuracy matrix holds {_short(value)}, which is no fraction"
-    for key, value in {**result["metrics"], "seconds": result.get("seconds")}.items():
+    for what in ("accuracy", "masked_accuracy", "baseline", "extra_accuracy", "reference_accuracy"):
+        for value in _leaves(getattr(result, what)):
+            if not isinstance(value, (int, float)) or not (math.isnan(value) or -SLACK <= value <= 1 + SLACK):
+                matter = "accuracy matrix" if what == "accuracy" else what.replace("_", " ")
+                return f"its {matter} holds {_short(value)}, which is no fraction"
+    for key, value in {**result.said, "seconds": result.seconds, "rate": result.effective_rate}.items():
         if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) > LARGEST:
             return f"its {_short(key)} is {_short(value)}, too large to reckon with"
     return ""
 
 
-def readable(value: Any) -> Any:
-    """The value, with halves of characters, which JSON can hold and files cannot, replaced by question marks."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {readable(key): readable(item) for key, item in value.items()}
-    return [readable(item) for item in value] if isinstance(value, list) else value
+def _leaves(value: Any) -> Iterator[Any]:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else None
+    if inner is None:
+        yield value
+    else:
+        for item in inner:
+            yield from _leaves(item)
 
 
 def _short(value: Any) -> str:
