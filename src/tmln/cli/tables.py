@@ -13,8 +13,6 @@ from tmln.cli.options import OracleName, names_in
 from tmln.cli.say import say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tmln.lab.result import Result
 
 
@@ -84,28 +82,22 @@ def _too_wide(lines: list[list[str]]) -> bool:
     """Names can be folded, down to fourteen letters; numbers cannot."""
     from rich.console import Console
 
-    from tmln.results.textgrid import grid_rich
+    from tmln.results.textgrid import grid_width
 
     console, longest = Console(), max(len(line[0]) for line in lines)
-    return console.is_terminal and _natural_width(grid_rich(lines)) - max(0, longest - 14) > console.width
-
-
-def _natural_width(table: Table) -> int:
-    from rich.console import Console
-
-    return Console(width=10_000).measure(table).maximum
+    return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
 
 
 def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
     """To the terminal as a table, else as text with an empty line after it."""
     from rich.console import Console
 
-    from tmln.results.textgrid import WRITERS, grid_rich
+    from tmln.results.textgrid import WRITERS, grid_rich, grid_width
 
     if format is Format.table:
-        console, table = Console(), grid_rich(lines, title)
+        console = Console()
         if not console.is_terminal:  # a file has room
-            console.width = max(console.width, _natural_width(table))
-        console.print(table)
+            console.width = max(console.width, grid_width(lines))
+        console.print(grid_rich(lines, title))
     else:
         say(WRITERS[format.value](lines) + "\n")

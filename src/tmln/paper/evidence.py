@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +29,3 @@ def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], se
     get = f"{stand.missing} is not at hand: tmln data get {stand.missing}" if stand.missing else ""
     names = {seed: run_id(stand.config(method, seed, changes)) for seed in range(seeds)}
     return ask(names, study.store.result, lambda name: study.failed.get(name) or get or "not finished")
-
-
-def finite(value: float) -> float | None:
-    """For programs: None where there is no number."""
-    return value if math.isfinite(value) else None
-
-
-def percent(value: float) -> float | None:
-    return finite(100.0 * value)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tmln.draw.fronts import pareto_figure
-from tmln.paper.evidence import Study, find, percent
+from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import Line
 from tmln.paper.notes import NOTES
@@ -78,10 +78,10 @@ def _records(fronts: Fronts) -> list[Mapping[str, Any]]:
             "method": point.method,
             "setting": point.settings,
             "n": min(point.x.n, point.y.n),
-            "int_mean": percent(point.x.mean),
-            "int_std": percent(point.x.std),
-            "fm_mean": percent(point.y.mean),
-            "fm_std": percent(point.y.std),
+            "int_mean": 100 * point.x.mean,
+            "int_std": 100 * point.x.std,
+            "fm_mean": 100 * point.y.mean,
+            "fm_std": 100 * point.y.std,
             "own_front": number in fronts.methods[point.method].members,
             "skyline": number in fronts.skyline.members,
         }

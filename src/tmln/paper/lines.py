@@ -9,7 +9,7 @@ from typing import Any
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config
 from tmln.metrics import metric_of
-from tmln.paper.evidence import Study, find, percent
+from tmln.paper.evidence import Study, find
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
@@ -88,7 +88,6 @@ def _records(stand: Stand, line: Line, found: Asked) -> list[Mapping[str, Any]]:
     """Percent, as the paper has it."""
     records: list[Mapping[str, Any]] = []
     for metric in METRICS:
-        summary = found.summary(metric)
         printed = line.paper.get(metric)
         records.append(
             {
@@ -98,8 +97,7 @@ def _records(stand: Stand, line: Line, found: Asked) -> list[Mapping[str, Any]]:
                 "method": line.method,
                 "changes": " ".join(f"{key}={value}" for key, value in line.changes.items()),
                 "metric": metric,
-                "n": summary.n,
-                **{part: percent(getattr(summary, part)) for part in ("mean", "std", "low", "high")},
+                **found.summary(metric).parts(scale=100),
                 "diverged": 0 if found.row is None else len(found.row.diverged),
                 "not_run": len(found.why),
                 "paper_mean": None if printed is None else printed.mean,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
-from tmln.paper.evidence import Study, finite
+from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured
 from tmln.paper.notes import NOTES
@@ -93,8 +93,8 @@ def _records(found: Mapping[str, Sequence[Summary]], number: int) -> list[Mappin
             "method": method,
             "moment": moment,
             "n": summary.n,
-            "mean": finite(summary.mean),
-            "std": finite(summary.std),
+            "mean": summary.mean,
+            "std": summary.std,
             "paper": paper,
         }
         for method, summaries in found.items()

@@ -15,7 +15,6 @@ from typing import TypeVar
 from tmln.metrics import ANY, Range
 
 Seed = TypeVar("Seed", int, str)
-Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,10 @@ class Summary:
     confidence: float
     cut: bool = False
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
-    def parts(self, prefix: str = "") -> dict[str, float]:
-        """For programs: the numbers by name."""
-        return {f"{prefix}{part}": getattr(self, part) for part in ("n", "mean", "std", "low", "high")}
+    def parts(self, prefix: str = "", scale: float = 1.0) -> dict[str, float]:
+        """For programs: n, and the other numbers times ``scale``, by name."""
+        numbers = {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
+        return {f"{prefix}n": self.n, **{f"{prefix}{part}": scale * value for part, value in numbers.items()}}
 
 
 @dataclass(frozen=True)
@@ -75,12 +71,6 @@ def sample_std(values: Iterable[float]) -> float:
         return math.nan
     middle = mean(kept)
     return math.sqrt(math.fsum((value - middle) ** 2 for value in kept) / (len(kept) - 1))
-
-
-def t_interval(values: Iterable[float], confidence: float = 0.95) -> tuple[float, float]:
-    """mean +- t * std / sqrt(n), with t of n - 1 degrees of freedom; NaN for fewer than two."""
-    summary = summarise(values, confidence)
-    return summary.low, summary.high
 
 
 def summarise(values: Iterable[float], confidence: float = 0.95, within: Range = ANY) -> Summary:
@@ -140,13 +130,6 @@ def compare(
         only_second=tuple(sorted(second.keys() - first.keys())),
         excluded=tuple(seed for seed in both if seed not in kept),
     )
-
-
-def missing_seeds(values: Mapping[Name, Mapping[Seed, float]]) -> dict[Name, tuple[Seed, ...]]:
-    """Of several methods, the seeds that others have and this one has not; only those that lack some."""
-    every = {seed for seeds in values.values() for seed in seeds}
-    lacking = {name: tuple(sorted(every - seeds.keys())) for name, seeds in values.items()}
-    return {name: seeds for name, seeds in lacking.items() if seeds}
 
 
 def _paired_p(differences: Summary, scale: float) -> float:

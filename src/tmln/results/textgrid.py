@@ -56,6 +56,13 @@ def grid_rich(lines: Lines, title: str = "") -> Table:
     return table
 
 
+def grid_width(lines: Lines) -> int:
+    """Columns that a terminal needs for it."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(grid_rich(lines)).maximum
+
+
 def grid_markdown(lines: Lines) -> str:
     def cell(text: str) -> str:
         plain = " ".join(text.split()).replace("|", "\\|")
@@ -101,7 +108,7 @@ WRITERS: dict[str, Callable[[Lines], str]] = {"md": grid_markdown, "latex": grid
 
 
 def _whole(value: Any) -> str:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else str(value)
 
 
 def _checked(lines: Lines) -> Lines:
