@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOMS = ("optim", "curvature", "replay", "penalties", "steps", "learner")
+ROOMS = ("optim", "curvature", "replay", "penalties", "steps", "learner", "results")
 STORE = ("store", "lock", "files", "logfile", "result")
 EVERY_PART = "tests/test_every_part.py"
 
@@ -27,5 +27,5 @@ def judges(tree: Path, room: str, file: str) -> list[str]:
     mirrored = [f"tests/{folder}/test_{Path(file).stem}.py"]
     found = [path for name in names for path in sorted((tree / "tests" / folder).glob(f"test_{name}.py"))]
     near = [path.relative_to(tree).as_posix() for path in found]
-    ordered = dict.fromkeys([*mirrored, *near, *([EVERY_PART] if room in ROOMS else [])])
+    ordered = dict.fromkeys([*mirrored, *near, *([EVERY_PART] if room in ROOMS and room != "results" else [])])
     return [test for test in ordered if (tree / test).exists()]
