@@ -94,3 +94,19 @@ def test_what_was_written_is_read_again_with_null_as_no_number(tmp_path: Path) -
     assert not read_result(run.path / "result.json").checksum
     write_result(run.path / "result.json", plain)
     assert read_result(run.path / "result.json").checksum
+
+
+@pytest.mark.parametrize(
+    "text", [rb'"\ud800 alone"', rb'"\uD800 alone"', b'"\xed\xa0\x80 alone"'], ids=["lower", "upper", "raw"]
+)
+def test_halves_of_characters_become_question_marks(tmp_path: Path, text: bytes) -> None:
+    run = Store(tmp_path).open(RunConfig(benchmark="split-digits", method="er"))
+    with run.lock:
+        run.finish({"accuracy": R, "metrics": {}, "diverged": "HERE", "stream": {"name": "\U0001f600"}})
+    path = run.path / "result.json"
+    plain = json.loads(path.read_text())
+    del plain["checksum"]
+    path.write_bytes(json.dumps({**plain, "format": 1}).encode().replace(b'"HERE"', text))
+    found = read_result(path)
+    assert found.diverged == "? alone"
+    assert found.stream == {"name": "\U0001f600"}  # a whole one stays
