@@ -23,7 +23,7 @@ from tmln.steps import STEPS
 from tmln.steps.sgd import SGDStep
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
-CHANGING = [(family, name) for family, name in PARTS if FAMILIES[family].default != name]
+CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
 
 
 @pytest.fixture(autouse=True)

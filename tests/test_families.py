@@ -47,7 +47,7 @@ def test_changed_runs_keep_their_names(changes: dict[str, object], digest: str) 
 def test_each_knows_its_name_its_question_and_its_default() -> None:
     assert [family.kind for family in FAMILIES.values()] == [Replay, Penalty, Step]
     assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
-    assert [family.default for family in FAMILIES.values()] == ["none", "none", "sgd"]
+    assert [FAMILIES.default(name) for name in FAMILIES] == ["none", "none", "sgd"]
     assert all(family.question.endswith("?") for family in FAMILIES.values())
     assert "weights" not in FAMILIES
 

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 
 from tests import test_every_part as every_part
 from tests.toys import LastReplay, LeashPenalty, SignStep
-from tmln.analysis.auxiliary import as_text
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.result import Result
 from tmln.lab.run import Execution, Watch, build
 from tmln.lab.space import declared
 from tmln.lab.store import Store
 from tmln.learner import Learner
+from tmln.measure.auxiliary import as_text
 from tmln.recipes import FAMILIES, Recipe
 
 TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep}
@@ -54,7 +55,7 @@ def configs(names: dict[str, str]) -> dict[str, RunConfig]:
     return found
 
 
-def finish(root: Path, config: RunConfig) -> dict[str, Any]:
+def finish(root: Path, config: RunConfig) -> Result:
     run = Store(root).open(config)
     with run.lock:
         return Execution(run, Watch(checkpoint_steps=4))()
@@ -72,6 +73,7 @@ warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
 from tests.test_own_parts import TOYS, configs
+from tmln.lab.result import Result
 from tmln.lab.run import Execution, Watch
 from tmln.lab.store import Store
 from tmln.recipes import FAMILIES
@@ -95,7 +97,7 @@ with run.lock:
 def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path) -> None:
     config = configs(LISTED)[case]
     whole = finish(tmp_path / "runs", config)
-    assert whole["diverged"] is None
+    assert not whole.diverged
     assert "naive" in said("show", str(tmp_path / "runs"))
     said("report", str(tmp_path / "runs"), "-o", str(tmp_path / "page.html"))
     names = [name for name in LISTED.values() if name in config.to_yaml()]
@@ -107,10 +109,10 @@ def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path) -> None:
     assert not run.finished
     assert list(run.checkpoints.glob("*"))
     again = finish(tmp_path / "killed", config)
-    assert again["weights_sha256"] == whole["weights_sha256"]
-    assert again["accuracy"] == whole["accuracy"]
+    assert again.weights_sha256 == whole.weights_sha256
+    assert again.accuracy == whole.accuracy
     plain = finish(tmp_path / "plain", RunConfig.of(SMALL))
-    assert plain["weights_sha256"] != whole["weights_sha256"]
+    assert plain.weights_sha256 != whole.weights_sha256
 
 
 @pytest.mark.usefixtures("listed")
@@ -134,7 +136,7 @@ def test_the_walks_over_every_part_hold_for_it(family: str) -> None:
     every_part.test_state_round_trip_goes_on_exactly(family, name)
     every_part.test_boundaries_leave_the_model_alone(family, name)
     every_part.test_settings_are_described_and_checked(family, name)
-    plain = {other: table.default for other, table in FAMILIES.items()}
+    plain = {other: FAMILIES.default(other) for other in FAMILIES}
     every_part.assert_all_parts_are_felt({**plain, family: name})
     every_part.assert_all_parts_are_felt(LISTED)
 
@@ -147,7 +149,7 @@ def test_the_walks_over_every_part_hold_for_it(family: str) -> None:
 def test_named_as_code_it_is_the_same_part(case: str, tmp_path: Path) -> None:
     code, named = configs(CODE)[case], configs(LISTED)[case]
     assert code.resolved()["settings"].keys() == named.resolved()["settings"].keys()
-    assert finish(tmp_path, code)["weights_sha256"] == finish(tmp_path, named)["weights_sha256"]
+    assert finish(tmp_path, code).weights_sha256 == finish(tmp_path, named).weights_sha256
     again = RunConfig.from_yaml(code.to_yaml())
     assert run_id(again) == run_id(code) != run_id(named)
 

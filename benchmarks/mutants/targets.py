@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PARTS = ("optim", "curvature", "replay", "penalties", "steps", "learner")  # judged by the walk over all parts, too
-ROOMS = (*PARTS, "data", "streams")
+ROOMS = (*PARTS, "data", "streams", "results")
 STORE = ("store", "lock", "files", "logfile", "result")
 EVERY_PART = "tests/test_every_part.py"
 

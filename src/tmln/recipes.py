@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tmln.families import FAMILIES
+from tmln.families import FAMILIES, INNER
 from tmln.owncode import check_code, code_allowed, is_code
-from tmln.parts import INNER, Beside, Given, Part, Term, read_settings
 from tmln.seeds import seed_of
 from tmln.suggest import did_you_mean
+
+if TYPE_CHECKING:  # the table of methods is read without torch
+    from tmln.parts import Part, Term
 
 __all__ = ["FAMILIES", "RECIPES", "Choice", "Recipe", "find_recipe", "make_parts"]
 
@@ -53,7 +55,7 @@ class Recipe:
                 raise TypeError(
                     f"a recipe has no {name!r}{did_you_mean(name, FAMILIES)} (parts: {', '.join(FAMILIES)})"
                 )
-        usual = {name: Choice(family.default) for name, family in FAMILIES.items()}
+        usual = {name: Choice(FAMILIES.default(name)) for name in FAMILIES}
         values = {"chosen": {**usual, **(chosen or {}), **parts}, "joint": joint}
         for name, value in {**values, "independent": independent, "about": about}.items():
             object.__setattr__(self, name, value)
@@ -77,6 +79,8 @@ class Recipe:
 
     def part(self, family: str) -> tuple[type[Part[Any]], Any]:
         """The class of one part and its checked settings. Code of the user's is imported."""
+        from tmln.parts import read_settings
+
         kind = FAMILIES[family].find(self.chosen[family].name)
         return kind, read_settings(kind, self.chosen[family].settings)
 
@@ -134,6 +138,8 @@ class Recipe:
         ``half``: of weights in half precision.
         Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
         """
+        from tmln.parts import Beside
+
         found: list[Term] = []
         beside = Beside(bent=bool(self.part("penalty")[0].bends), half=half)
         for family in FAMILIES:
@@ -190,6 +196,8 @@ def find_recipe(name: str) -> Recipe:
 
 def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> dict[str, Part[Any]]:
     """A part of every family, ready to train ``model``."""
+    from tmln.parts import Given
+
     made: dict[str, Part[Any]] = {}
     for family in FAMILIES:
         kind, settings = recipe.part(family)

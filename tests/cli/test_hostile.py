@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tmln.analysis.gather import Problem
-from tmln.cli.tables import passed_over
 from tmln.lab import RunConfig, Store
 from tmln.lab.executors.work import Work, perform
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
 from tmln.lab.session import Job
 from tmln.models.own import code_allowed
+from tmln.results.notes import folder_notes
+from tmln.results.read import Problem
 
 TITLE = "\x1b]0;owned\x07"
 SOURCE = """
@@ -74,7 +74,7 @@ def test_bad_folders_are_counted_and_the_rest_is_shown(tmp_path: Path) -> None:
 def test_many_bad_folders_are_one_line() -> None:
     problems = [Problem(f"run{number}", "corrupt", "torn") for number in range(12)]
     problems.append(Problem("half", "unfinished", ""))
-    unfinished, corrupt = passed_over(problems)
+    unfinished, corrupt = folder_notes([], problems)
     assert unfinished == "1 folder was left out, not finished: half"
     assert corrupt.startswith("12 folders were passed over: run0: torn; run1: torn; ")
     assert corrupt.endswith("run9: torn; and 2 more")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tmln.lab.config import RunConfig, canonical, run_id
-from tmln.lab.values import read_value
+from tmln.lab.plainyaml import read_value
 from tmln.models import make_model
 from tmln.recipes import RECIPES
 from tmln.streams import BENCHMARKS, make_stream

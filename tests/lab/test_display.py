@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from tmln.lab.config import RunConfig
 from tmln.lab.display import Display
+from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
 
 JOB = Job(RunConfig(benchmark="split-digits", method="tmln"))
-RESULT = {"metrics": {"acc": 0.949}, "seconds": 2.0}
+RESULT = Result("split-digits", "tmln", 0, {}, said={"acc": 0.949}, seconds=2.0)
 
 
 class Terminal(io.StringIO):
@@ -47,7 +49,7 @@ def test_a_bar_in_a_terminal() -> None:
         display.begin(JOB, finished=False)
         for step in range(1, 4):
             display.step(moment(step))
-        display.end(JOB, {**RESULT, "diverged": "the loss is nan"})
+        display.end(JOB, replace(RESULT, diverged="the loss is nan"))
     assert "diverged (the loss is nan)" in out.getvalue()
 
 
@@ -56,6 +58,6 @@ def test_what_a_run_says_is_shown_not_obeyed(stream: type[io.StringIO]) -> None:
     out = stream()
     with Display(1, out) as display:
         display.begin(JOB, finished=False)
-        display.end(JOB, {**RESULT, "diverged": "[red]loss\x1b]0;owned\x07"})
+        display.end(JOB, replace(RESULT, diverged="[red]loss\x1b]0;owned\x07"))
     assert r"diverged ([red]loss\x1b]0;owned\x07)" in out.getvalue()
     assert "\x1b]0" not in out.getvalue()

@@ -21,11 +21,13 @@ from tmln.lab.executors import schedule as schedules
 from tmln.lab.executors.local import LocalPool
 from tmln.lab.executors.schedule import Schedule
 from tmln.lab.executors.work import ERROR, Message, Outcome, Work, perform
+from tmln.lab.result import Result
 from tmln.lab.run import Interrupted, Moment
 from tmln.lab.session import Job, plan
 from tmln.lab.store import Store
 
-DONE = Outcome("finished", {"seed": 0})
+RESULT = Result("split-digits", "naive", 0, {})
+DONE = Outcome("finished", RESULT)
 
 
 class Script:
@@ -102,7 +104,7 @@ def test_a_run_that_others_work_on_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 def test_a_warning_is_told_once_a_method() -> None:
     said: list[str] = []
-    strong = [Outcome("finished", {}, warnings=("too strong",))]
+    strong = [Outcome("finished", RESULT, warnings=("too strong",))]
     pool = Script(a=strong, b=strong, c=strong)
     schedule("abc", lambda event: said.append(event.text) if event.kind == "said" else None).work(pool, never)
     assert said == ["too strong"]
@@ -201,10 +203,10 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     assert notes.steps_after("again")[0] == 11  # not from the beginning
     runs = [store.open(job.config) for job in jobs[:-1]]
     results = [run.result for run in runs]
-    assert all(result is not None and not result["diverged"] for result in results)
+    assert all(result is not None and not result.diverged for result in results)
     found = {run.path.name: run.result for run in runs if run.result is not None}
-    assert found[run_id(config())]["oracle"] == "final"  # the reference was there in time
-    assert found[run_id(killed)]["weights_sha256"] == uninterrupted(tmp_path / "again", killed)["weights_sha256"]
+    assert found[run_id(config())].oracle == "final"  # the reference was there in time
+    assert found[run_id(killed)].weights_sha256 == uninterrupted(tmp_path / "again", killed).weights_sha256
     # done once, done for all
     assert execute(store, jobs[:-1], "final", executor="ray", address="not even looked at") == []
 

@@ -9,9 +9,10 @@ from typing import Any
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.executors import Event
 from tmln.lab.livetable import LiveTable
+from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
-from tmln.lab.tally import Tally, duration
+from tmln.lab.standings import Standings, duration
 
 JOBS = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(4)]
 LABELS = {run_id(job.config): (job, job.label) for job in JOBS}
@@ -28,36 +29,36 @@ def moment(step: int, steps: int = 100) -> Moment:
     return Moment(task=1, tasks=5, epoch=2, epochs=10, step=step, steps=steps, samples=64, loss=0.5)
 
 
-def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> dict[str, Any]:
-    return {"metrics": {"acc": acc}, "seconds": seconds, **more}
+def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:
+    return Result("split-digits", "tmln", 0, {}, said={"acc": acc}, seconds=seconds, **more)
 
 
 def test_the_time_left_by_hand() -> None:
     clock = Clock()
-    tally = Tally(LABELS, clock)
-    assert tally.seconds_left() is None
-    assert str(tally) == "4 runs: 0 finished, 4 to go"
-    tally.note(Event("begun", JOBS[0]))
-    tally.note(Event("begun", JOBS[1]))
+    standings = Standings(LABELS, clock)
+    assert standings.seconds_left() is None
+    assert str(standings) == "4 runs: 0 finished, 4 to go"
+    standings.note(Event("begun", JOBS[0]))
+    standings.note(Event("begun", JOBS[1]))
     clock.now = 100.0
-    tally.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
+    standings.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
     clock.now = 110.0
-    tally.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
-    assert tally.standings[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
-    assert tally.standings[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
-    assert tally.seconds_left() == (30 + 50 + 2 * 50) / 2
-    assert str(tally) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
-    tally.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
-    assert tally.seconds_left() == 30 + 2 * 60
-    tally.note(Event("failed", JOBS[2], text="no data"))
-    tally.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
-    assert tally.seconds_left() == 30
-    assert str(tally) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
-    tally.note(Event("again", JOBS[0], text="killed"))
-    assert tally.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
-    tally.note(Event("begun", JOBS[0]))
-    tally.note(Event("finished", JOBS[0], result=result()))
-    assert str(tally) == "4 runs: 2 finished, 1 diverged, 1 failed"
+    standings.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
+    assert standings.by_run[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
+    assert standings.by_run[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
+    assert standings.seconds_left() == (30 + 50 + 2 * 50) / 2
+    assert str(standings) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
+    standings.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
+    assert standings.seconds_left() == 30 + 2 * 60
+    standings.note(Event("failed", JOBS[2], text="no data"))
+    standings.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
+    assert standings.seconds_left() == 30
+    assert str(standings) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
+    standings.note(Event("again", JOBS[0], text="killed"))
+    assert standings.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
+    standings.note(Event("begun", JOBS[0]))
+    standings.note(Event("finished", JOBS[0], result=result()))
+    assert str(standings) == "4 runs: 2 finished, 1 diverged, 1 failed"
 
 
 def test_durations() -> None:

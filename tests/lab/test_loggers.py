@@ -31,7 +31,7 @@ def test_tensorboard_holds_loss_and_accuracy(tmp_path: Path) -> None:
     events = EventAccumulator(str(run.tensorboard))
     events.Reload()
     last = [event.value for event in events.Scalars("accuracy/task 5")]
-    assert last == pytest.approx([row[4] for row in result["accuracy"]])
+    assert last == pytest.approx([row[4] for row in result.accuracy])
     assert [event.step for event in events.Scalars("loss")] == [r["step"] for r in run.read_log() if "loss" in r]
 
 

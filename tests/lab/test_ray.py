@@ -65,8 +65,8 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     result, er = store.open(killed).result, store.open(config("er")).result
     assert result is not None
     assert er is not None
-    assert er["oracle"] == "final"  # the reference was there in time
-    assert result["weights_sha256"] == uninterrupted(tmp_path / "again", killed)["weights_sha256"]
+    assert er.oracle == "final"  # the reference was there in time
+    assert result.weights_sha256 == uninterrupted(tmp_path / "again", killed).weights_sha256
     assert 0 < resumed < (tmp_path / "after").stat().st_size - resumed  # not from the beginning
     finished = [event.job for event in notes.events if event.kind == "finished"]
     assert len(finished) == len(jobs) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.lab.killing import PATIENCE
 from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
+from tmln.lab.result import Result
 from tmln.lab.run import Execution, Interrupted, Watch
 from tmln.lab.session import cost, plan, run_jobs
 from tmln.lab.store import Store
@@ -39,36 +42,39 @@ def config(method: str = "tmln", **changes: Any) -> RunConfig:
     return RunConfig.of({**SMALL, "method": method, **changes})
 
 
-def finish(root: Path, wanted: RunConfig, **options: Any) -> dict[str, Any]:
+def finish(root: Path, wanted: RunConfig, **options: Any) -> Result:
     run = Store(root).open(wanted)
     with run.lock:
         return Execution(run, **options)()
 
 
-def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in result.items() if k not in ("seconds", "peak_memory_bytes")}
+def comparable(result: Result) -> Result:
+    return replace(result, seconds=0.0, peak_memory_bytes=0)
 
 
 def test_a_result_has_all_that_the_contract_names(tmp_path: Path) -> None:
     result = finish(tmp_path, config())
+    written = json.loads((tmp_path / result.name / "result.json").read_text())
     for key in ("benchmark", "method", "seed", "config", "accuracy", "metrics", "seconds", "peak_memory_bytes"):
-        assert key in result
-    assert (result["benchmark"], result["method"], result["seed"]) == ("split-digits", "tmln", 0)
-    assert result["parameters"] == 64 * 128 + 128 + 128 * 10 + 10
-    R = result["accuracy"]
+        assert key in written
+    assert {"acc", "fm", "bwt", "fwt"} <= written["metrics"].keys()
+    assert written["metrics"] == {key: result.metrics[key] for key in written["metrics"]}  # as computed when read
+    assert (result.benchmark, result.method, result.seed) == ("split-digits", "tmln", 0)
+    assert result.parameters == 64 * 128 + 128 + 128 * 10 + 10
+    R = result.accuracy
     assert (len(R), len(R[0])) == (5, 5)
-    assert result["metrics"]["acc"] == metrics.average_accuracy(R)
-    assert result["metrics"]["fwt"] == metrics.forward_transfer(R, result["baseline"])
-    assert "int" not in result["metrics"]
-    assert result["oracle"] == "none"
-    for masked, row in zip(result["masked_accuracy"], R, strict=True):
+    assert result.metrics["acc"] == metrics.average_accuracy(R)
+    assert result.metrics["fwt"] == metrics.forward_transfer(R, result.baseline)
+    assert "int" not in result.metrics
+    assert result.oracle == "none"
+    for masked, row in zip(result.masked_accuracy, R, strict=True):
         assert all(m >= a for m, a in zip(masked, row, strict=True))  # fewer classes compete
 
 
 def test_equal_configurations_give_equal_bits(tmp_path: Path) -> None:
     one, two = finish(tmp_path / "a", config()), finish(tmp_path / "b", config())
     assert comparable(one) == comparable(two)
-    assert finish(tmp_path / "c", config(seed=1))["weights_sha256"] != one["weights_sha256"]
+    assert finish(tmp_path / "c", config(seed=1)).weights_sha256 != one.weights_sha256
 
 
 # Importing all that a run needs takes seconds, so one process does that and forks those that are killed.
@@ -120,7 +126,7 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
 ) -> None:
     wanted = config(method)
     whole = finish(tmp_path / "whole", wanted)
-    at = random.Random(method).randrange(3, whole["steps"])
+    at = random.Random(method).randrange(3, whole.steps)
     file = tmp_path / "config.yaml"
     file.write_text(wanted.to_yaml())
     root = tmp_path / "killed"
@@ -154,7 +160,7 @@ def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> No
     whole = finish(tmp_path / "whole", config())
     seen: list[int] = []
     stopping = Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: len(seen) == 11)
-    with pytest.raises(Interrupted, match=f"step 11 of {whole['steps']}"):
+    with pytest.raises(Interrupted, match=f"step 11 of {whole.steps}"):
         finish(tmp_path / "stopped", config(), watch=stopping)
     rest: list[int] = []
     resumed = finish(tmp_path / "stopped", config(), watch=Watch(on_step=lambda moment: rest.append(moment.step)))
@@ -181,8 +187,8 @@ def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
     result = finish(tmp_path, config("naive", lr=1e30))
-    assert "lower lr" in result["diverged"]
-    assert result["metrics"]["acc"] != result["metrics"]["acc"]  # NaN
+    assert "lower lr" in result.diverged
+    assert result.metrics["acc"] != result.metrics["acc"]  # NaN
     assert Store(tmp_path).open(config("naive", lr=1e30)).finished
 
 
@@ -191,20 +197,20 @@ def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pyte
         raise FloatingPointError("the path integral is not finite")
 
     monkeypatch.setattr("tmln.steps.tmln.TMLNStep.end", overflow)
-    assert finish(tmp_path, config())["diverged"] == "the path integral is not finite"
+    assert finish(tmp_path, config()).diverged == "the path integral is not finite"
 
 
 def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted, config("er")], "prefix")
     assert [(job.config.method, job.reference) for job in jobs] == [("joint", True), ("tmln", False), ("er", False)]
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, Result] = {}
     run_jobs(store, jobs, "prefix", on_end=lambda job, result: results.update({job.config.method: result}))
-    reference = [results["joint"]["accuracy"][k][k] for k in range(5)]
+    reference = [results["joint"].accuracy[k][k] for k in range(5)]
     assert reference_of(store, wanted, "prefix") == reference
-    expected = metrics.intransigence(results["tmln"]["accuracy"], reference)
-    assert results["tmln"]["metrics"]["int"] == pytest.approx(expected)
-    assert results["tmln"]["oracle"] == "prefix"
+    expected = metrics.intransigence(results["tmln"].accuracy, reference)
+    assert results["tmln"].metrics["int"] == pytest.approx(expected)
+    assert results["tmln"].oracle == "prefix"
     again: list[bool] = []
     run_jobs(store, jobs, "prefix", on_begin=lambda job, finished: again.append(finished))
     assert again == [True, True, True]  # nothing is computed twice
@@ -221,20 +227,20 @@ def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
 
 def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
     run_jobs(store, plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
     merged, mine = results
-    assert (len(merged["accuracy"]), len(merged["accuracy"][0])) == (1, 5)
-    assert merged["metrics"]["acc"] == pytest.approx(sum(merged["accuracy"][0]) / 5)
-    assert mine["oracle"] == "final"
-    expected = metrics.intransigence(mine["accuracy"], merged["accuracy"][0])
-    assert mine["metrics"]["int"] == pytest.approx(expected)
+    assert (len(merged.accuracy), len(merged.accuracy[0])) == (1, 5)
+    assert merged.metrics["acc"] == pytest.approx(sum(merged.accuracy[0]) / 5)
+    assert mine.oracle == "final"
+    expected = metrics.intransigence(mine.accuracy, merged.accuracy[0])
+    assert mine.metrics["int"] == pytest.approx(expected)
 
 
 def test_costs_are_counted_before_they_are_paid(tmp_path: Path) -> None:
-    assert cost(config("naive")).steps == finish(tmp_path, config("naive"))["steps"]
+    assert cost(config("naive")).steps == finish(tmp_path, config("naive")).steps
     joint = finish(tmp_path, config("joint"))
-    assert cost(config("joint")).steps == joint["steps"] > cost(config("naive")).steps
+    assert cost(config("joint")).steps == joint.steps > cost(config("naive")).steps
     assert cost(config("er")).seconds_per_step > 0
     assert cost(config("er")).peak_bytes > 10**7
 

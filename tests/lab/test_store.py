@@ -49,11 +49,11 @@ def test_a_run_from_beginning_to_end(tmp_path: Path) -> None:
     assert again is not None
     assert again.finished
     assert again.result is not None
-    assert again.result["accuracy"] == RESULT["accuracy"]
-    assert again.result["metrics"]["acc"] == 0.7
-    assert math.isnan(again.result["metrics"]["int"])
-    assert {key: again.result[key] for key in ("format", "benchmark", "method", "seed", "seconds")} == {
-        "format": 2,
+    assert again.result.accuracy == RESULT["accuracy"]
+    assert again.result.metrics["acc"] == 0.7
+    assert math.isnan(again.result.metrics["int"])
+    assert {key: getattr(again.result, key) for key in ("name", "benchmark", "method", "seed", "seconds")} == {
+        "name": again.name,
         "benchmark": "split-digits",
         "method": "er",
         "seed": 1,

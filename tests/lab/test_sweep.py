@@ -265,10 +265,10 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1
     for line in (
-        "tmln step.damping=0.1: seeds 1 diverged and are left out",
-        "tmln step.damping=1.0: seeds 1 are missing",
+        "runs that diverged are left out of means: tmln step.damping=0.1: seed 1",
+        "seeds that others have are missing: tmln step.damping=1.0: seed 1",
         "INT is not there: no joint reference has run",
-        "runs of several versions of tmln: 0.0, 0.1, 0.2",
+        "runs were made with several versions of tmln: 0.0 (1 run); 0.1 (1 run); 0.2 (1 run)",
         "failed: tmln, seed 1: no space left on device",
         "1 of 4 runs failed; the same command tries them again",
     ):

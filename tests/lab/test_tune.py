@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tmln.cli import app
 from tmln.lab.config import RunConfig
 from tmln.lab.database import in_one_line, open_study
 from tmln.lab.lock import Owner
+from tmln.lab.result import Result
 from tmln.lab.space import Choices, Range, Space
 from tmln.lab.tune import OWNER, Search, Trial, judge
 
@@ -29,7 +30,7 @@ SPACES: dict[str, Space] = {
     "step.geometry": Choices(("fisher", "euclidean")),
 }
 BOTH = {"fm": False, "int": False}
-Results = list[list[Mapping[str, Any] | None]]
+Results = list[list[Result | None]]
 
 
 def search(root: Path, **options: Any) -> Search:
@@ -44,18 +45,18 @@ def pretend(trials: Sequence[Trial]) -> Results:
         share = (math.log10(trial.params["step.damping"]) + 3) / 4
         worse = 0.5 if trial.params["step.geometry"] == "euclidean" else 0.0
         values = {"fm": 1 - share + worse, "int": share + worse, "acc": share}
-        found.append([{"seed": 0, "metrics": values, "seconds": 1.0}])
+        found.append([result(0, **values)])
     return found
 
 
-def result(seed: int = 0, **metrics: float) -> dict[str, Any]:
-    return {"seed": seed, "metrics": metrics, "seconds": 3.0, "diverged": None}
+def result(seed: int = 0, **metrics: float) -> Result:
+    return Result("split-digits", "tmln", seed, {}, said=metrics, seconds=3.0)
 
 
 def test_a_verdict_is_the_mean_of_seeds_or_says_why_not() -> None:
     two = [result(fm=0.1, int=0.3), result(1, fm=0.3, int=-0.1)]
     assert judge(two, ("fm", "int", "seconds")) == pytest.approx((0.2, 0.1, 3.0))
-    assert judge([two[0], {**two[1], "diverged": "the loss is nan"}], ("fm",)) == "seed 1 diverged: the loss is nan"
+    assert judge([two[0], replace(two[1], diverged="the loss is nan")], ("fm",)) == "seed 1 diverged: the loss is nan"
     assert judge([two[0], None], ("fm",)) == "a run failed"
     assert judge([result(fm=0.1)], ("fm", "int")) == "a run has no INT, its joint reference is missing"
     assert judge([result(fm=math.nan)], ("fm",)) == "a run has no FM"
@@ -135,7 +136,7 @@ def test_a_diverged_trial_counts_and_says_so(tmp_path: Path) -> None:
     found = search(tmp_path)
 
     def diverge(trials: Sequence[Trial]) -> Results:
-        return [[{**result(fm=0.1, int=0.1), "diverged": "the loss is inf"}] for _ in trials]
+        return [[replace(result(fm=0.1, int=0.1), diverged="the loss is inf")] for _ in trials]
 
     (trial,) = found.search(1, 1, diverge)
     assert trial.values is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY, single
-from tmln.analysis.grid import Strong
+from tmln.lab.config import run_id
 from tmln.lab.store import Store
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
@@ -18,6 +18,7 @@ from tmln.paper.page import Page
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, Stand
 from tmln.paper.write import write_page
+from tmln.results.textgrid import Strong
 
 
 def texts(page: Page) -> list[str]:
@@ -81,16 +82,16 @@ def test_equal_rate_is_tmlns_in_task_1() -> None:
 
 def test_sgd_with_replay_is_tmln_without_its_parts(study: Study) -> None:
     stand = TINY.stand("split-cifar10")
-    control = study.result(stand.config("er", 0, equal_rate(stand)))
+    control = study.store.result(run_id(stand.config("er", 0, equal_rate(stand))))
     bare = stand.config("tmln", 0, {"step.trajectory": 0.0, "step.geometry": "euclidean"})
     from tmln.lab.session import Job
     from tmln.paper.work import run_all
 
     assert run_all(study.store, [Job(bare)], "serial") == {}
-    other = study.result(bare)
+    other = study.store.result(run_id(bare))
     assert control is not None
     assert other is not None
-    assert control["accuracy"] == other["accuracy"]
+    assert control.accuracy == other.accuracy
 
 
 def test_table_3_is_read_from_the_recipes(study: Study) -> None:

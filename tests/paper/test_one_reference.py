@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 from tests.paper.conftest import TINY
 from tmln import metrics
 from tmln.cli.app import app
+from tmln.lab.result import Result
 from tmln.lab.session import plan, run_jobs
 from tmln.lab.store import Store
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand
-from tmln.report.data import document
+from tmln.report.document import document
 
 SMALL = {"benchmark.per_class": 24, "benchmark.per_class_test": 20, "benchmark.tasks": 3, "epochs": 2}
 STAND = Stand("split-cifar10", "split-digits", SMALL)
@@ -43,17 +44,17 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     asked = [wanted, *([STAND.config("joint", 0, CHANGES)] if also_joint_at_its_rate else [])]
     store, results = Store(tmp_path / "runs"), {}
 
-    def keep(job: Any, result: dict[str, Any]) -> None:
+    def keep(job: Any, result: Result) -> None:
         results[job.config.method, job.config.resolved()["lr"]] = result
 
     run_jobs(store, plan(asked, "prefix"), "prefix", on_end=keep)
     joint = results["joint", 0.01]  # the benchmark's own rate
-    reference = [row[k] for k, row in enumerate(joint["accuracy"])]
-    by_hand = metrics.intransigence(results["naive", 0.05]["accuracy"], reference)
+    reference = [row[k] for k, row in enumerate(joint.accuracy)]
+    by_hand = metrics.intransigence(results["naive", 0.05].accuracy, reference)
     if also_joint_at_its_rate:
-        other = [row[k] for k, row in enumerate(results["joint", 0.05]["accuracy"])]
-        assert metrics.intransigence(results["naive", 0.05]["accuracy"], other) != by_hand  # or nothing is shown here
-    assert results["naive", 0.05]["metrics"]["int"] == by_hand
+        other = [row[k] for k, row in enumerate(results["joint", 0.05].accuracy)]
+        assert metrics.intransigence(results["naive", 0.05].accuracy, other) != by_hand  # or nothing is shown here
+    assert results["naive", 0.05].metrics["int"] == by_hand
     assert only_int(said("show", store.root, "--format", "json")) == by_hand
     shown = f"{100 * by_hand:.1f}"
     words = ["run", "--config", store.open(wanted).path / "config.yaml", "--out", store.root]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tradeoffs, tune
 from tmln.cli.say import Shown, say
 from tmln.families import FAMILIES
 
@@ -75,8 +75,8 @@ app.command()(runs.show)
 app.command()(report.report)
 app.command(cls=benchmarks.TakesSettings)(sweep.sweep)
 app.command(cls=benchmarks.TakesSettings)(tune.tune)
-app.command()(weigh.pareto)
-app.command(cls=benchmarks.TakesSettings)(weigh.overhead)
+app.command()(tradeoffs.pareto)
+app.command(cls=benchmarks.TakesSettings)(tradeoffs.overhead)
 app.command(cls=benchmarks.TakesSettings)(pictures.landscape)
 app.command(cls=benchmarks.TakesSettings)(pictures.barrier)
 app.command()(paper.paper)

@@ -66,7 +66,7 @@ def paper(
     """Regenerate the paper's tables and figures from runs, ours beside what the paper prints."""
     import torch
 
-    from tmln.analysis.picture import new_figure
+    from tmln.draw.picture import new_figure
     from tmln.lab.executors import cores
     from tmln.lab.run import Interrupted
     from tmln.lab.store import Store

@@ -64,9 +64,9 @@ def landscape(
 ) -> None:
     """Draw the first task's loss around the way to the second, methods side by side."""
     configs = _configs(benchmark, methods, 1, epochs, [*(sets or []), f"seed={seed}"], output, threads)
-    from tmln.analysis.landscape import landscape as measure
-    from tmln.analysis.landscape_plot import landscape_figure
+    from tmln.draw.landscape import landscape_figure
     from tmln.lab.store import Store
+    from tmln.measure.landscape import landscape as measure
 
     found = measure(
         configs,
@@ -112,9 +112,9 @@ def barrier(
 ) -> None:
     """Measure what earlier tasks lose on the straight line from each task's solution to the next."""
     configs = _configs(benchmark, methods, seeds, epochs, sets, output, threads)
-    from tmln.analysis.barrier import barriers
-    from tmln.analysis.barrier_plot import barrier_figure, short
+    from tmln.draw.barrier import barrier_figure, short
     from tmln.lab.store import Store
+    from tmln.measure.barrier import barriers
 
     found = barriers(configs, Store(out), points=points, samples=samples, bn=bn.value, split=split.value)
     lines = [["method", "n", "barrier ↓", "climb ↓", "accuracy barrier % ↓", "loss at the ends"]]
@@ -144,7 +144,7 @@ def _configs(
     threads: int | None,
 ) -> list[RunConfig]:
     """What is to be measured; what cannot work is said before long work."""
-    from tmln.analysis.picture import checked_suffix, new_figure
+    from tmln.draw.picture import checked_suffix, new_figure
 
     checked_suffix(output)
     new_figure(1.0, 1.0)
@@ -161,7 +161,7 @@ def _configs(
 
 def _cell(summary: Mapping[str, Any], scale: float) -> str:
     """``0.12 ± 0.04``; a dash where there is nothing."""
-    from tmln.analysis.barrier_plot import short
+    from tmln.draw.barrier import short
 
     if not summary["n"]:
         return "-"
@@ -172,9 +172,9 @@ def _keep(
     out: Path, kind: str, configs: Sequence[RunConfig], what: str, found: Mapping[str, Any], figure: Any, output: Path
 ) -> None:
     """The picture, and its numbers beside the runs; measured again, the same runs' numbers give way."""
-    from tmln.analysis.picture import save_figure
-    from tmln.analysis.saved import save_analysis
+    from tmln.draw.picture import save_figure
     from tmln.lab.config import run_id
+    from tmln.results.measurements import save_analysis
 
     digest = hashlib.sha256(" ".join(run_id(config) for config in configs).encode()).hexdigest()[:8]
     path = save_analysis(out, kind, f"{configs[0].benchmark.partition(':')[0]}-{what}-{digest}", found)

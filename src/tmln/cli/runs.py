@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,7 @@ from tmln.cli.tables import Format, FormatOption, finished_results, print_result
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
+    from tmln.lab.result import Result
 
 
 @takes_parts
@@ -108,10 +109,10 @@ def _work(
     import torch
 
     from tmln.lab.display import Display
-    from tmln.lab.oracle import with_references
     from tmln.lab.run import Interrupted
     from tmln.lab.session import Job, plan, run_jobs
     from tmln.lab.store import Store
+    from tmln.results.references import with_references
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -127,9 +128,9 @@ def _work(
             "(--oracle none leaves it out)",
             err=True,
         )
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
 
-    def end(job: Job, result: dict[str, Any]) -> None:
+    def end(job: Job, result: Result) -> None:
         results.append(result)
         display.end(job, result)
 
@@ -154,7 +155,7 @@ def _work(
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
     from tmln.lab.session import cost
-    from tmln.lab.tally import duration
+    from tmln.lab.standings import duration
 
     first = configs[0]
     say(first.to_yaml().rstrip())

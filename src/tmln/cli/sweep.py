@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
     from tmln.lab.executors import Failure
     from tmln.lab.livetable import LiveTable
+    from tmln.lab.result import Result
     from tmln.lab.session import Job
     from tmln.lab.store import Store
 
@@ -144,22 +145,18 @@ def stopping() -> Iterator[None]:
 
 
 def table_of(jobs: Sequence[Job], brief: bool = False) -> LiveTable:
-    from tmln.analysis.tables import label_methods
     from tmln.lab.config import run_id
     from tmln.lab.livetable import LiveTable
+    from tmln.results.rows import label_methods
 
-    plain = []
-    for job in jobs:
-        config = job.config.resolved()
-        plain.append({"benchmark": config["benchmark"], "method": config["method"], "config": config})
     labels = {}
-    for job, label in zip(jobs, label_methods(plain), strict=True):
+    for job, label in zip(jobs, label_methods([job.config.resolved() for job in jobs]), strict=True):
         why = " (reference for INT)" if job.reference else ""
         labels[run_id(job.config)] = (job, f"{label}, seed {job.config.seed}{why}")
     return LiveTable(labels, brief=brief)
 
 
-def result_of(store: Store, config: RunConfig) -> dict[str, Any] | None:
+def result_of(store: Store, config: RunConfig) -> Result | None:
     run = store.find(config)
     return None if run is None else run.result
 
@@ -167,7 +164,8 @@ def result_of(store: Store, config: RunConfig) -> dict[str, Any] | None:
 def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], oracle: OracleName) -> None:
     """The table of all that is finished, then what is not, and why."""
     from tmln.lab.config import run_id
-    from tmln.lab.oracle import with_references
+    from tmln.results.notes import version_notes
+    from tmln.results.references import with_references
 
     failed = {run_id(failure.job.config) for failure in failures}
     found = [result_of(store, job.config) for job in jobs if run_id(job.config) not in failed]
@@ -175,10 +173,8 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], or
     results = with_references((result for result in found if result is not None), wanted)
     if results:
         print_results(results, Format.table, None)
-    for package in ("tmln", "torch"):
-        versions = sorted({str(result.get("versions", {}).get(package, "unknown")) for result in results})
-        if len(versions) > 1:
-            say(f"runs of several versions of {package}: {', '.join(versions)}")
+    for note in version_notes(results):
+        say(str(note))
     say(f"runs: {store.root}")
     for failure in failures:
         say(f"failed: {failure.job.label}: {failure.error}", err=True)
@@ -192,7 +188,7 @@ def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int |
 
     from tmln.lab.estimate import estimate
     from tmln.lab.executors import cores
-    from tmln.lab.tally import duration
+    from tmln.lab.standings import duration
 
     open_jobs = [job for job in jobs if result_of(store, job.config) is None]
     references = sum(job.reference for job in open_jobs)

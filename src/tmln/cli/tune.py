@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +38,7 @@ from tmln.cli.sweep import (
 )
 
 if TYPE_CHECKING:
-    from tmln.lab.oracle import Oracle
+    from tmln.lab.result import Oracle, Result
     from tmln.lab.tune import Trial
 
 
@@ -94,7 +94,7 @@ def tune(
     say(f"searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
     batch = max(1, (workers or cores()) // seeds)
 
-    def run(trials: Sequence[Trial]) -> list[list[Mapping[str, Any] | None]]:
+    def run(trials: Sequence[Trial]) -> list[list[Result | None]]:
         points = [[trial.config.with_setting("seed", base.seed + k) for k in range(seeds)] for trial in trials]
         jobs = plan([config for point in points for config in point], wanted)
         with table_of(jobs, brief=True) as table:
@@ -125,24 +125,24 @@ def tune(
 
 def _objectives(text: str) -> dict[str, bool]:
     """Metrics, and whether more of each is better."""
-    from tmln.analysis.tables import METRICS
+    from tmln.metrics import METRICS, metric_of, row_of
     from tmln.suggest import did_you_mean
 
     names = names_in(text.lower())
     for name in names:
-        if name not in METRICS:
+        if row_of(name) is None:
             raise ValueError(f"unknown objective {name!r}{did_you_mean(name, METRICS)} (metrics: {', '.join(METRICS)})")
     if not names:
         raise ValueError("an objective is a metric, e.g. acc, or several: fm,int")
-    return {name: METRICS[name].more_is_better for name in names}
+    return {name: metric_of(name).more_is_better for name in names}
 
 
 def _values(trial: Trial, objectives: Mapping[str, bool]) -> str:
-    from tmln.analysis.tables import METRICS
+    from tmln.metrics import metric_of
 
     said = []
     for name, value in zip(objectives, trial.values or (), strict=True):
-        metric = METRICS[name]
+        metric = metric_of(name)
         said.append(f"{metric.heading} {100 * value:.1f}" if metric.percent else f"{metric.heading} {value:.1f}")
     return ", ".join(said)
 

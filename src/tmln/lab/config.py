@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from tmln.families import FAMILIES
 from tmln.lab.identity import canonical, run_name
-from tmln.lab.plainyaml import read_yaml
-from tmln.lab.values import model_options, one_line, read_value
+from tmln.lab.plainyaml import read_value, read_yaml
+from tmln.lab.values import model_options, one_line
 from tmln.recipes import Recipe, find_recipe
 from tmln.streams.benchmarks import find_benchmark, options_of
 from tmln.streams.options import PLACES
@@ -191,7 +191,7 @@ def _spelled(recipe: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
     settings: dict[str, Any] = {}
     for family, choice in recipe.chosen.items():
         values = recipe.settings_of(family)
-        if family in NAMED or choice.name != FAMILIES[family].default or values != Recipe().settings_of(family):
+        if family in NAMED or choice.name != FAMILIES.default(family) or values != Recipe().settings_of(family):
             parts[family] = choice.name
             settings.update({f"{family}.{name}": value for name, value in values.items()})
     return parts, settings

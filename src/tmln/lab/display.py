@@ -6,12 +6,13 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.lab.session import Job
 from tmln.printable import printable
@@ -68,12 +69,11 @@ class Display(AbstractContextManager["Display"]):
             self._say(f"{self.label}: {where}, step {moment.step}/{moment.steps}, {speed}, {left:.0f} s left")
             self._said = now
 
-    def end(self, job: Job, result: dict[str, Any]) -> None:
-        found = result["metrics"]
-        if result.get("diverged"):
-            self._say(f"{self.label}: diverged ({result['diverged']})")
+    def end(self, job: Job, result: Result) -> None:
+        if result.diverged:
+            self._say(f"{self.label}: diverged ({result.diverged})")
         else:
-            self._say(f"{self.label}: ACC {100 * found['acc']:.1f} in {result['seconds']:.1f} s")
+            self._say(f"{self.label}: ACC {100 * result.metrics['acc']:.1f} in {result.seconds:.1f} s")
 
     def _say(self, text: str) -> None:
         text = printable(text)

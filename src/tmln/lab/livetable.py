@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tmln.lab.executors import Event
 from tmln.lab.session import Job
-from tmln.lab.tally import Standing, Tally, duration
+from tmln.lab.standings import Standing, Standings, duration
 from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines while nothing ends
@@ -36,7 +36,7 @@ class LiveTable(AbstractContextManager["LiveTable"]):
     ) -> None:
         """``brief``: no line of its own for what ends well."""
         self.stream, self.clock, self.brief = stream or sys.stderr, clock, brief
-        self.tally = Tally(labels, clock)
+        self.standings = Standings(labels, clock)
         self.console = Console(file=self.stream)
         self.live = (
             Live(console=self.console, get_renderable=self.render, transient=True) if self.stream.isatty() else None
@@ -54,10 +54,10 @@ class LiveTable(AbstractContextManager["LiveTable"]):
             self.live.stop()
             self.live = None
         if not self.brief and error is None:
-            self._say(str(self.tally))
+            self._say(str(self.standings))
 
     def note(self, event: Event) -> None:
-        standing = self.tally.note(event)
+        standing = self.standings.note(event)
         if event.kind == "said":
             self._say(f"warning: {standing.label}: {event.text}")
         elif event.kind == "again":
@@ -66,9 +66,9 @@ class LiveTable(AbstractContextManager["LiveTable"]):
             self._elsewhere.add(standing.label)
             self._say(f"{standing.label}: waits, for {event.text}")
         elif self.live is None and event.kind in ("finished", "failed") and not self.brief:
-            self._say(f"{standing.label}: {_outcome(standing)} ({self.tally})")
+            self._say(f"{standing.label}: {_outcome(standing)} ({self.standings})")
         elif self.live is None and self.clock() - self._said > PAUSE:
-            self._say(str(self.tally))
+            self._say(str(self.standings))
 
     def render(self) -> Group:
         """As many rows as fit: what failed, what is at work, then what ended last."""
@@ -76,8 +76,8 @@ class LiveTable(AbstractContextManager["LiveTable"]):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in ("run", "state", "", "left"):
             table.add_column(heading, no_wrap=True, max_width=DETAIL if not heading else None)
-        ended = self.tally.of("diverged", "finished")
-        for standing in [*self.tally.of("failed"), *self.tally.of("running"), *ended][: max(3, height - 4)]:
+        ended = self.standings.of("diverged", "finished")
+        for standing in [*self.standings.of("failed"), *self.standings.of("running"), *ended][: max(3, height - 4)]:
             left = standing.seconds_left(self.clock())
             table.add_row(
                 Text(_fitted(printable(standing.label), max(24, width - DETAIL - 26))),
@@ -85,7 +85,7 @@ class LiveTable(AbstractContextManager["LiveTable"]):
                 Text(printable(_outcome(standing))),
                 "" if left is None else duration(left),
             )
-        return Group(table, Text(str(self.tally), style="bold"))
+        return Group(table, Text(str(self.standings), style="bold"))
 
     def _say(self, text: str) -> None:
         self._said = self.clock()
@@ -98,8 +98,8 @@ class LiveTable(AbstractContextManager["LiveTable"]):
 def _outcome(standing: Standing) -> str:
     moment = standing.moment
     if standing.state == "finished" and standing.result is not None:
-        when = "before" if standing.before else f"in {duration(standing.result['seconds'])}"
-        return f"ACC {100 * standing.result['metrics']['acc']:.1f} {when}"
+        when = "before" if standing.before else f"in {duration(standing.result.seconds)}"
+        return f"ACC {100 * standing.result.metrics['acc']:.1f} {when}"
     if standing.state == "diverged":
         return f"diverged ({standing.note})"
     if moment is not None:

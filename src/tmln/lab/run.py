@@ -14,12 +14,14 @@ from torch import nn
 
 import tmln
 from tmln import metrics
-from tmln.lab.config import RunConfig, run_id
+from tmln.lab.command import changed_of
+from tmln.lab.config import RunConfig
 from tmln.lab.device import run_device
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
-from tmln.lab.oracle import Oracle, reference_config
+from tmln.lab.oracle import reference_names
+from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Run
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
@@ -152,7 +154,7 @@ class Execution:
         self._saved_at = self._resumed_at = time.monotonic()
         self._restore()
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Result:
         """The result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
         self.logger = make_logger(self.watch.logger, self.run, self.progress.step)
@@ -258,29 +260,31 @@ class Execution:
         self.progress = Progress(**state)
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
-        progress = self.progress
-        found = {"acc": float("nan"), "fm": float("nan")}
-        if self.run.config.merged and progress.accuracy:
-            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
-        elif len(progress.accuracy) == len(self.stream):
-            found = metrics.summary(progress.accuracy, self.reference)
-            found["fwt"] = metrics.forward_transfer(progress.accuracy, progress.baseline)
-            found["acc_task_masked"] = metrics.average_accuracy(progress.masked)
-            found |= {f"acc_{name}": values[-1] for name, values in progress.extra.items()}
-        if self.run.config.train_accuracy and diverged is None:
-            found["acc_train"] = self._train_accuracy()
-        wanted = None if self.reference is None else reference_config(self.run.config, self.oracle)
-        return {
+        progress, config = self.progress, self.run.config
+        known = config.train_accuracy and diverged is None
+        observed = {
             "accuracy": progress.accuracy,
             "masked_accuracy": progress.masked,
             "baseline": progress.baseline,
-            "metrics": found,
-            "oracle": self.oracle if self.reference is not None else "none",
-            "reference": None if wanted is None else run_id(wanted),
+            "extra_accuracy": progress.extra,
+            "train_accuracy": self._train_accuracy() if known else None,
+            "reference_accuracy": self.reference,
             "effective_rate": self.rate,
+            "seconds": self._seconds(),
+        }
+        found = {name: value for name, value in metrics.measure(observed).items() if metrics.metric_of(name).percent}
+        if config.merged and progress.accuracy:
+            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
+        names = reference_names(config.resolved())
+        return {
+            **observed,
+            "metrics": {"acc": float("nan"), "fm": float("nan"), **found},  # a courtesy: readers compute them anew
+            "oracle": self.oracle if self.reference is not None else "none",
+            "reference": None if self.reference is None else names.get(self.oracle),
+            "references": names,
+            "changed": changed_of(config),
             "diverged": diverged,
             "steps": progress.step,
-            "seconds": self._seconds(),
             "peak_memory_bytes": self._peak(),
             "weights_sha256": fingerprint(self.learner.model),
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),

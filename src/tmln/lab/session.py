@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 import torch
 
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
-from tmln.lab.oracle import REFERENCES, Oracle, reference_config, reference_of
+from tmln.lab.oracle import reference_config, reference_of
+from tmln.lab.result import REFERENCES, Oracle, Result
 from tmln.lab.run import Execution, Moment, Watch, build, steps_of
 from tmln.lab.store import Store
 
@@ -80,7 +80,7 @@ def run_jobs(
     *,
     on_begin: Callable[[Job, bool], None] = lambda job, finished: None,
     on_step: Callable[[Moment], None] = lambda moment: None,
-    on_end: Callable[[Job, dict[str, Any]], None] = lambda job, result: None,
+    on_end: Callable[[Job, Result], None] = lambda job, result: None,
     checkpoint_seconds: float = 300.0,
     checkpoint_steps: int | None = None,
     logger: str = "none",

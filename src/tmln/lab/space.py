@@ -10,7 +10,7 @@ from typing import Any
 
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig
-from tmln.lab.values import NUMBER, read_value
+from tmln.lab.plainyaml import NUMBER, read_value
 from tmln.suggest import did_you_mean
 
 DECADE = 10.0  # ranges at least this wide are searched on a logarithmic scale unless they say otherwise

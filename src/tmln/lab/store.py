@@ -17,7 +17,7 @@ from tmln.lab.files import read_own, refuse_link, refuse_links, sync_folder, wri
 from tmln.lab.lock import STALE_AFTER, RunLock
 from tmln.lab.logfile import append_line, read_lines, truncate_after
 from tmln.lab.plainyaml import read_yaml
-from tmln.lab.result import NewerResult, has_checksum, read_result, write_result
+from tmln.lab.result import NewerResult, Result, read_result, write_result
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -34,8 +34,8 @@ class Entry:
     name: str
     path: Path
     state: Literal["finished", "unfinished", "corrupt"]
-    config: dict[str, Any] | None = None
-    result: dict[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+    result: Result | None = None
     reason: str = ""
 
 
@@ -64,17 +64,9 @@ class Run:
         return self.path / "log.jsonl"
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """The result of a finished run; one that is damaged is reported, and computed again."""
-        try:
-            return read_result(self.path / "result.json")
-        except FileNotFoundError:
-            return None
-        except NewerResult as error:
-            raise NewerResult(f"run {self.path}: {error}") from None
-        except ValueError as error:
-            log.warning("run %s counts as unfinished: %s", self.path, error)
-            return None
+        return _result(self.path)
 
     @property
     def finished(self) -> bool:
@@ -151,6 +143,11 @@ class Store:
         sync_folder(self.root)
         return run
 
+    def result(self, name: str) -> Result | None:
+        """Of the run of this name, if it has finished."""
+        refuse_link(self.root / name)
+        return _result(self.root / name)
+
     def runs(self) -> Iterator[Entry]:
         """Every run, by name. None of them can make the listing fail."""
         for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
@@ -169,12 +166,23 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
 
 
+def _result(path: Path) -> Result | None:
+    try:
+        return read_result(path / "result.json")
+    except FileNotFoundError:
+        return None
+    except NewerResult as error:
+        raise NewerResult(f"run {path}: {error}") from None
+    except ValueError as error:
+        log.warning("run %s counts as unfinished: %s", path, error)
+        return None
+
+
 def _look(path: Path) -> Entry:
     try:
         refuse_link(path)
         result = read_result(path / "result.json")
-        doubt = "" if has_checksum(result) else "no checksum"
-        return Entry(path.name, path, "finished", result["config"], result, doubt)
+        return Entry(path.name, path, "finished", result.config, result, "" if result.checksum else "no checksum")
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.database import open_study
 from tmln.lab.lock import Owner, alive
+from tmln.lab.result import Result
 from tmln.lab.space import Choices, Range, Space
 from tmln.seeds import seed_of
 
@@ -28,17 +29,17 @@ class Trial:
     why: str = ""
 
 
-def judge(results: Sequence[Mapping[str, Any] | None], objectives: Sequence[str]) -> tuple[float, ...] | str:
+def judge(results: Sequence[Result | None], objectives: Sequence[str]) -> tuple[float, ...] | str:
     """The mean of each objective over the seeds, or why there is none: a mean of fewer seeds would not compare."""
     if any(result is None for result in results):
         return "a run failed"
     good = [result for result in results if result is not None]
     for result in good:
-        if result.get("diverged"):
-            return f"seed {result['seed']} diverged: {result['diverged']}"
+        if result.diverged:
+            return f"seed {result.seed} diverged: {result.diverged}"
     means = []
     for name in objectives:
-        found = [result.get("seconds") if name == "seconds" else result["metrics"].get(name) for result in good]
+        found = [result.metrics.get(name) for result in good]
         values = [float(value) for value in found if value is not None and math.isfinite(value)]
         if len(values) < len(found):
             return f"a run has no {name.upper()}" + (", its joint reference is missing" if "int" in name else "")
@@ -84,7 +85,7 @@ class Search:
         self,
         trials: int,
         batch: int,
-        run: Callable[[Sequence[Trial]], list[list[Mapping[str, Any] | None]]],
+        run: Callable[[Sequence[Trial]], list[list[Result | None]]],
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> list[Trial]:
         """Until the study has this many trials, ``batch`` of them at a time; the new ones are returned.

@@ -1,31 +1,16 @@
-"""Values as people write them, read as what they are meant to be: numbers, and the options of models."""
+"""The options of models, checked as those who write them mean them."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tmln.lab.plainyaml import read_yaml
 from tmln.models.table import MODELS
 from tmln.suggest import did_you_mean
-
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-
-
-def read_value(text: str) -> Any:
-    """A value from a command line: YAML, and numbers such as 1e-3, which are text to YAML 1.1."""
-    text = text.strip()
-    if NUMBER.fullmatch(text):
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    try:
-        return read_yaml(text)
-    except ValueError:
-        return text
 
 
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:

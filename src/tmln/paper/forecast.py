@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from tmln.analysis.auxiliary import bytes_of, units_of
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.run import build, steps_of
 from tmln.lab.session import Job, cost
+from tmln.lab.standings import duration
 from tmln.lab.store import Store
-from tmln.lab.tally import duration
 from tmln.learner.checkpoint import KEEP
+from tmln.measure.auxiliary import bytes_of, units_of
 from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data
 from tmln.paper.work import jobs_of, waiting

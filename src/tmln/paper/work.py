@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tmln.analysis.tables import label_methods
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.display import Display
 from tmln.lab.executors import execute
@@ -13,6 +12,7 @@ from tmln.lab.session import Job, plan, run_jobs
 from tmln.lab.store import Store
 from tmln.paper.item import Item
 from tmln.paper.scales import Scale, missing_data
+from tmln.results.rows import label_methods
 
 SERIAL = "serial"
 FAILURES = (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError)
@@ -49,7 +49,7 @@ def _serial(store: Store, jobs: Sequence[Job]) -> dict[str, str]:
 def _labels(jobs: Sequence[Job]) -> list[str]:
     """``split-digits, er replay.capacity=100, seed 0``."""
     full = [job.config.resolved() for job in jobs]
-    names = label_methods([{**config, "config": config} for config in full])
+    names = label_methods(full)
     return [f"{config['benchmark']}, {name}, seed {config['seed']}" for config, name in zip(full, names, strict=True)]
 
 

@@ -7,27 +7,25 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from tmln.families import INNER
 from tmln.owncode import found_code, is_code
 from tmln.parts.part import Part
 from tmln.suggest import did_you_mean
-
-INNER = "inner"  # the setting of a part that wraps another of its family; the other's settings are ``inner.NAME``
-
 
 P = TypeVar("P", bound=Part[Any])
 
 
 class Family(dict[str, type[P]]):
-    """``name -> part``. The first is what a recipe takes that names none; ``package.module:Class`` is found, too.
+    """``name -> part``; ``package.module:Class`` is found, too.
 
     >>> from tmln.steps import STEPS
-    >>> STEPS.name, STEPS.default, STEPS.question
-    ('step', 'sgd', 'How does a gradient become a move?')
+    >>> STEPS.name, STEPS.question
+    ('step', 'How does a gradient become a move?')
     """
 
     def __init__(self, kind: type[P], *parts: type[P]) -> None:
         super().__init__({part.name: part for part in parts})
-        self.kind, self.name, self.default = kind, kind.family, parts[0].name
+        self.kind, self.name = kind, kind.family
         self.question = (kind.__doc__ or "").split("\n")[0]
 
     def find(self, name: str) -> type[P]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tmln.lab.files import write_whole
-from tmln.lab.oracle import Oracle
-from tmln.report.data import document
+from tmln.lab.result import Oracle
+from tmln.report.document import document
 
 # in this order one script; a file uses what those before it define
 SCRIPTS = (

@@ -12,7 +12,8 @@ from typing import Any
 from tmln.lab.config import run_id
 from tmln.lab.executors.schedule import Event, Failure, Pool, Schedule
 from tmln.lab.executors.work import Work
-from tmln.lab.oracle import Oracle, reference_config
+from tmln.lab.oracle import reference_config
+from tmln.lab.result import Oracle
 from tmln.lab.session import Job, asked_to_stop
 from tmln.lab.store import Store
 from tmln.suggest import did_you_mean

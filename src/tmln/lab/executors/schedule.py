@@ -6,9 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from tmln.lab.executors.work import Message, Outcome, Work
+from tmln.lab.result import Result
 from tmln.lab.run import Interrupted, Moment
 from tmln.lab.session import Job
 
@@ -24,7 +25,7 @@ class Event:
     kind: Literal["before", "begun", "step", "finished", "again", "elsewhere", "failed", "said"]
     job: Job
     moment: Moment | None = None
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     text: str = ""
 
 

@@ -7,12 +7,12 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tmln.lab.device import VARIABLE
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
-from tmln.lab.oracle import Oracle
+from tmln.lab.result import Oracle, Result
 from tmln.lab.run import Interrupted, Moment
 from tmln.lab.session import Job, run_jobs
 from tmln.lab.store import Store
@@ -42,7 +42,7 @@ class Outcome:
     """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved."""
 
     state: Literal["finished", "failed", "locked", "stopped", "lost"]
-    result: dict[str, Any] | None = None
+    result: Result | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
     torch.set_num_threads(work.threads)
     os.environ[VARIABLE] = work.device
     os.environ[own.VARIABLE] = "1" if work.allow_code else "0"
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
