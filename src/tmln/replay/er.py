@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
@@ -20,6 +22,11 @@ class ERSettings(Settings):
         description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
         "first epoch, or of every epoch",
     )
+    path: str | None = Field(
+        None,
+        exclude=True,  # where samples are is no part of what a run is: neither its name nor its bits depend on it
+        description="a folder for memories larger than RAM, in which each makes one of its own",
+    )
 
 
 M = TypeVar("M", bound=ERSettings)
@@ -33,7 +40,8 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        self.memory = Reservoir(settings.capacity, seed)
+        place = None if settings.path is None else Path(settings.path) / f"memory-{secrets.token_hex(8)}"
+        self.memory = Reservoir(settings.capacity, seed, path=place)
         self.needs_boundary = settings.fill == "end"
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
