@@ -4,6 +4,8 @@ Nothing that was written is written again, so that a state is a number of rows: 
 whatever is appended later leaves it as it is. A process may be killed at any moment; rows that no state knew of are
 overwritten when the memory goes on from the last one.
 
+A memory makes a folder of its own in the place it is given, so that runs may share a place:
+
     memory.json             what the columns hold; replaced whole
     slots                   the slot of each row
     0.rows, 1.rows, ...     the fields, in the note's order; of sequences all values one behind the other,
@@ -14,7 +16,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +26,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tmln.replay.diskfiles import NOTE, Column, Note, hold, naming, read_note, sync_folder, write_note
+from tmln.replay.diskfiles import NOTE, Column, Note, hold, make_folder, naming, read_note, sync_folder, write_note
 from tmln.replay.fields import Kind, Rows
 from tmln.replay.storage import saved_rows
 
 
 class OnDisk:
-    """Slots in the files of a folder, which is made when there is something to keep."""
+    """Slots in the files of a folder in ``place``, which is made when there is something to keep."""
 
-    def __init__(self, path: str | os.PathLike[str], capacity: int) -> None:
-        self.path, self.capacity = Path(path).absolute(), capacity
+    def __init__(self, place: str | os.PathLike[str], capacity: int) -> None:
+        self.place, self.capacity = Path(place).absolute(), capacity
+        self.path = self.place  # till there is a folder
         self.kinds: dict[str, Kind] = {}
         self._rows = 0
         self._note: Note | None = None
@@ -43,19 +48,15 @@ class OnDisk:
         raise TypeError(f"the memory in {self.path} cannot be copied or pickled; its state_dict() can")
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
-        if self._hold is None and (note := read_note(self.path)) is not None and note.saved:
-            raise ValueError(
-                f"{self.path} holds a memory that a saved state may refer to: load that state, choose another path, "
-                "or delete the folder"
-            )
-        with naming(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            held = hold(self.path)
         branch = secrets.token_hex(8)
-        self._remember(Note(self.capacity, kinds, ((branch, 0),)))
-        self._open(kinds, 0)
-        sync_folder(self.path)
+        self.path, held = make_folder(self.place, branch)
+        self._remember(Note(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
         self._hold, self._branch = held, branch
+        self._open(kinds, 0)
+        with naming(self.path):
+            sync_folder(self.path)
+            sync_folder(self.place)
+        self.kinds = kinds
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
         self._go_on()
@@ -91,14 +92,13 @@ class OnDisk:
             for column in (*self._columns.values(), *self._ends.values(), self._slots):
                 column.sync()
             if not self._note.saved:
-                self._remember(Note(self.capacity, self.kinds, self._note.branches, saved=True))
+                self._remember(replace(self._note, saved=True))
         return {"files": {"path": str(self.path), "branch": self._branch, "rows": self._rows}}
 
     def loaded(self, state: Mapping[str, Any], count: int) -> OnDisk:
         if "files" in state:
             return self._found(state["files"], count)
-        made = OnDisk(self.path, self.capacity)
-        made._hold = self._hold
+        made = OnDisk(self.place, self.capacity)
         kinds, rows = saved_rows(state)
         if kinds:
             made.begin(kinds, rows)
@@ -106,23 +106,25 @@ class OnDisk:
         return made
 
     def _found(self, files: Mapping[str, Any], count: int) -> OnDisk:
-        """The memory that a state refers to: in the folder it names, or in this one's place if it was moved."""
+        """The memory that a state refers to: in the folder it names, or in this one's place, if it was moved."""
         named, branch, rows = Path(files["path"]), files["branch"], files["rows"]
         void = None
-        for folder in dict.fromkeys((self.path, self.path.parent / named.name, named)):
+        for folder in dict.fromkeys((self.place / named.name, named)):
             note = read_note(folder)
             if note is None or note.capacity != self.capacity:
                 continue
             if note.holds(branch, rows):
-                made = OnDisk(folder, self.capacity)
-                made._note, made._noted, made._branch = note, made._on_disk(), branch
+                made = OnDisk(self.place, self.capacity)
+                made.path, made._note, made._branch = folder, note, branch
+                made._noted = made._on_disk()
                 made._open(note.kinds, rows)
                 made._read_table(count)
+                made.kinds = note.kinds
                 return made
             void = void or folder
         if void is not None:
             raise ValueError(f"{void} no longer holds this state: the memory went on from an earlier one in its place")
-        raise FileNotFoundError(f"no memory in {named}: put the folder back, or say by path= where it is now")
+        raise FileNotFoundError(f"no memory in {named}: put the folder back, or say by path= in which folder it is now")
 
     def _open(self, kinds: dict[str, Kind], rows: int) -> None:
         self._columns = {
@@ -136,7 +138,7 @@ class OnDisk:
         }
         self._slots = Column(self.path / "slots", torch.int64)
         self._table = torch.full((self.capacity,), -1)
-        self.kinds, self._rows = kinds, rows
+        self._rows = rows
 
     def _read_table(self, count: int) -> None:
         """The row of each slot is the last that was written for it."""
@@ -178,7 +180,9 @@ class OnDisk:
         if self._note is None or self._noted == self._on_disk():
             return
         note = read_note(self.path)
-        if note is None or not note.holds(self._branch, self._rows):
+        if note is None:
+            raise FileNotFoundError(f"the files of the memory in {self.path} are gone; put them back, or begin anew")
+        if not note.holds(self._branch, self._rows):
             raise RuntimeError(f"another memory went on in {self.path} from a state before this one's; load a state")
         self._note, self._noted = note, self._on_disk()
 

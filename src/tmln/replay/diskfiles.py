@@ -6,6 +6,8 @@ import fcntl
 import json
 import math
 import os
+import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -69,6 +71,9 @@ class Column:
         if count > len(self._map):
             room = max(count, 2 * len(self._map))
             if self.values:
+                if not self.holds(room):  # torch would make it longer, too, but with a zero byte over the first one
+                    with naming(self.path):
+                        os.ftruncate(self._file, room * self.values * self.dtype.itemsize)
                 flat = torch.from_file(str(self.path), shared=True, size=room * self.values, dtype=self.dtype)
                 self._map = flat.view(room, *self.shape)
             else:
@@ -95,6 +100,7 @@ class Note:
     kinds: dict[str, Kind]
     branches: tuple[tuple[str, int], ...]  # name, start
     saved: bool = False  # whether a state refers to it
+    host: str = ""  # where it was made
 
     def holds(self, branch: str, rows: int) -> bool:
         """Whether the first ``rows`` rows are still those that this branch knew."""
@@ -123,7 +129,7 @@ def read_note(folder: Path) -> Note | None:
             raise ValueError(f"it has format {plain['format']}, this tmln reads formats up to {FORMAT}: upgrade tmln")
         kinds = {name: _kind(**kind) for name, kind in plain["fields"].items()}
         branches = tuple((str(name), int(start)) for name, start in plain["branches"])
-        return Note(int(plain["capacity"]), kinds, branches, bool(plain["saved"]))
+        return Note(int(plain["capacity"]), kinds, branches, bool(plain["saved"]), str(plain["host"]))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"{folder / NOTE} cannot be read: {error}") from error
 
@@ -138,7 +144,7 @@ def write_note(folder: Path, note: Note) -> None:
     writing = folder / f".{NOTE}.writing"
     with naming(folder / NOTE):
         with writing.open("w", encoding="utf-8") as file:
-            file.write(json.dumps({**plain, "saved": note.saved}))
+            file.write(json.dumps({**plain, "saved": note.saved, "host": note.host}))
             file.flush()
             os.fsync(file.fileno())
         os.replace(writing, folder / NOTE)
@@ -165,12 +171,13 @@ class Hold:
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.sure = True
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(f"{folder}: another process writes into this memory; use another folder") from None
         except OSError:  # a file system without locks
-            pass
+            self.sure = False
 
     def __del__(self) -> None:
         with suppress(AttributeError, OSError):
@@ -187,3 +194,21 @@ def hold(folder: Path) -> Hold:
     if held is None:
         held = _HOLDS[key] = Hold(folder)
     return held
+
+
+def make_folder(place: Path, name: str) -> tuple[Path, Hold]:
+    """A new memory's folder in ``place``. What processes of this machine left there, killed before a state referred to
+    it, is cleared away."""
+    for old in place.glob("memory-*"):
+        with suppress(RuntimeError, ValueError, OSError):
+            if str(old.resolve()) not in _HOLDS and _left_over(old) and Hold(old).sure and _left_over(old):
+                shutil.rmtree(old, ignore_errors=True)
+    folder = place / f"memory-{name}"
+    with naming(folder):
+        folder.mkdir(parents=True)
+        return folder, hold(folder)
+
+
+def _left_over(folder: Path) -> bool:
+    note = read_note(folder)
+    return note is not None and not note.saved and note.host == socket.gethostname()

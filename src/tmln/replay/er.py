@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
@@ -40,8 +38,7 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        place = None if settings.path is None else Path(settings.path) / f"memory-{secrets.token_hex(8)}"
-        self.memory = Reservoir(settings.capacity, seed, path=place)
+        self.memory = Reservoir(settings.capacity, seed, path=settings.path)
         self.needs_boundary = settings.fill == "end"
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:

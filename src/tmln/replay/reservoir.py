@@ -40,8 +40,8 @@ class Reservoir:
             or as a list of tensors, and come back as long as the longest sample of the batch.
         mask: the name of a field that batches get beside those: 1 where a sample of the first field in ``pad`` is, 0
             where padding is.
-        path: a folder for a memory that does not fit into RAM. The draws are the same. Its state refers to the folder,
-            which has to stay for as long as the state.
+        path: a folder for memories that do not fit into RAM; this one makes a folder of its own there. The draws are
+            the same. A state refers to the files, which have to stay for as long as the state.
 
     Storage is taken at the first ``add``, in the dtype and on the device of what is added; on disk, on the CPU.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -83,7 +84,7 @@ class InMemory:
         from tmln.replay.disk import OnDisk
 
         if "files" in state:
-            saved = OnDisk(state["files"]["path"], self.capacity).loaded(state, count)
+            saved = OnDisk(Path(state["files"]["path"]).parent, self.capacity).loaded(state, count)
             kinds, rows = saved.kinds, saved.read(slice(0, count))
         else:
             kinds, rows = saved_rows(state)
