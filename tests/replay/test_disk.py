@@ -161,8 +161,17 @@ def test_a_state_is_on_the_disk_when_it_is_given(tmp_path: Path, monkeypatch: py
     memory.add((torch.arange(3), [torch.ones(2)] * 3))
     said: list[str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda f: (said.append(Path(os.readlink(f"/proc/self/fd/{f}")).name), fsync(f)))
-    monkeypatch.setattr(os, "replace", lambda a, b: (said.append(f"to {Path(b).name}"), replace(a, b)))
+
+    def noted_sync(file: int) -> None:
+        said.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+        fsync(file)
+
+    def noted_replace(source: Any, target: Any) -> None:
+        said.append(f"to {Path(target).name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
     memory.state_dict()
     assert set(said[:4]) == {"slots", "0.rows", "1.rows", "1.ends"}
     assert said[4:] == [".memory.json.writing", "to memory.json", home(tmp_path / "memory").name]

@@ -52,7 +52,7 @@ class Disk:
 
     def pwrite(self, file: int, data: Any, place: int) -> int:
         name = os.readlink(f"/proc/self/fd/{file}")
-        self.undo.append((name, place, os.pread(file, len(data), place)))
+        self.undo.append((name, place, os.pread(file, len(data), place).ljust(len(data), b"\0")))
         if self.ends():
             self.real["pwrite"](file, data[: len(data) // 2], place)
             raise Killed
@@ -125,7 +125,7 @@ def test_killed_at_every_call_and_again_on_the_way_back(power: bool, tmp_path: P
     expected = work(tmp_path / "whole")
     assert expected == work(tmp_path / "whole" / "..", on_disk=False)
     calls = calls_of(tmp_path / "counted")
-    assert calls >= 50
+    assert calls >= 40
     for last in range(calls):
         folder = tmp_path / str(last)
         folder.mkdir()
