@@ -28,7 +28,7 @@ from torch import Tensor
 
 from tmln.replay.diskfiles import NOTE, Column, Note, hold, make_folder, naming, read_note, sync_folder, write_note
 from tmln.replay.fields import Kind, Rows
-from tmln.replay.storage import saved_rows
+from tmln.replay.storage import picked, saved_rows
 
 
 class OnDisk:
@@ -76,9 +76,11 @@ class OnDisk:
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
         self._check()
-        places = self._table[slots] if self.kinds else torch.empty(0, dtype=torch.long)
+        if not self.kinds:
+            return {}
+        places, rows = picked(self._table, slots), self._rows
         return {
-            name: list(self._sequences(name, places)) if kind.ragged else self._columns[name].rows(self._rows)[places]
+            name: list(self._sequences(name, places)) if kind.ragged else picked(self._columns[name].rows(rows), places)
             for name, kind in self.kinds.items()
         }
 

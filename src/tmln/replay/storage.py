@@ -64,11 +64,9 @@ class InMemory:
                 sequences[slot] = row.clone()  # not a view, which would keep the whole batch
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
-        numbers = range(self.capacity)[slots] if isinstance(slots, slice) else slots.tolist()
+        numbers = range(self.capacity)[slots] if isinstance(slots, slice) else slots.tolist() if self._ragged else ()
         return {
-            name: [self._ragged[name][slot] for slot in numbers]
-            if kind.ragged
-            else self._even[name][slots if isinstance(slots, slice) else slots.to(self._even[name].device)]
+            name: [self._ragged[name][slot] for slot in numbers] if kind.ragged else picked(self._even[name], slots)
             for name, kind in self.kinds.items()
         }
 
@@ -92,6 +90,11 @@ class InMemory:
         made.begin(kinds, rows)
         made.write(torch.arange(count), rows)
         return made
+
+
+def picked(store: Tensor, slots: Tensor | slice) -> Tensor:
+    """``store[slots]``: for 128 images of bytes a tenth of the time that indexing takes."""
+    return store[slots] if isinstance(slots, slice) else store.index_select(0, slots.to(store.device))
 
 
 def flat(value: Rows, kind: Kind) -> Tensor:
