@@ -17,6 +17,7 @@ BENCHMARKS = {
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
     "methods": "a training step of each method against naive SGD",
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
+    "memory": "a memory of 10M samples on disk against one in RAM",
     "report": "the page of 500 runs in a browser",
     "show": "tmln show and report of 200 runs, from the command to its end",
     "augment": "batched augmentation against Pillow, prefetch",

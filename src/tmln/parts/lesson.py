@@ -30,7 +30,7 @@ class Lesson:
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
-        stored = memory.batches(256) if memory else self.samples()
+        stored = memory.batches(256, ("x", "y")) if memory else self.samples()
         return (self.ready(x, y) for x, y in stored)
 
 

@@ -20,6 +20,11 @@ class ERSettings(Settings):
         description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
         "first epoch, or of every epoch",
     )
+    path: str | None = Field(
+        None,
+        exclude=True,  # where samples are is no part of what a run is: neither its name nor its bits depend on it
+        description="a folder for memories larger than RAM, in which each makes one of its own",
+    )
 
 
 M = TypeVar("M", bound=ERSettings)
@@ -33,7 +38,7 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        self.memory = Reservoir(settings.capacity, seed)
+        self.memory = Reservoir(settings.capacity, seed, path=settings.path)
         self.needs_boundary = settings.fill == "end"
 
     @classmethod
