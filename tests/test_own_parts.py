@@ -154,7 +154,8 @@ def test_named_as_code_it_is_the_same_part(case: str, tmp_path: Path) -> None:
     assert run_id(again) == run_id(code) != run_id(named)
 
 
-def test_a_program_names_code_as_it_likes(tmp_path: Path) -> None:
+def test_a_program_names_code_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMLN_ALLOW_CODE", raising=False)
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     learner = Learner(model, "naive", **CODE, settings={"penalty.strength": 0.3}, batch_size=8)  # type: ignore[arg-type]
@@ -162,7 +163,10 @@ def test_a_program_names_code_as_it_likes(tmp_path: Path) -> None:
     assert learner.penalty.settings.strength == 0.3
     learner.learn((torch.randn(32, 4), torch.arange(32) % 4))
     learner.save(tmp_path / "own.tmln")
-    assert [type(part) for part in Learner.load(tmp_path / "own.tmln", model).parts] == list(TOYS.values())
+    with pytest.raises(ValueError, match="'tests.toys:LastReplay' is code outside tmln"):
+        Learner.load(tmp_path / "own.tmln", model)  # a file is somebody's text
+    again = Learner.load(tmp_path / "own.tmln", model, allow_code=True)
+    assert [type(part) for part in again.parts] == list(TOYS.values())
     with pytest.raises(ValueError, match="'toy-penalty' has no setting 'strenght'"):
         Learner(model, "naive", penalty=CODE["penalty"], settings={"penalty.strenght": 1.0})
 

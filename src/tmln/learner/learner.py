@@ -212,10 +212,17 @@ class Learner:
         augment: Augment | None = None,
         prepare: Callable[[Tensor], Tensor] | None = None,
         history: Sequence[Any] = (),
+        allow_code: bool = False,
     ) -> Learner:
-        """A learner that goes on exactly where the saved one stopped; ``model`` is of the same architecture."""
+        """A learner that goes on exactly where the saved one stopped; ``model`` is of the same architecture.
+
+        A file whose parts are code (``package.module:Class``) is refused unless ``allow_code``: importing it runs it.
+        """
         saved = load_file(path)
-        learner = cls(model, Recipe.of(saved["recipe"]), augment=augment, prepare=prepare, **saved["options"])
+        recipe = Recipe.of(saved["recipe"])
+        if not allow_code:
+            recipe.check_code()
+        learner = cls(model, recipe, augment=augment, prepare=prepare, **saved["options"])
         learner.load_state_dict(saved["state"], history)
         return learner
 
