@@ -118,14 +118,39 @@ def test_every_metric_has_its_range() -> None:
 
 
 def test_headings_say_unit_and_direction() -> None:
-    titles = {name: metrics.metric_of(name).title for name in ("acc", "fm", "acc_official", "seconds", "made up")}
-    assert titles == {
-        "acc": "ACC % ↑",
-        "fm": "FM % ↓",
-        "acc_official": "ACC official % ↑",
-        "seconds": "seconds",
-        "made up": "made up",  # nothing is known of its direction
+    """And where each is a column without being asked for."""
+    assert {name: (metric.title, metric.shown) for name, metric in metrics.METRICS.items()} == {
+        "acc": ("ACC % ↑", "always"),
+        "fm": ("FM % ↓", "always"),
+        "int": ("INT % ↓", "always"),
+        "bwt": ("BWT % ↑", ""),
+        "fwt": ("FWT % ↑", ""),
+        "learning_accuracy": ("LA % ↑", ""),
+        "average_anytime_accuracy": ("AAA % ↑", ""),
+        "acc_*": ("ACC % ↑", "there"),
+        "acc_task_masked": ("masked ACC % ↑", ""),
+        "acc_train": ("train ACC % ↑", "there"),
+        "int_all": ("INT all % ↓", ""),
+        "int_last": ("INT last % ↓", ""),
+        "rate": ("rate", "differs"),
+        "seconds": ("seconds", "always"),
     }
+    assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
+    less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
+    assert less == {"fm", "int", "int_all", "int_last", "rate", "seconds"}
+    assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
+
+
+def test_a_metric_of_a_family_and_one_of_nobody() -> None:
+    assert metrics.metric_of("acc_official").title == "ACC official % ↑"
+    assert metrics.row_of("acc_official") == "acc_*"
+    unknown = metrics.metric_of("account")
+    assert metrics.row_of("account") is None
+    assert (unknown.title, unknown.digits, unknown.contest) == (
+        "account",
+        ".3g",
+        False,
+    )  # which way it is better is not known
 
 
 def test_columns_are_in_the_order_of_the_table() -> None:
