@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.result import Result
 from tmln.lab.run import Execution, Interrupted, Watch
 from tmln.lab.store import Store
 from tmln.learner import Learner
@@ -85,7 +86,7 @@ def config(place: Path | None, **changes: Any) -> RunConfig:
     return RunConfig.of({**SMALL, "method": "tmln+der++", "settings": settings, **changes})
 
 
-def finish(root: Path, wanted: RunConfig, stop_after: int | None = None) -> dict[str, Any] | None:
+def finish(root: Path, wanted: RunConfig, stop_after: int | None = None) -> Result | None:
     """The result; none if it was stopped, after so many steps from here."""
     run, steps = Store(root).open(wanted), [0]
 
@@ -120,5 +121,5 @@ def test_runs_share_a_place_and_go_on_there_or_elsewhere(tmp_path: Path) -> None
     for one, other in zip(found, expected, strict=True):
         assert one is not None
         assert other is not None
-        assert one["weights_sha256"] == other["weights_sha256"]
-        assert one["accuracy"] == other["accuracy"]
+        assert one.weights_sha256 == other.weights_sha256
+        assert one.accuracy == other.accuracy
