@@ -163,7 +163,7 @@ def test_a_program_names_code_as_it_likes(tmp_path: Path, monkeypatch: pytest.Mo
     assert learner.penalty.settings.strength == 0.3
     learner.learn((torch.randn(32, 4), torch.arange(32) % 4))
     learner.save(tmp_path / "own.tmln")
-    with pytest.raises(ValueError, match="'tests.toys:LastReplay' is code outside tmln"):
+    with pytest.raises(ValueError, match=r"'tests\.toys:LastReplay' is code outside tmln"):
         Learner.load(tmp_path / "own.tmln", model)  # a file is somebody's text
     again = Learner.load(tmp_path / "own.tmln", model, allow_code=True)
     assert [type(part) for part in again.parts] == list(TOYS.values())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.penalties.loop import Closing, close, make_lesson, make_net, make_tasks
 from tests.zoo import ZOO
-from tmln.curvature.ways import _log_once
+from tmln.curvature.choose import _log_once
 from tmln.penalties.mas import MAS, MASSettings, output_sensitivity, squared_norm
 
 

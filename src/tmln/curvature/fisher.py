@@ -16,9 +16,9 @@ from tmln.curvature.batches import (
     read_batch,
     sample_targets,
 )
+from tmln.curvature.choose import Ways
 from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.untouched import untouched
-from tmln.curvature.ways import Ways
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where larger chunks were no faster

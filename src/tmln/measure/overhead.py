@@ -45,7 +45,7 @@ def measure_overhead(
     null where there is none; of ratios to naive the geometric mean, and the interval of their logarithms::
 
         benchmark, rounds, steps, epochs, tasks, batch_size, model, parameters
-        units: bytes of N (the weights), K, model, samples, logits (see tmln.measure.auxiliary)
+        units: bytes of N (a sum for every weight), W, K, model, samples, logits (see tmln.measure.auxiliary)
         machine: processor, cores, threads, system, load (as the measurement began)
         versions: tmln, torch, python
         control: S of the second naive learner's ratio

@@ -14,8 +14,8 @@ from tests.curvature.test_fisher import assert_same, oracle, settle
 from tests.zoo import ZOO, TimeMajor, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.batches import class_log_likelihood, joined, kind_of, read_batch
+from tmln.curvature.choose import _compare, find_way
 from tmln.curvature.hooks import Unsupported
-from tmln.curvature.ways import _compare, find_way
 
 # Batchings
 
