@@ -14,11 +14,11 @@ import pytest
 
 from tmln.analysis.gather import Problem
 from tmln.cli.tables import passed_over
+from tmln.fleet.plan import Job
+from tmln.fleet.task import Work, perform
 from tmln.lab import RunConfig, Store
-from tmln.lab.executors.work import Work, perform
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
-from tmln.lab.session import Job
 from tmln.models.own import code_allowed
 
 TITLE = "\x1b]0;owned\x07"

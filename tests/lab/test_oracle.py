@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tmln import metrics
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config, reference_of, with_reference, with_references
-from tmln.lab.session import plan
 from tmln.lab.store import Store
 from tmln.recipes import RECIPES
 

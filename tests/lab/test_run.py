@@ -18,10 +18,10 @@ import pytest
 
 from tests.lab.killing import PATIENCE
 from tmln import metrics
+from tmln.fleet.plan import cost, plan, run_jobs
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.run import Execution, Interrupted, Watch
-from tmln.lab.session import cost, plan, run_jobs
 from tmln.lab.store import Store
 from tmln.recipes import RECIPES
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tests.lab.test_run import config, finish
+from tmln.fleet.plan import Job, asked_to_stop, plan, run_jobs
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
 from tmln.lab.run import Execution, Interrupted, Watch, build, fingerprint
-from tmln.lab.session import Job, asked_to_stop, plan, run_jobs
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
@@ -213,7 +213,7 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     def never(*words: Any) -> None:
         raise AssertionError("it is finished")
 
-    monkeypatch.setattr("tmln.lab.session.Execution", never)
+    monkeypatch.setattr("tmln.fleet.plan.Execution", never)
     ended: list[dict[str, Any]] = []
     jobs = plan([config("naive")], "none")
     run_jobs(Store(tmp_path / "mine"), jobs, "none", on_begin=begin, on_end=lambda job, result: ended.append(result))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tmln.fleet.plan import cost
 from tmln.lab.config import RunConfig
 from tmln.lab.lock import LockLost, Owner, RunLock, alive
-from tmln.lab.session import cost
 from tmln.lab.store import Store
 
 
@@ -82,6 +82,6 @@ def test_the_fastest_step_tried_is_the_cost_of_one(monkeypatch: pytest.MonkeyPat
     class Clock:
         perf_counter = staticmethod(lambda: next(times))
 
-    monkeypatch.setattr("tmln.lab.session.time", Clock)
+    monkeypatch.setattr("tmln.fleet.plan.time", Clock)
     wanted: dict[str, Any] = {"benchmark": "split-digits", "benchmark_options": {"per_class": 64}, "method": "naive"}
     assert cost(RunConfig.of(wanted), tries=4).seconds_per_step == 2.0

@@ -83,7 +83,7 @@ def test_sgd_with_replay_is_tmln_without_its_parts(study: Study) -> None:
     stand = TINY.stand("split-cifar10")
     control = study.result(stand.config("er", 0, equal_rate(stand)))
     bare = stand.config("tmln", 0, {"step.trajectory": 0.0, "step.geometry": "euclidean"})
-    from tmln.lab.session import Job
+    from tmln.fleet.plan import Job
     from tmln.paper.work import run_all
 
     assert run_all(study.store, [Job(bare)], "serial") == {}

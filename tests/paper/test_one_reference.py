@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.paper.conftest import TINY
 from tmln import metrics
 from tmln.cli.app import app
-from tmln.lab.session import plan, run_jobs
+from tmln.fleet.plan import plan, run_jobs
 from tmln.lab.store import Store
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of

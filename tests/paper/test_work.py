@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY
+from tmln.fleet.plan import Job
 from tmln.lab.config import run_id
-from tmln.lab.session import Job
 from tmln.lab.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.forecast import Kind, forecast, kind_of, try_kind

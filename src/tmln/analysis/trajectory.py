@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from tmln.analysis.saved import FOLDER
+from tmln.fleet.display import Display
+from tmln.fleet.plan import Job
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.display import Display
 from tmln.lab.files import refuse_link
 from tmln.lab.run import Moment, build, fingerprint, steps_of
-from tmln.lab.session import Job
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file

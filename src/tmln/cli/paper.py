@@ -67,7 +67,7 @@ def paper(
     import torch
 
     from tmln.analysis.picture import new_figure
-    from tmln.lab.executors import cores
+    from tmln.fleet.execute import cores
     from tmln.lab.run import Interrupted
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study

@@ -99,10 +99,10 @@ def _work(
 ) -> None:
     import torch
 
-    from tmln.lab.display import Display
+    from tmln.fleet.display import Display
+    from tmln.fleet.plan import Job, plan, run_jobs
     from tmln.lab.oracle import with_references
     from tmln.lab.run import Interrupted
-    from tmln.lab.session import Job, plan, run_jobs
     from tmln.lab.store import Store
 
     if threads is not None:
@@ -145,8 +145,8 @@ def _work(
 
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
-    from tmln.lab.session import cost
-    from tmln.lab.tally import duration
+    from tmln.fleet.plan import cost
+    from tmln.fleet.standings import duration
 
     first = configs[0]
     say(first.to_yaml().rstrip())

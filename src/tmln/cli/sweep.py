@@ -28,10 +28,10 @@ from tmln.cli.say import say
 from tmln.cli.tables import Format, print_results
 
 if TYPE_CHECKING:
+    from tmln.fleet.execute import Failure
+    from tmln.fleet.livetable import LiveTable
+    from tmln.fleet.plan import Job
     from tmln.lab.config import RunConfig
-    from tmln.lab.executors import Failure
-    from tmln.lab.livetable import LiveTable
-    from tmln.lab.session import Job
     from tmln.lab.store import Store
 
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds of each: 0, 1, ..., or from --set seed on.")]
@@ -84,11 +84,11 @@ def sweep(
     compile: Compile = False,
 ) -> None:
     """Run a grid, or random draws, times seeds, times methods; stopped at any moment, the same command goes on."""
-    from tmln.lab.executors import execute
-    from tmln.lab.session import plan
+    from tmln.fleet.execute import execute
+    from tmln.fleet.plan import plan
     from tmln.lab.store import Store
-    from tmln.lab.sweep import read_grid, read_spaces
-    from tmln.lab.sweep import sweep as combine
+    from tmln.search.sweep import read_grid, read_spaces
+    from tmln.search.sweep import sweep as combine
 
     if not (grid or random or methods):
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
@@ -145,8 +145,8 @@ def stopping() -> Iterator[None]:
 
 def table_of(jobs: Sequence[Job], brief: bool = False) -> LiveTable:
     from tmln.analysis.tables import label_methods
+    from tmln.fleet.livetable import LiveTable
     from tmln.lab.config import run_id
-    from tmln.lab.livetable import LiveTable
 
     plain = []
     for job in jobs:
@@ -190,9 +190,9 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], or
 def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int | None) -> None:
     import torch
 
-    from tmln.lab.estimate import estimate
-    from tmln.lab.executors import cores
-    from tmln.lab.tally import duration
+    from tmln.fleet.execute import cores
+    from tmln.fleet.forecast import estimate
+    from tmln.fleet.standings import duration
 
     open_jobs = [job for job in jobs if result_of(store, job.config) is None]
     references = sum(job.reference for job in open_jobs)

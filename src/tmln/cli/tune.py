@@ -39,7 +39,7 @@ from tmln.cli.sweep import (
 
 if TYPE_CHECKING:
     from tmln.lab.oracle import Oracle
-    from tmln.lab.tune import Trial
+    from tmln.search.tune import Trial
 
 
 def tune(
@@ -68,14 +68,14 @@ def tune(
     compile: Compile = False,
 ) -> None:
     """Search a method's settings for the best trade-offs; --set holds one fixed. Trials are ordinary runs in --out."""
-    from tmln.lab.database import in_one_line
-    from tmln.lab.executors import cores, crew, execute
+    from tmln.fleet.execute import cores, crew, execute
+    from tmln.fleet.plan import plan
     from tmln.lab.files import refuse_link
     from tmln.lab.oracle import SHARED
-    from tmln.lab.session import plan
     from tmln.lab.store import Store
-    from tmln.lab.sweep import read_spaces, spaces_of
-    from tmln.lab.tune import Search
+    from tmln.search.database import in_one_line
+    from tmln.search.sweep import read_spaces, spaces_of
+    from tmln.search.tune import Search
 
     objectives = _objectives(objective)
     (base,) = configs_of(benchmark, [method], 1, epochs, sets, config, compile)

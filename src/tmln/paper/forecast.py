@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from tmln.analysis.auxiliary import terms_of, units_of
+from tmln.fleet.plan import Job, cost
+from tmln.fleet.standings import duration
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.run import build, steps_of
-from tmln.lab.session import Job, cost
 from tmln.lab.store import Store
-from tmln.lab.tally import duration
 from tmln.learner.checkpoint import KEEP
 from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tmln.analysis.tables import label_methods
+from tmln.fleet.display import Display
+from tmln.fleet.execute import execute
+from tmln.fleet.livetable import LiveTable
+from tmln.fleet.plan import Job, plan, run_jobs
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.display import Display
-from tmln.lab.executors import execute
-from tmln.lab.livetable import LiveTable
-from tmln.lab.session import Job, plan, run_jobs
 from tmln.lab.store import Store
 from tmln.paper.item import Item
 from tmln.paper.scales import Scale, missing_data

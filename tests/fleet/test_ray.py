@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.lab.killing import PATIENCE, Notes, config, mortal, uninterrupted
+from tmln.fleet.cluster import reach
+from tmln.fleet.execute import Failure, crew, execute
+from tmln.fleet.plan import Job, plan
 from tmln.lab.config import RunConfig
-from tmln.lab.executors import Failure, crew, execute
-from tmln.lab.executors.cluster import reach
-from tmln.lab.session import Job, plan
 from tmln.lab.store import Store
 
 pytestmark = pytest.mark.xdist_group("ray")  # one Ray for all of them
@@ -122,7 +122,7 @@ def impostor() -> Iterator[str]:
 ALONE = """
 import sys
 import ray
-from tmln.lab.executors import crew
+from tmln.fleet.execute import crew
 
 def init(*arguments, **options):
     raise SystemExit("Ray would try for more than a minute")
@@ -147,7 +147,7 @@ def test_an_address_without_ray_is_one_line_before_ray_tries() -> None:
 
 
 def test_what_is_no_ray_is_told_apart(impostor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.lab.executors.cluster.PATIENCE", PATIENCE)
+    monkeypatch.setattr("tmln.fleet.cluster.PATIENCE", PATIENCE)
     with pytest.raises(ValueError, match=f"what answers at '{impostor}' is not Ray"):
         reach(impostor)
     for wrong in ("nonsense", "host:", ":6379", "ray://host", "host:port"):

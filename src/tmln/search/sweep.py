@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.space import Space, declared, declared_for, read_space, read_values
 from tmln.recipes import FAMILIES
+from tmln.search.space import Space, declared, declared_for, read_space, read_values
 from tmln.seeds import seed_of
 
 LIMIT = 100_000  # runs; more is a slip of the finger

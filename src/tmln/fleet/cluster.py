@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any
 
-from tmln.lab.executors.work import Message, Outcome, Work, perform
+from tmln.fleet.task import Message, Outcome, Work, perform
 from tmln.lab.run import Moment
 
 PATIENCE = 5.0  # seconds for a cluster's address to answer

@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tmln.fleet.plan import Job
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
 from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines within a run
 
 
 class Display(AbstractContextManager["Display"]):
-    """Give its methods to :func:`tmln.lab.session.run_jobs`."""
+    """Give its methods to :func:`tmln.fleet.plan.run_jobs`."""
 
     def __init__(self, jobs: int, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr

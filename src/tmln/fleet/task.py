@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tmln.fleet.plan import Job, run_jobs
 from tmln.lab.device import VARIABLE
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.oracle import Oracle
 from tmln.lab.run import Interrupted, Moment
-from tmln.lab.session import Job, run_jobs
 from tmln.lab.store import Store
 from tmln.models import own
 from tmln.models.own import code_allowed

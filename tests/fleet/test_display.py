@@ -6,10 +6,10 @@ import io
 
 import pytest
 
+from tmln.fleet.display import Display
+from tmln.fleet.plan import Job
 from tmln.lab.config import RunConfig
-from tmln.lab.display import Display
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
 
 JOB = Job(RunConfig(benchmark="split-digits", method="tmln"))
 RESULT = {"metrics": {"acc": 0.949}, "seconds": 2.0}
@@ -26,7 +26,7 @@ def moment(step: int) -> Moment:
 
 def test_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr("tmln.lab.display.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("tmln.fleet.display.time.monotonic", lambda: float(next(clock)))
     out = io.StringIO()
     with Display(2, out) as display:
         display.begin(JOB, finished=False)

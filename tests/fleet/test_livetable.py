@@ -6,12 +6,12 @@ import io
 import re
 from typing import Any
 
+from tmln.fleet.execute import Event
+from tmln.fleet.livetable import LiveTable
+from tmln.fleet.plan import Job
+from tmln.fleet.standings import Tally, duration
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.executors import Event
-from tmln.lab.livetable import LiveTable
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
-from tmln.lab.tally import Tally, duration
 
 JOBS = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(4)]
 LABELS = {run_id(job.config): (job, job.label) for job in JOBS}

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from tmln.fleet.plan import Job, cost
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.run import build
-from tmln.lab.session import Job, cost
 from tmln.learner.checkpoint import KEEP
 from tmln.progress import track
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from tmln.lab.executors.work import Message, Outcome, Work
+from tmln.fleet.plan import Job
+from tmln.fleet.task import Message, Outcome, Work
 from tmln.lab.run import Interrupted, Moment
-from tmln.lab.session import Job
 
 TICK = 0.2  # seconds between two looks at the workers
 LOCKED_PAUSE = 5.0  # seconds until a run that others work on is looked at again

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tmln.fleet.execute import Event
+from tmln.fleet.plan import Job
 from tmln.lab.config import run_id
-from tmln.lab.executors import Event
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
 WORDS: dict[State, str] = {
@@ -58,7 +58,7 @@ class Standing:
 
 
 class Tally:
-    """Give :meth:`note` to :func:`tmln.lab.executors.execute`."""
+    """Give :meth:`note` to :func:`tmln.fleet.execute.execute`."""
 
     def __init__(self, labels: Mapping[str, tuple[Job, str]], clock: Callable[[], float] = time.monotonic) -> None:
         """``labels``: by the name of its run, each job and what it is called."""

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tests.lab.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
-from tmln.lab import executors
+from tmln.fleet import execute as executors
+from tmln.fleet import schedule as schedules
+from tmln.fleet.execute import Event, Failure, cores, crew, execute
+from tmln.fleet.local import LocalPool
+from tmln.fleet.plan import Job, plan
+from tmln.fleet.schedule import Schedule
+from tmln.fleet.task import ERROR, Message, Outcome, Work, perform
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.executors import Event, Failure, cores, crew, execute
-from tmln.lab.executors import schedule as schedules
-from tmln.lab.executors.local import LocalPool
-from tmln.lab.executors.schedule import Schedule
-from tmln.lab.executors.work import ERROR, Message, Outcome, Work, perform
 from tmln.lab.run import Interrupted, Moment
-from tmln.lab.session import Job, plan
 from tmln.lab.store import Store
 
 DONE = Outcome("finished", {"seed": 0})
@@ -146,7 +146,7 @@ def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pyte
     def broken(*words: Any, **more: Any) -> None:
         raise KeyError("weights")
 
-    monkeypatch.setattr("tmln.lab.executors.work.run_jobs", broken)
+    monkeypatch.setattr("tmln.fleet.task.run_jobs", broken)
     assert perform(work_of(tmp_path, config()), lambda moment: None).error == "KeyError: 'weights'"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO
 
-from tmln.lab.executors.work import Message, Outcome, Work
+from tmln.fleet.task import Message, Outcome, Work
 
 GRACE = 5.0  # seconds for idle workers to go by themselves
 
@@ -92,7 +92,7 @@ def _start(threads: int) -> _Worker:
     """A new interpreter with this one's sys.path; Ctrl-C in the terminal does not reach it, only we do."""
     mine, its = Pipe()
     output = tempfile.TemporaryFile()  # noqa: SIM115
-    code = f"import sys; sys.path[:] = {sys.path!r}; from tmln.lab.executors.worker import main; main({its.fileno()})"
+    code = f"import sys; sys.path[:] = {sys.path!r}; from tmln.fleet.worker import main; main({its.fileno()})"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         pass_fds=[its.fileno()],

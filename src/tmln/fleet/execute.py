@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tmln.fleet.plan import Job, asked_to_stop
+from tmln.fleet.schedule import Event, Failure, Pool, Schedule
+from tmln.fleet.task import Work
 from tmln.lab.config import run_id
-from tmln.lab.executors.schedule import Event, Failure, Pool, Schedule
-from tmln.lab.executors.work import Work
 from tmln.lab.oracle import Oracle, reference_config
-from tmln.lab.session import Job, asked_to_stop
 from tmln.lab.store import Store
 from tmln.suggest import did_you_mean
 
@@ -34,7 +34,7 @@ class Crew:
 
 
 def _local(jobs: int, workers: int | None, cpus: int | None, gpus: float, address: str | None) -> Crew:
-    from tmln.lab.executors.local import LocalPool
+    from tmln.fleet.local import LocalPool
 
     if address is not None:
         raise ValueError(f"the local executor has no address ({address!r} was given); use --executor ray")
@@ -44,7 +44,7 @@ def _local(jobs: int, workers: int | None, cpus: int | None, gpus: float, addres
 
 
 def _ray(jobs: int, workers: int | None, cpus: int | None, gpus: float, address: str | None) -> Crew:
-    from tmln.lab.executors.cluster import RayPool
+    from tmln.fleet.cluster import RayPool
 
     return Crew(RayPool(workers, cpus or 1, gpus, address), cpus or 1)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from tmln.lab.executors.work import Outcome, Work, perform
+from tmln.fleet.task import Outcome, Work, perform
 from tmln.lab.run import Moment
 
 PAUSE = 0.25  # seconds between two signs of life

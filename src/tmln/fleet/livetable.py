@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tmln.lab.executors import Event
-from tmln.lab.session import Job
-from tmln.lab.tally import Standing, Tally, duration
+from tmln.fleet.execute import Event
+from tmln.fleet.plan import Job
+from tmln.fleet.standings import Standing, Tally, duration
 from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines while nothing ends
@@ -25,7 +25,7 @@ STYLES = {"failed": "red", "diverged": "yellow", "finished": "green"}
 
 
 class LiveTable(AbstractContextManager["LiveTable"]):
-    """Give its :meth:`note` to :func:`tmln.lab.executors.execute`."""
+    """Give its :meth:`note` to :func:`tmln.fleet.execute.execute`."""
 
     def __init__(
         self,

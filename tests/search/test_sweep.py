@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tmln.cli import app
-from tmln.lab import estimate as estimates
+from tmln.fleet import forecast as estimates
+from tmln.fleet.execute import Failure
+from tmln.fleet.plan import Cost, Job, plan
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.executors import Failure
-from tmln.lab.session import Cost, Job, plan
-from tmln.lab.space import Choices, Range, declared, read_space, read_values
 from tmln.lab.store import Store
-from tmln.lab.sweep import draw, read_grid, read_spaces, spaces_of, sweep
 from tmln.parts import read_settings
 from tmln.recipes import FAMILIES, RECIPES
+from tmln.search.space import Choices, Range, declared, read_space, read_values
+from tmln.search.sweep import draw, read_grid, read_spaces, spaces_of, sweep
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
 
@@ -258,7 +258,7 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
             diverged = "the loss is nan" if number == 1 else None
             run.finish({**found, "diverged": diverged, "versions": {"tmln": f"0.{number}", "torch": "2"}})
     failure = Failure(Job(configs[3]), "no space left on device")
-    monkeypatch.setattr("tmln.lab.executors.execute", lambda *words, **options: [failure])
+    monkeypatch.setattr("tmln.fleet.execute.execute", lambda *words, **options: [failure])
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", "--oracle", "none"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1
