@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tmln.fleet.execute import Event
+from tmln.fleet.schedule import Event
 from tmln.lab.config import RunConfig
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store

@@ -6,15 +6,21 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli.options import How, What, Who, add
 from tmln.cli.say import Shown, say
+from tmln.cli.work import work
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Pool
 
 app = typer.Typer(
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
@@ -48,15 +54,20 @@ class _Debug:
     on = False
 
 
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder of runs; what is in it is not computed again.")] = Path(
         "tmln-demo"
     ),
 ) -> None:
-    """The one-minute tour: the paper's methods on digits that ship with scikit-learn."""
+    """The one-minute tour: the paper's methods on digits that ship with scikit-learn.
+
+    \b
+    Example:
+      tmln demo --out tour
+    """
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
-    runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1, logger="none")
+    with _hands(out) as pool:
+        work(What(benchmark="split-digits", seeds=3).configs(DEMO), How(out=out), Who(), pool=pool)
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
@@ -65,29 +76,51 @@ def demo(
     report.report_of_demo(out)
 
 
-app.command()(runs.run)
-app.command()(runs.compare)
-app.command()(runs.show)
-app.command()(report.report)
-app.command()(sweep.sweep)
-app.command()(tune.tune)
-app.command()(weigh.pareto)
-app.command()(weigh.overhead)
-app.command()(pictures.landscape)
-app.command()(pictures.barrier)
-app.command()(paper.paper)
+@contextmanager
+def _hands(out: Path) -> Iterator[Pool | None]:
+    """Workers that load what they need while this process does: for a folder with nothing in it yet."""
+    from tmln.fleet.crew import cores
+    from tmln.fleet.local import LocalPool
+
+    if out.exists() or cores() == 1:
+        yield None
+        return
+    pool = LocalPool(cores(), cores())
+    try:
+        pool.warm(min(cores(), len(DEMO)))
+        yield pool
+    finally:
+        pool.close()
 
 
-class What(str, Enum):
+add(app, demo)
+add(app, runs.run)
+add(app, runs.compare)
+add(app, runs.show)
+add(app, report.report)
+add(app, sweep.sweep)
+add(app, tune.tune)
+add(app, weigh.pareto)
+add(app, weigh.overhead)
+add(app, pictures.landscape)
+add(app, pictures.barrier)
+add(app, paper.paper)
+
+
+class Kind(str, Enum):
     methods = "methods"
     parts = "parts"
     benchmarks = "benchmarks"
     models = "models"
 
 
-@app.command("list")
-def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
-    """What there is: methods, their parts with all settings, benchmarks, models."""
+def list_(what: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+    """What there is: methods, their parts with all settings, benchmarks, models.
+
+    \b
+    Example:
+      tmln list methods
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -101,14 +134,17 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
     Console().print(table)
 
 
-def _rows(what: What) -> Iterable[tuple[str, ...]]:
-    if what is What.methods:
+add(app, list_, "list")
+
+
+def _rows(what: Kind) -> Iterable[tuple[str, ...]]:
+    if what is Kind.methods:
         from tmln.recipes import RECIPES
 
         yield "name", "replay", "penalty", "step", "about"
         for name, recipe in RECIPES.items():
             yield name, recipe.replay.name, recipe.penalty.name, recipe.step.name, recipe.about
-    elif what is What.parts:
+    elif what is Kind.parts:
         from tmln.recipes import FAMILIES
 
         yield "name", "value", "about"
@@ -117,7 +153,7 @@ def _rows(what: What) -> Iterable[tuple[str, ...]]:
                 yield f"{family} {name}", "", (part.__doc__ or "").split("\n")[0]
                 for setting, field in part.Settings.model_fields.items():
                     yield f"  {family}.{setting}", str(field.default), field.description or ""
-    elif what is What.benchmarks:
+    elif what is Kind.benchmarks:
         from tmln.streams import BENCHMARKS
 
         yield "name", "about"

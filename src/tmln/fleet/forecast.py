@@ -1,66 +1,223 @@
-"""What a number of runs will take before any is begun: time, tried on a few steps, and disk."""
+"""What runs will take, said before any is begun: time, disk and memory.
+
+A few steps are tried on this machine as it is now, of the kinds of runs that have the most to do and for a bounded time
+in all; the rest is by the multiply-adds of their networks. Steps, tests and sizes are counted.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tmln.fleet.plan import Job, cost
+from tmln.fleet.crew import Crew, cores, threads_of, work_of
+from tmln.fleet.standings import duration
 from tmln.lab.config import RunConfig, canonical
-from tmln.lab.run import build
+from tmln.lab.memory import peak_bytes, reset_peak
+from tmln.lab.run import learner_of, steps_in, stream_of
+from tmln.lab.terms import Terms
 from tmln.learner.checkpoint import KEEP
 from tmln.progress import track
+from tmln.recipes import FAMILIES
+from tmln.streams import Stream
 
-FEW = 8  # samples: enough for every part to have its state
+BUDGET = 15.0  # seconds in which trials may begin: with data to be read and the last of them, half a minute
+PROBE = 16  # samples of the first steps, which say how many fit into a trial
+STEP = 0.5  # seconds that a step of a trial may take, about
+TRIES = 3
+FORWARD = 1 / 3  # of a training step's time, about
+SMALL = 10_000  # bytes of a run's configuration, result and log, about
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """``seconds`` are those of one worker; ``disk`` is for the checkpoints that each run keeps."""
+class Trial:
+    """What a few steps told: seconds a sample, samples of a step over the batch size, bytes of state and process."""
 
     seconds: float
+    samples: float
+    state: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one run takes; ``seconds`` are its steps, and its tests after every task."""
+
+    seconds: float
+    threads: int
+    steps: int
+    tasks: int
+    model_bytes: int
     disk: int
     memory: int
 
 
-def estimate(jobs: Sequence[Job]) -> Estimate:
-    """Of runs that are alike apart from their seeds and numbers, one is tried."""
-    kinds: dict[str, list[Job]] = {}
-    for job in jobs:
-        kinds.setdefault(_kind(job.config), []).append(job)
-    seconds, disk, memory = 0.0, 0, 0
-    for alike in track(list(kinds.values()), "trying a few steps of each kind"):
-        need = cost(alike[0].config)
-        seconds += len(alike) * need.seconds
-        disk += len(alike) * KEEP * state_bytes(alike[0].config)
-        memory = max(memory, need.peak_bytes)
-    return Estimate(seconds, disk, memory)
+class Outlook:
+    """The needs of these runs, and of any that are like them."""
+
+    def __init__(self, configs: Sequence[RunConfig], terms: Terms | None = None, most: int | None = None) -> None:
+        self.threads, self.most = (terms or Terms()).threads, most or cores()
+        self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        self._streams: dict[str, Stream] = {}
+        self._needs: dict[str, Need] = {}
+        self._models: dict[str, int] = {}
+        weights: dict[str, float] = {}
+        first: dict[str, RunConfig] = {}
+        for config in configs:
+            key = self._kind(config)
+            first.setdefault(key, config)
+            weights[key] = weights.get(key, 0.0) + steps_in(self._stream(config), config) * work_of(config)
+        self.kinds = len(first)
+        self.trials: dict[str, Trial] = {}
+        begin = time.monotonic()
+        for key in track(sorted(weights, key=lambda key: -weights[key]), "trying a few steps"):
+            if time.monotonic() - begin < BUDGET:
+                self.trials[key] = try_steps(first[key], self._stream(first[key]), self._threads(first[key]))
+        self._rates = {key: trial.seconds / max(work_of(first[key]), 1.0) for key, trial in self.trials.items()}
+
+    def of(self, config: RunConfig) -> Need:
+        name = canonical({**config.resolved(), "seed": 0})
+        if name not in self._needs:
+            self._needs[name] = self._need(config)
+        return self._needs[name]
+
+    def _need(self, config: RunConfig) -> Need:
+        full, stream, trial = config.resolved(), self._stream(config), self._trial(config)
+        steps = steps_in(stream, config)
+        replayed = full["settings"].get("replay.batch")
+        samples = full["batch_size"] * trial.samples if replayed is None else full["batch_size"] + replayed
+        tests = len(stream) * sum(len(task.test) for task in stream)
+        model = self._model_bytes(config)
+        stored = full["settings"].get("replay.capacity", 0) * math.prod(stream.shape)
+        return Need(
+            trial.seconds * (steps * samples + FORWARD * tests),
+            self._threads(config),
+            steps,
+            len(stream),
+            model,
+            SMALL + KEEP * (max(trial.state, model) + stored),
+            trial.memory,
+        )
+
+    def _trial(self, config: RunConfig) -> Trial:
+        """Its kind's, or that of the kind whose network does nearly as much, at that one's speed."""
+        key = self._kind(config)
+        if key in self.trials:
+            return self.trials[key]
+        work = max(work_of(config), 1.0)
+        near = min(self.trials, key=lambda other: abs(math.log(self.trials[other].seconds / self._rates[other] / work)))
+        found = self.trials[near]
+        return Trial(self._rates[near] * work, found.samples, found.state, found.memory)
+
+    def _model_bytes(self, config: RunConfig) -> int:
+        full, stream = config.resolved(), self._stream(config)
+        key = canonical([full["model"], full["model_options"], list(stream.shape), stream.classes])
+        if key not in self._models:
+            self._models[key] = _bytes(learner_of(config, stream).model.state_dict())
+        return self._models[key]
+
+    def _threads(self, config: RunConfig) -> int:
+        return self.threads or threads_of(config, self.most)
+
+    def _stream(self, config: RunConfig) -> Stream:
+        full = config.resolved()
+        key = canonical([full["benchmark"], full["benchmark_options"]])
+        if key not in self._streams:
+            self._streams[key] = stream_of(config)
+        return self._streams[key]
+
+    def _kind(self, config: RunConfig) -> str:
+        """What runs share whose steps take the same time."""
+        full = config.resolved()
+        names = {key: value for key, value in full["settings"].items() if not isinstance(value, float)}
+        parts = [full[key] for key in ("model", "model_options", *FAMILIES, "batch_size", "compile")]
+        return canonical([*parts, names, list(self._stream(config).shape)])
 
 
-def state_bytes(config: RunConfig) -> int:
-    """A checkpoint's size after a second task of a few samples, when all parts have their state."""
-    stream, learner = build(config)
-    few = stream[0].train.subset(torch.arange(min(len(stream[0].train), FEW)))
-    learner.learn(few, atomic=False)
-    learner.learn(few, atomic=False)
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(learner.state_dict()))
+def try_steps(config: RunConfig, stream: Stream, threads: int) -> Trial:
+    """Few samples first, then as many as a second allows: the best of a few steps of a task when replay has begun."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        reset_peak()
+        learner, data = learner_of(config, stream), stream[0].train
+        probe = data.subset(torch.arange(min(len(data), PROBE, learner.batch_size)))
+        for _ in range(2):
+            begin = time.perf_counter()
+            learner.learn(probe, atomic=False)
+        ratio = learner.last_batch / len(probe)
+        fitting = int(STEP * learner.last_batch / (time.perf_counter() - begin))
+        size = min(len(data), learner.batch_size, max(len(probe), fitting))
+        at, found = [time.perf_counter()], []
+
+        def note(epoch: int, number: int, loss: float) -> None:
+            at.append(time.perf_counter())
+            found.append((at[-1] - at[-2]) / learner.last_batch)
+
+        for _ in range(TRIES):
+            learner.learn(data.subset(torch.arange(size)), atomic=False, on_step=note)
+            at.append(time.perf_counter())
+        return Trial(min(found), ratio, _bytes(learner.state_dict()), peak_bytes())
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of a number of runs: ``seconds`` one after another, ``wall`` as the crew does them."""
+
+    seconds: float
+    wall: float
+    workers: int
+    disk: int
+    memory: int
+    outlook: Outlook
+
+    def lines(self) -> list[str]:
+        """Sentences for ``--dry-run``; the one duration they have is that of the whole."""
+        tried, kinds = len(self.outlook.trials), self.outlook.kinds
+        how = f"a few steps of {tried} of {kinds} kinds tried, the rest by the size of their networks"
+        how = how if tried < kinds else "a few steps of each kind tried"
+        busy = self.outlook.load > 0.5
+        load = f"; it was busy with other work, load {self.outlook.load:.1f} on {cores()} cores" if busy else ""
+        return [
+            f"about {duration(self.wall)} on this machine as it is now, {self.workers} at a time ({how}{load})",
+            f"{self.memory / 2**30:.1f} GiB of memory each, up to {self.disk / 2**20:.0f} MiB of disk for checkpoints",
+        ]
+
+
+def forecast(configs: Sequence[RunConfig], terms: Terms, crew: Crew, more: Sequence[RunConfig] = ()) -> Forecast:
+    """What it takes to do these runs; ``more`` are looked at as well, for whoever asks the outlook about them."""
+    outlook = Outlook([*configs, *more], terms)
+    needs = [outlook.of(config) for config in configs]
+    seconds = math.fsum(need.seconds for need in needs)
+    longest = max((need.seconds for need in needs), default=0.0)
+    if crew.executor == "serial":
+        workers, wall = 1, seconds
+    elif crew.workers is not None:
+        workers, wall = min(crew.workers, len(needs)), max(longest, seconds / crew.workers)
+    else:
+        busy = math.fsum(need.seconds * need.threads for need in needs)
+        wall = max(longest, busy / cores())
+        workers = min(len(needs), max(1, round(cores() * seconds / busy))) if busy else 1
+    disk, memory = sum(need.disk for need in needs), max((need.memory for need in needs), default=0)
+    return Forecast(seconds, wall, workers, disk, memory, outlook)
+
+
+def _bytes(value: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
+        yield from itertools.chain.from_iterable(map(_tensors, value.values()))
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _kind(config: RunConfig) -> str:
-    full = config.resolved()
-    names = {key: value for key, value in full["settings"].items() if not isinstance(value, float)}
-    return canonical({**full, "settings": names, "seed": 0, "lr": 0.0})
+        yield from itertools.chain.from_iterable(map(_tensors, value))

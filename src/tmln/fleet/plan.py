@@ -1,23 +1,17 @@
-"""Many runs, one after another: what is to be done, what it will cost, and doing it."""
+"""What is to be done: every run once, and the references that intransigence is taken against."""
 
 from __future__ import annotations
 
-import itertools
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
-
-import torch
+from typing import Literal
 
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
-from tmln.lab.oracle import REFERENCES, Oracle, reference_config, reference_of
-from tmln.lab.run import Execution, Moment, Watch, build, steps_of
+from tmln.lab.oracle import KINDS, Oracle, reference_config
 from tmln.lab.store import Store
 
 
@@ -32,6 +26,11 @@ class Job:
     def label(self) -> str:
         return f"{self.config.method}, seed {self.config.seed}"
 
+    @property
+    def why(self) -> str:
+        """Behind its label, wherever it is shown."""
+        return " (reference for INT)" if self.reference else ""
+
 
 def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
     """Every run once, the references first: what needs them comes after."""
@@ -41,65 +40,17 @@ def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
         wanted = reference_config(config, oracle)
         if wanted is not None and run_id(wanted) not in asked:
             needed[run_id(wanted)] = Job(wanted, reference=True)
-    oracles = [name for name in asked if asked[name].config.method in REFERENCES]
+    oracles = [name for name in asked if asked[name].config.method in KINDS]
     return [*needed.values(), *(asked[name] for name in oracles), *(asked[n] for n in asked if n not in oracles)]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a run takes; seconds a step and memory are those of a few steps that were tried."""
-
-    steps: int
-    parameters: int
-    seconds_per_step: float
-    peak_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        return self.steps * self.seconds_per_step
-
-
-def cost(config: RunConfig, tries: int = 3) -> Cost:
-    """Counted, and measured: the best of ``tries`` steps of a second task, when replay has begun."""
-    reset_peak()
-    stream, learner = build(config)
-    epochs = int(config.resolved()["epochs"])
-    steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
-    parameters = sum(p.numel() for p in learner.model.parameters())
-    few = stream[0].train.subset(torch.arange(min(len(stream[0].train), tries * learner.batch_size)))
-    learner.learn(few, atomic=False)
-    at = [time.perf_counter()]
-    learner.learn(few, atomic=False, on_step=lambda *step: at.append(time.perf_counter()))
-    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak_bytes())
-
-
-def run_jobs(
-    store: Store,
-    jobs: Sequence[Job],
-    oracle: Oracle,
-    *,
-    on_begin: Callable[[Job, bool], None] = lambda job, finished: None,
-    on_step: Callable[[Moment], None] = lambda moment: None,
-    on_end: Callable[[Job, dict[str, Any]], None] = lambda job, result: None,
-    checkpoint_seconds: float = 300.0,
-    checkpoint_steps: int | None = None,
-    logger: str = "none",
-) -> None:
-    """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.lab.run.Interrupted`."""
-    keep_memory()
-    with asked_to_stop() as stop:
-        for job in jobs:
-            run = store.open(job.config)
-            result = run.result
-            on_begin(job, result is not None)
-            if result is None:
-                watch = Watch(checkpoint_seconds, checkpoint_steps, on_step, stop, logger)
-                with run.lock:
-                    result = run.result  # another process may have finished it in between
-                    if result is None:
-                        reference = reference_of(store, job.config, oracle)
-                        result = Execution(run, watch, reference, oracle)()
-            on_end(job, result)
+def state_of(store: Store, job: Job) -> Literal["finished", "begun", "new"]:
+    """What the store has of it."""
+    run = store.find(job.config)
+    try:
+        return "new" if run is None else "finished" if run.finished else "begun"
+    except ValueError:  # of a newer version, and left alone
+        return "finished"
 
 
 @contextmanager

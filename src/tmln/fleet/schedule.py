@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from tmln.fleet.plan import Job
-from tmln.fleet.task import Message, Outcome, Work
+from tmln.fleet.task import Outcome, Pool, Task
 from tmln.lab.run import Interrupted, Moment
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Message
 
 TICK = 0.2  # seconds between two looks at the workers
 LOCKED_PAUSE = 5.0  # seconds until a run that others work on is looked at again
@@ -34,22 +37,7 @@ class Failure:
 
     job: Job
     error: str
-
-
-class Pool(Protocol):
-    """Workers of any kind. Messages come from :meth:`wait`; of every job sent in, the last one is an Outcome."""
-
-    capacity: int
-
-    def submit(self, name: str, work: Work) -> None: ...
-
-    def wait(self, seconds: float) -> list[tuple[str, Message]]: ...
-
-    def stop(self) -> None:
-        """Ask all to save what they do and end it."""
-
-    def close(self) -> None:
-        """End all, at once."""
+    cause: BaseException | None = field(default=None, compare=False)  # where it was in this process
 
 
 class Schedule:
@@ -57,41 +45,51 @@ class Schedule:
 
     def __init__(
         self,
-        works: Mapping[str, Work],
+        tasks: Mapping[str, Task],
         needs: Mapping[str, str],
         on_event: Callable[[Event], None],
         retries: int,
     ) -> None:
-        self.works, self.needs, self.tell, self.retries = works, needs, on_event, retries
-        self.waiting = dict.fromkeys(works, 0.0)  # name -> when it may be tried
+        self.tasks, self.needs, self.tell, self.retries = tasks, needs, on_event, retries
+        self.waiting = dict.fromkeys(tasks, 0.0)  # name -> when it may be tried
         self.running: set[str] = set()
         self.losses: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.done = 0
         self._said: set[tuple[str, str]] = set()
+        self._stop: Callable[[], bool] = lambda: False
 
     def work(self, pool: Pool, stop: Callable[[], bool]) -> list[Failure]:
         """Until all is done; :class:`~tmln.lab.run.Interrupted` when asked to stop, with all that was begun saved."""
+        self._stop = stop
         while self.waiting or self.running:
             if stop():
-                self._stop(pool)
-            for name in self._ready(pool.capacity - len(self.running)):
+                self._end_all(pool)
+            for name in self._ready(pool):
                 del self.waiting[name]
                 self.running.add(name)
-                pool.submit(name, self.works[name])
-            for name, message in pool.wait(TICK):
-                self._take(name, message)
+                pool.submit(name, self.tasks[name])
+            pool.wait(TICK, self._take)
         return self.failures
 
-    def _ready(self, room: int) -> list[str]:
-        """The next ones: what a run needs must not be open any more, whether it was finished or failed."""
+    def _ready(self, pool: Pool) -> list[str]:
+        """The next ones: what a run needs must not be open any more, whether it was finished or failed.
+
+        Where cores are shared, a run waits till there are as many as it has threads; the largest has all to itself.
+        """
         now = time.monotonic()
         open_names = self.waiting.keys() | self.running
         free = [n for n, since in self.waiting.items() if since <= now and self.needs.get(n) not in open_names]
-        return free[: max(room, 0)]
+        busy, found = sum(self.tasks[name].threads for name in self.running), list[str]()
+        for name in free[: max(pool.capacity - len(self.running), 0)]:
+            busy += self.tasks[name].threads
+            if pool.shared and busy > max(pool.cores, self.tasks[name].threads):
+                break
+            found.append(name)
+        return found
 
     def _take(self, name: str, message: Message) -> None:
-        job = self.works[name].job
+        job = self.tasks[name].job
         if message == "begun":
             self.tell(Event("begun", job))
         elif isinstance(message, Moment):
@@ -109,7 +107,9 @@ class Schedule:
             self.done += 1
             self.tell(Event("finished", job, result=outcome.result))
         elif outcome.state == "failed":
-            self._fail(job, outcome.error)
+            self._fail(job, outcome)
+        elif outcome.state == "stopped" and self._stop():
+            self.waiting[name] = 0.0
         elif outcome.state == "locked":
             self.waiting[name] = time.monotonic() + LOCKED_PAUSE
             self.tell(Event("elsewhere", job, text=outcome.error))
@@ -117,22 +117,24 @@ class Schedule:
             self.losses[name] += 1
             why = outcome.error or "its worker was stopped"
             if self.losses[name] > self.retries:
-                self._fail(job, f"{why}, {self.losses[name]} times")
+                self._fail(job, replace(outcome, error=f"{why}, {self.losses[name]} times"))
             else:
                 self.waiting = {name: 0.0, **self.waiting}
                 self.tell(Event("again", job, text=why))
 
-    def _fail(self, job: Job, error: str) -> None:
-        self.failures.append(Failure(job, error))
-        self.tell(Event("failed", job, text=error))
+    def _fail(self, job: Job, outcome: Outcome) -> None:
+        self.failures.append(Failure(job, outcome.error, outcome.cause))
+        self.tell(Event("failed", job, text=outcome.error))
 
-    def _stop(self, pool: Pool) -> None:
+    def _end_all(self, pool: Pool) -> None:
+        def take(name: str, message: Message) -> None:
+            if isinstance(message, Outcome):
+                self.running.discard(name)
+                if message.state in ("finished", "failed"):
+                    self._end(name, self.tasks[name].job, message)
+
         pool.stop()
         while self.running:
-            for name, message in pool.wait(TICK):
-                if isinstance(message, Outcome):
-                    self.running.discard(name)
-                    if message.state in ("finished", "failed"):
-                        self._end(name, self.works[name].job, message)
-        left = len(self.works) - self.done - len(self.failures)
-        raise Interrupted(f"stopped with {left} of {len(self.works)} runs to go; the same command goes on from there")
+            pool.wait(TICK, take)
+        left = len(self.tasks) - self.done - len(self.failures)
+        raise Interrupted(f"stopped with {left} of {len(self.tasks)} runs to go; the same command goes on from there")

@@ -1,40 +1,26 @@
-"""One run as a worker does it: what it is sent, what it sends back, and that nothing it meets escapes."""
+"""What a worker is sent, and what it sends back. Needs no torch: workers can be started before it is loaded."""
 
 from __future__ import annotations
 
-import os
-import traceback
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tmln.fleet.plan import Job, run_jobs
-from tmln.lab.device import VARIABLE
-from tmln.lab.files import write_whole
-from tmln.lab.lock import LockLost, RunLocked
-from tmln.lab.oracle import Oracle
-from tmln.lab.run import Interrupted, Moment
-from tmln.lab.store import Store
-from tmln.models import own
-from tmln.models.own import code_allowed
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-ERROR = "error.txt"  # in the run's folder: where a run that failed did so
+    from tmln.fleet.plan import Job
+    from tmln.lab.run import Moment
+    from tmln.lab.terms import Terms
 
 
 @dataclass(frozen=True)
-class Work:
+class Task:
     """A job and all that is to be known to do it; ``root`` is the folder of runs, as every worker reaches it."""
 
     job: Job
     root: str
-    oracle: Oracle
+    terms: Terms
     threads: int = 1
-    checkpoint_seconds: float = 300.0
-    checkpoint_steps: int | None = None
-    logger: str = "none"
-    device: str = field(default_factory=lambda: os.environ.get(VARIABLE) or "auto")  # as whoever asked wants it
-    allow_code: bool = field(default_factory=code_allowed)  # as they have said
 
 
 @dataclass(frozen=True)
@@ -45,58 +31,31 @@ class Outcome:
     result: dict[str, Any] | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
+    cause: BaseException | None = field(default=None, compare=False)  # where it was in this process
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "cause": None}  # not every error can be sent
 
 
-Message = Literal["begun"] | Moment | Outcome
+if TYPE_CHECKING:
+    Message = Literal["begun"] | Moment | Outcome
+    Take = Callable[[str, Message], None]
 
 
-def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
-    """Do it, or go on with it; SIGTERM and SIGINT save it and end it. Call this in a process's main thread."""
-    import torch
+class Pool(Protocol):
+    """Workers of any kind: ``capacity`` tasks at one time, none of more than ``cores`` threads."""
 
-    torch.set_num_threads(work.threads)
-    os.environ[VARIABLE] = work.device
-    os.environ[own.VARIABLE] = "1" if work.allow_code else "0"
-    results: list[dict[str, Any]] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        try:
-            run_jobs(
-                Store(work.root),
-                [work.job],
-                work.oracle,
-                on_step=on_step,
-                on_end=lambda job, result: results.append(result),
-                checkpoint_seconds=work.checkpoint_seconds,
-                checkpoint_steps=work.checkpoint_steps,
-                logger=work.logger,
-            )
-            outcome = Outcome("finished", results[0])
-            _keep(work, None)
-        except Interrupted as stopped:
-            outcome = Outcome("stopped", error=str(stopped))
-        except (RunLocked, LockLost) as error:
-            outcome = Outcome("locked", error=str(error))
-        except Exception as error:
-            outcome = Outcome("failed", error=_one_line(error))
-            _keep(work, traceback.format_exc())
-    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(outcome.state, outcome.result, outcome.error, said)
+    capacity: int
+    cores: int
+    shared: bool  # whether all tasks together have no more than these cores
 
+    def submit(self, name: str, task: Task) -> None: ...
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    plain = isinstance(error, (ValueError, OSError, ImportError)) and text  # written for people
-    return text if plain else f"{type(error).__name__}: {text}".rstrip(": ")
+    def wait(self, seconds: float, take: Take) -> None:
+        """Hand on what tasks have to say, for about so long; of every task sent in, the last message is an Outcome."""
 
+    def stop(self) -> None:
+        """Ask all to save what they do and end it."""
 
-def _keep(work: Work, trace: str | None) -> None:
-    """Where it went wrong, for whoever looks into the run's folder; nothing once it went well."""
-    try:
-        run = Store(work.root).find(work.job.config)
-        if run is not None and trace is not None:
-            write_whole(run.path / ERROR, trace)
-        elif run is not None:
-            (run.path / ERROR).unlink(missing_ok=True)
-    except (OSError, ValueError):  # the disk, or the configuration, may be what failed
-        pass
+    def close(self) -> None:
+        """End all, at once."""

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
 import threading
-import time
 from multiprocessing.connection import Connection
 
-from tmln.fleet.task import Outcome, Work, perform
+from tmln.fleet.perform import perform, seldom
+from tmln.fleet.plan import asked_to_stop
+from tmln.fleet.task import Outcome, Task
 from tmln.lab.run import Moment
-
-PAUSE = 0.25  # seconds between two signs of life
 
 
 def main(handle: int) -> None:
-    """``handle`` is this end of a pipe: works come in, moments and outcomes go out."""
+    """``handle`` is this end of a pipe: tasks come in, moments and outcomes go out."""
     parent = Connection(handle)
-    works: queue.SimpleQueue[Work] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(parent, works), daemon=True).start()
-    said = 0.0
-
-    def on_step(moment: Moment) -> None:
-        nonlocal said
-        if time.monotonic() - said > PAUSE:
-            said = time.monotonic()
-            _send(parent, moment)
-
+    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(parent, tasks), daemon=True).start()
     while True:
-        work = works.get()
-        said = 0.0
-        _send(parent, perform(work, on_step))
+        task = tasks.get()
+        gc.collect()
+        gc.freeze()  # of modules there are many objects: to look through them took 0.2 s a run
+        with asked_to_stop() as stop:
+            outcome = perform(task, seldom(lambda moment: _send(parent, moment)), stop)
+        _send(parent, outcome)
 
 
-def _listen(parent: Connection, works: queue.SimpleQueue[Work]) -> None:
+def _listen(parent: Connection, tasks: queue.SimpleQueue[Task]) -> None:
     try:
         while True:
-            works.put(parent.recv())
+            tasks.put(parent.recv())
     except (EOFError, OSError):  # the parent has ended, or wants no more
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -16,6 +16,7 @@ from tmln import metrics
 from tmln.lab.config import RunConfig, canonical, run_id
 from tmln.lab.defaults import defaults_of
 from tmln.lab.store import Store
+from tmln.recipes import RECIPES
 
 Oracle = Literal["prefix", "final", "independent", "none"]
 ORACLES: tuple[Oracle, ...] = (
@@ -23,7 +24,12 @@ ORACLES: tuple[Oracle, ...] = (
     "final",
     "independent",
 )  # the first that is there is taken, unless one is named
-REFERENCES = ("joint", "independent")  # methods that see more, or fewer, data than those they are held against
+# Methods that see more, or fewer, data than those they are held against, and what they are the reference of.
+KINDS: dict[str, Oracle] = {
+    **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
+    **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
+}
+REFERENCES = tuple(KINDS)
 INTRANSIGENCE = ("int", "int_all", "int_last")
 # What a run hands on to its reference: what it learns with what, and how that is scored. Not lr, which is a method's
 # own: a run at ten times the rate is held against the same network as all others. ``compile`` changes the rounding
@@ -48,12 +54,13 @@ def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
     ``prefix`` is ``joint``: afresh on tasks 1..k for every k. ``independent`` is afresh on task k alone. ``final`` is a
     shortcut, one model on all tasks together.
     """
-    if oracle == "none" or config.method in REFERENCES or config.merged:
+    if oracle == "none" or config.method in KINDS or config.merged:
         return None
     shared: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     if oracle == "final":
         return RunConfig.of({**shared, "method": "naive", "merged": True})
-    return RunConfig.of({**shared, "method": "joint" if oracle == "prefix" else "independent"})
+    (method,) = (name for name, kind in KINDS.items() if kind == oracle)
+    return RunConfig.of({**shared, "method": method})
 
 
 def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> list[float] | None:
@@ -135,4 +142,4 @@ def _kind(result: Mapping[str, Any]) -> Oracle | None:
     """Which reference this run is, if it is one."""
     if result["config"].get("merged"):
         return "final"
-    return {"joint": "prefix", "independent": "independent"}.get(str(result["method"]))  # type: ignore[return-value]
+    return KINDS.get(str(result["method"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -19,8 +20,9 @@ from tmln.lab.device import run_device
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
-from tmln.lab.oracle import Oracle, reference_config
+from tmln.lab.oracle import reference_config
 from tmln.lab.store import Run
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluate import evaluate_tasks
@@ -53,17 +55,6 @@ class Moment:
 
 
 @dataclass
-class Watch:
-    """What the outside does with a run: save it every so often, look on, ask it to stop."""
-
-    checkpoint_seconds: float = 300.0
-    checkpoint_steps: int | None = None
-    on_step: Callable[[Moment], None] = lambda moment: None
-    stop: Callable[[], bool] = lambda: False
-    logger: str = "none"
-
-
-@dataclass
 class Progress:
     """A run so far, apart from the learner."""
 
@@ -78,17 +69,27 @@ class Progress:
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
     """The stream and a learner at its beginning; one seed fixes both."""
+    stream = stream_of(config)
+    return stream, learner_of(config, stream)
+
+
+def stream_of(config: RunConfig) -> Stream:
     full = config.resolved()
-    check_allowed(full["model"], full["model_options"])
     given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
     options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
-    stream = make_stream(config.benchmark, **options, **given)
+    return make_stream(config.benchmark, **options, **given)
+
+
+def learner_of(config: RunConfig, stream: Stream) -> Learner:
+    """As it begins, with nothing learned."""
+    full = config.resolved()
+    check_allowed(full["model"], full["model_options"])
     torch.manual_seed(seed_of(full["seed"], "weights"))
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
-    learner = Learner(
+    return Learner(
         model,
         config.recipe(),
         lr=full["lr"],
@@ -99,17 +100,23 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
         logit_mask=full["logit_mask"],
         compile=full["compile"],
     )
-    return stream, learner
 
 
-def steps_of(stream: Stream, learner: Learner, epochs: int, merged: bool = False) -> list[int]:
-    """Steps of each task; ``joint`` learns all earlier ones again, ``merged`` all of them at once."""
-    sizes = [len(task.train) for task in stream]
-    if merged:
-        sizes = [sum(sizes)]
-    if learner.recipe.joint:
-        sizes = [sum(sizes[: k + 1]) for k in range(len(sizes))]
-    return [epochs * -(-size // learner.batch_size) for size in sizes]
+def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
+    """Steps of each task; ``joint`` learns all earlier ones again."""
+    return _steps([len(task.train) for task in stream], learner.recipe.joint, epochs, learner.batch_size)
+
+
+def steps_in(stream: Stream, config: RunConfig) -> int:
+    """Steps of a whole run; a merged one learns all tasks at once."""
+    sizes, full = [len(task.train) for task in stream], config.resolved()
+    sizes = [sum(sizes)] if config.merged else sizes
+    return sum(_steps(sizes, config.recipe().joint, full["epochs"], full["batch_size"]))
+
+
+def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int) -> list[int]:
+    sizes = list(itertools.accumulate(sizes)) if joint else sizes
+    return [epochs * -(-size // batch_size) for size in sizes]
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -133,17 +140,20 @@ class Execution:
     def __init__(
         self,
         run: Run,
-        watch: Watch | None = None,
+        terms: Terms | None = None,
         reference: Sequence[float] | None = None,
-        oracle: Oracle = "none",
+        *,
+        on_step: Callable[[Moment], None] = lambda moment: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.run, self.watch, self.reference, self.oracle = run, watch or Watch(), reference, oracle
+        """``reference`` is that of the terms' oracle; after a step ``on_step`` is told, and ``stop`` is asked."""
+        self.run, self.terms, self.reference = run, terms or Terms(), reference
+        self.on_step, self.stop = on_step, stop
         reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])
         self.stream, self.learner = build(run.config)
-        merged = run.config.merged
-        self.lessons = (merge(self.stream),) if merged else self.stream.tasks
-        self.total = sum(steps_of(self.stream, self.learner, self.epochs, merged))
+        self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
+        self.total = steps_in(self.stream, run.config)
         self.rate = float(self.learner.step.rate)  # as it starts, also for a run that goes on
         self.progress = Progress()
         self.logger: Logger | None = None
@@ -153,9 +163,9 @@ class Execution:
     def __call__(self) -> dict[str, Any]:
         """The result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
-        self.logger = make_logger(self.watch.logger, self.run, self.progress.step)
+        self.logger = make_logger(self.terms.logger, self.run, self.progress.step)
         try:
-            while self.learner.tasks < len(self.lessons):
+            while self.learner.tasks < len(self.tasks):
                 self._learn(self.learner.tasks)
         except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
             diverged = str(error)
@@ -168,7 +178,7 @@ class Execution:
         return result
 
     def _learn(self, index: int) -> None:
-        task = self.lessons[index]
+        task = self.tasks[index]
         self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, on_step=self._after_step)
         self._log_boundary(index)
         self._test()
@@ -192,11 +202,11 @@ class Execution:
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
             self._log({"loss": loss})
-        moment = Moment(index, len(self.lessons), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
-        self.watch.on_step(moment)
-        stop = self.watch.stop()
-        by_step = self.watch.checkpoint_steps and step % self.watch.checkpoint_steps == 0
-        if stop or by_step or time.monotonic() - self._saved_at > self.watch.checkpoint_seconds:
+        moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
+        self.on_step(moment)
+        stop = self.stop()
+        by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
+        if stop or by_step or time.monotonic() - self._saved_at > self.terms.checkpoint_seconds:
             self._save()
         if stop:
             raise Interrupted(f"stopped at step {step} of {self.total}; the same command goes on from there")
@@ -267,13 +277,13 @@ class Execution:
             found |= {f"acc_{name}": values[-1] for name, values in progress.extra.items()}
         if self.run.config.train_accuracy and diverged is None:
             found["acc_train"] = self._train_accuracy()
-        wanted = None if self.reference is None else reference_config(self.run.config, self.oracle)
+        wanted = None if self.reference is None else reference_config(self.run.config, self.terms.oracle)
         return {
             "accuracy": progress.accuracy,
             "masked_accuracy": progress.masked,
             "baseline": progress.baseline,
             "metrics": found,
-            "oracle": self.oracle if self.reference is not None else "none",
+            "oracle": self.terms.oracle if self.reference is not None else "none",
             "reference": None if wanted is None else run_id(wanted),
             "effective_rate": self.rate,
             "diverged": diverged,
