@@ -27,7 +27,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     """Trials that take no time: a millisecond a sample, twice that for joint."""
     found: list[RunConfig] = []
 
-    def trial(wanted: RunConfig, stream: Any, threads: int) -> Trial:
+    def trial(wanted: RunConfig, stream: Any) -> Trial:
         found.append(wanted)
         return Trial(0.002 if wanted.recipe().joint else 0.001, 2.0 if "er" in wanted.method else 1.0, 5000, 7)
 
@@ -80,7 +80,7 @@ def test_a_trial_measures_and_leaves_the_process_as_it_was() -> None:
     wanted = config("er")
     torch.set_num_threads(2)
     try:
-        trial = try_steps(wanted, stream_of(wanted), threads=1)
+        trial = try_steps(wanted, stream_of(wanted))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -90,16 +90,28 @@ def test_a_trial_measures_and_leaves_the_process_as_it_was() -> None:
     assert trial.memory > 10**7
 
 
-def test_the_best_of_the_tries_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first steps of a kind wait for memory and caches."""
-    times = iter([0.0, 10.0, 10.5, 20.0, 27.0, 28.0, 31.2, 33.0, 34.0, 35.0])
+def test_the_best_of_the_tries_counts_and_the_first_is_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two samples in 9 s, in 0.02 s, then as many as 0.3 s are thought to have room for: 30, in 3, 0.6 and 1.2 s."""
+    times = iter([0.0, 9.0, 10.0, 10.02, 11.0, 14.0, 20.0])
 
     class Clock:
         perf_counter = staticmethod(lambda: next(times))
 
     monkeypatch.setattr(forecasts, "time", Clock)
-    # probes begin at 0 and 10 and end at 10.5: no more than 16 samples fit into a step; then steps of 7, 3.2 and 1 s
-    assert try_steps(config("naive"), stream_of(config("naive")), 1).seconds == pytest.approx(1.0 / 16)
+    monkeypatch.setattr(forecasts, "TRIAL", 4.5)
+    wanted = config("naive")
+    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.01)  # 0.1 at 30 samples: 5 s are enough
+    monkeypatch.setattr(forecasts, "TRIAL", 100.0)
+    times = iter([0.0, 9.0, 10.0, 10.3, 11.0, 11.06, 20.0, 20.3, 21.0, 21.3, 22.0, 22.3])
+    # 0.15 a sample: two again, 0.03 a sample: ten, and so on
+    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.03)
+
+
+def test_further_threads_add_less(tried: list[RunConfig]) -> None:
+    wanted = config("naive")
+    one, two = (Outlook([wanted], Terms(threads=threads)).of(wanted) for threads in (1, 2))
+    assert two.threads == 2
+    assert one.seconds / two.seconds == pytest.approx(1.8)
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,11 @@ from tmln.progress import track
 from tmln.recipes import FAMILIES
 from tmln.streams import Stream
 
-BUDGET = 15.0  # seconds in which trials may begin: with data to be read and the last of them, half a minute
-PROBE = 16  # samples of the first steps, which say how many fit into a trial
-STEP = 0.5  # seconds that a step of a trial may take, about
-TRIES = 3
+BUDGET = 10.0  # seconds in which trials may begin: with what is loaded before, and the last of them, half a minute
+TRIAL = 2.0  # seconds in which steps of a trial may begin
+STEP = 0.3  # seconds that a step of a trial may take, about
+TRIES = 6
+EXTRA = 0.8  # what each thread after the first adds; measured at width 20 on two cores
 FORWARD = 1 / 3  # of a training step's time, about
 SMALL = 10_000  # bytes of a run's configuration, result and log, about
 
@@ -78,7 +79,7 @@ class Outlook:
         begin = time.monotonic()
         for key in track(sorted(weights, key=lambda key: -weights[key]), "trying a few steps"):
             if time.monotonic() - begin < BUDGET:
-                self.trials[key] = try_steps(first[key], self._stream(first[key]), self._threads(first[key]))
+                self.trials[key] = try_steps(first[key], self._stream(first[key]))
         self._rates = {key: trial.seconds / max(work_of(first[key]), 1.0) for key, trial in self.trials.items()}
 
     def of(self, config: RunConfig) -> Need:
@@ -95,9 +96,10 @@ class Outlook:
         tests = len(stream) * sum(len(task.test) for task in stream)
         model = self._model_bytes(config)
         stored = full["settings"].get("replay.capacity", 0) * math.prod(stream.shape)
+        threads = self._threads(config)
         return Need(
-            trial.seconds * (steps * samples + FORWARD * tests),
-            self._threads(config),
+            trial.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
+            threads,
             steps,
             len(stream),
             model,
@@ -140,29 +142,30 @@ class Outlook:
         return canonical([*parts, names, list(self._stream(config).shape)])
 
 
-def try_steps(config: RunConfig, stream: Stream, threads: int) -> Trial:
-    """Few samples first, then as many as a second allows: the best of a few steps of a task when replay has begun."""
+def try_steps(config: RunConfig, stream: Stream) -> Trial:
+    """The best of a few steps, in tasks that grow till a step is a whole batch or long enough; the first is to warm up.
+
+    On one thread: where cores are busy, several wait for each other, and say nothing of how they work.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     try:
         reset_peak()
         learner, data = learner_of(config, stream), stream[0].train
-        probe = data.subset(torch.arange(min(len(data), PROBE, learner.batch_size)))
-        for _ in range(2):
-            begin = time.perf_counter()
-            learner.learn(probe, atomic=False)
-        ratio = learner.last_batch / len(probe)
-        fitting = int(STEP * learner.last_batch / (time.perf_counter() - begin))
-        size = min(len(data), learner.batch_size, max(len(probe), fitting))
-        at, found = [time.perf_counter()], []
-
-        def note(epoch: int, number: int, loss: float) -> None:
-            at.append(time.perf_counter())
-            found.append((at[-1] - at[-2]) / learner.last_batch)
-
-        for _ in range(TRIES):
-            learner.learn(data.subset(torch.arange(size)), atomic=False, on_step=note)
-            at.append(time.perf_counter())
+        most, size, ratio, found = min(len(data), learner.batch_size), 2, 1.0, list[float]()
+        for number in range(TRIES):
+            at = [time.perf_counter()]
+            few = data.subset(torch.arange(size))
+            learner.learn(few, atomic=False, on_step=lambda *step: at.append(time.perf_counter()))  # noqa: B023
+            seconds = (at[1] - at[0]) / learner.last_batch
+            if number == 0:
+                begin = at[1]
+                continue
+            found.append(seconds)
+            ratio = max(ratio, learner.last_batch / size)
+            if number > 1 and at[1] - begin > TRIAL:
+                break
+            size = max(2, min(most, int(STEP / seconds)))
         return Trial(min(found), ratio, _bytes(learner.state_dict()), peak_bytes())
     finally:
         torch.set_num_threads(before)
