@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tmln.analysis.saved import FOLDER
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.display import Display
-from tmln.lab.files import refuse_link
+from tmln.lab.files import make_folder, refuse_link
 from tmln.lab.run import Moment, build, fingerprint, steps_of
 from tmln.lab.session import Job
 from tmln.lab.store import Run, Store
@@ -98,7 +98,7 @@ def record(
     saved = _read(path)
     if saved is None:
         saved = _train(config, stream, learner, tasks or len(stream), checkpoints, on_step)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         save_file(path, saved)
     found = tuple(Checkpoint(**point) for point in saved["checkpoints"])
     note = _disagreement(store.find(config), saved) if tasks in (None, len(stream)) else ""

@@ -70,7 +70,7 @@ def tune(
     """Search a method's settings for the best trade-offs; --set holds one fixed. Trials are ordinary runs in --out."""
     from tmln.lab.database import in_one_line
     from tmln.lab.executors import cores, crew, execute
-    from tmln.lab.files import refuse_link
+    from tmln.lab.files import make_folder, refuse_link
     from tmln.lab.oracle import SHARED
     from tmln.lab.session import plan
     from tmln.lab.store import Store
@@ -85,7 +85,7 @@ def tune(
     if against_joint and oracle is OracleName.none:
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective acc")
     store = Store(out)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     refuse_link(out / "tune.sqlite3")
     url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
     search = Search(base, spaces, objectives, url, seeds=seeds, shared=storage is not None)

@@ -6,6 +6,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,13 +160,19 @@ class Execution:
                 self._learn(self.learner.tasks)
         except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
             diverged = str(error)
-        finally:
-            if self.logger is not None:
-                self.logger.close()
+        except BaseException:
+            with suppress(Exception):  # on a full disk closing fails as well: what came first is to be told
+                self._close()
+            raise
+        self._close()
         self.run.finish(self._result(diverged))
         result = self.run.result
         assert result is not None
         return result
+
+    def _close(self) -> None:
+        if self.logger is not None:
+            self.logger.close()
 
     def _learn(self, index: int) -> None:
         task = self.lessons[index]

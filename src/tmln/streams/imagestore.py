@@ -20,6 +20,7 @@ from tmln.progress import track
 from tmln.streams.bad import BadData, DataError
 from tmln.streams.images import Pixels
 from tmln.streams.samples import Rows
+from tmln.writing import writing
 
 Reader: TypeAlias = Callable[[Path], Pixels]
 
@@ -57,16 +58,19 @@ def _mapped(
     notes = path.with_suffix(".json")
     known = _kept_before(path, notes, (len(files), *shape))
     if known is None:
-        cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
         try:
-            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+            with writing(path):
+                cache.mkdir(parents=True, exist_ok=True)
+                array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+                _reserve(part)
             kept = _fill(array, files, read, mine)
-            array.flush()
-            del array
-            notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
-            os.replace(part, path)
+            with writing(path):
+                array.flush()
+                del array
+                notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
+                os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
         known = kept, mine.found
@@ -76,6 +80,13 @@ def _mapped(
     # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
     mapped = np.load(path, mmap_mode="c")
     return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known[0])
+
+
+def _reserve(path: Path) -> None:
+    """Room for all of the file now: a mapped page for which the disk has none left would end the process unasked."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
