@@ -21,9 +21,10 @@ from tmln.lab.executors import schedule as schedules
 from tmln.lab.executors.local import LocalPool
 from tmln.lab.executors.schedule import Schedule
 from tmln.lab.executors.work import ERROR, Message, Outcome, Work, perform
-from tmln.lab.run import Interrupted, Moment
+from tmln.lab.run import Moment
 from tmln.lab.session import Job, plan
 from tmln.lab.store import Store
+from tmln.stopping import Interrupted
 
 DONE = Outcome("finished", {"seed": 0})
 

@@ -20,10 +20,11 @@ from tests.lab.killing import PATIENCE
 from tmln import metrics
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
-from tmln.lab.run import Execution, Interrupted, Watch
+from tmln.lab.run import Execution, Watch
 from tmln.lab.session import cost, plan, run_jobs
 from tmln.lab.store import Store
 from tmln.recipes import RECIPES
+from tmln.stopping import Interrupted
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
 

@@ -14,12 +14,13 @@ from tests.lab.test_run import config, finish
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
-from tmln.lab.run import Execution, Interrupted, Watch, build, fingerprint
-from tmln.lab.session import Job, asked_to_stop, plan, run_jobs
+from tmln.lab.run import Execution, Watch, build, fingerprint
+from tmln.lab.session import Job, plan, run_jobs
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, asked_to_stop
 from tmln.streams.split import class_order
 
 

@@ -68,7 +68,6 @@ def paper(
 
     from tmln.analysis.picture import new_figure
     from tmln.lab.executors import cores
-    from tmln.lab.run import Interrupted
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study
     from tmln.paper.forecast import forecast
@@ -91,11 +90,7 @@ def paper(
     if any(wanted.picture for wanted in items):
         new_figure(1, 1)  # is matplotlib there? asked before long work
     jobs = jobs_of(items, chosen)
-    try:
-        failed = run_all(store, jobs, executor.value, workers) if jobs else {}
-    except Interrupted as stopped:
-        say(f"tmln: {stopped}", err=True)
-        raise typer.Exit(130) from None
+    failed = run_all(store, jobs, executor.value, workers) if jobs else {}
     folder = output or Path(f"paper-{scale.value}")
     pages = _pages(items, Study(chosen, store, failed), folder, format)
     index = write_index(pages, folder, head_of(chosen, out)) if item is ItemName.all else None

@@ -101,7 +101,6 @@ def _work(
 
     from tmln.lab.display import Display
     from tmln.lab.oracle import with_references
-    from tmln.lab.run import Interrupted
     from tmln.lab.session import Job, plan, run_jobs
     from tmln.lab.store import Store
 
@@ -125,21 +124,17 @@ def _work(
         results.append(result)
         display.end(job, result)
 
-    try:
-        with Display(len(jobs)) as display:
-            run_jobs(
-                store,
-                jobs,
-                oracle.value,
-                on_begin=display.begin,
-                on_step=display.step,
-                on_end=end,
-                checkpoint_steps=every,
-                logger=logger,
-            )
-    except Interrupted as stopped:
-        say(f"tmln: {stopped}", err=True)
-        raise typer.Exit(130) from None
+    with Display(len(jobs)) as display:
+        run_jobs(
+            store,
+            jobs,
+            oracle.value,
+            on_begin=display.begin,
+            on_step=display.step,
+            on_end=end,
+            checkpoint_steps=every,
+            logger=logger,
+        )
     print_results(with_references(results, None if oracle is OracleName.none else oracle.value), Format.table, None)
     say(f"runs: {out}")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +101,7 @@ def sweep(
     if dry_run:
         _dry_run(store, jobs, workers, cpus)
         return
-    with stopping(), table_of(jobs) as table:
+    with table_of(jobs) as table:
         failures = execute(
             store,
             jobs,
@@ -129,18 +128,6 @@ def _names(method: str | None, methods: str | None) -> Sequence[str | None]:
     if not names:
         raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
     return names
-
-
-@contextmanager
-def stopping() -> Iterator[None]:
-    """Exit code 130, after a line, when stopped by a signal."""
-    from tmln.lab.run import Interrupted
-
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt) as stopped:
-        say(f"tmln: {str(stopped) or 'stopped at once; the same command goes on from the checkpoints'}", err=True)
-        raise typer.Exit(130) from None
 
 
 def table_of(jobs: Sequence[Job], brief: bool = False) -> LiveTable:

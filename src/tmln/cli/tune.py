@@ -33,7 +33,6 @@ from tmln.cli.sweep import (
     Spaces,
     Workers,
     result_of,
-    stopping,
     table_of,
 )
 
@@ -112,7 +111,6 @@ def tune(
         return [[result_of(store, config) for config in point] for point in points]
 
     with (
-        stopping(),
         in_one_line(url),
         crew(executor, jobs=batch * seeds, workers=workers, cpus=cpus, gpus=gpus, address=address) as hands,
     ):

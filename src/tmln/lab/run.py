@@ -28,15 +28,12 @@ from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
 from tmln.streams.split import RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
-
-
-class Interrupted(Exception):
-    """Asked to stop; all is saved, and the same command goes on."""
 
 
 @dataclass(frozen=True)
@@ -237,16 +234,17 @@ class Execution:
         return max(self.progress.peak, peak_bytes())
 
     def _save(self) -> None:
-        state = {
-            **vars(self.progress),
-            "seconds": self._seconds(),
-            "peak": self._peak(),
-            "learner": self.learner.state_dict(),
-        }
-        state["log_size"] = self.run.log_size
-        self.run.lock.check()
-        write_checkpoint(self.run.checkpoints, state, self.progress.step)
-        self._saved_at = time.monotonic()
+        with saving():
+            state = {
+                **vars(self.progress),
+                "seconds": self._seconds(),
+                "peak": self._peak(),
+                "learner": self.learner.state_dict(),
+            }
+            state["log_size"] = self.run.log_size
+            self.run.lock.check()
+            write_checkpoint(self.run.checkpoints, state, self.progress.step)
+            self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
         saved = read_newest(self.run.checkpoints)

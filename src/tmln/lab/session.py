@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,6 +15,7 @@ from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
 from tmln.lab.oracle import REFERENCES, Oracle, reference_config, reference_of
 from tmln.lab.run import Execution, Moment, Watch, build, steps_of
 from tmln.lab.store import Store
+from tmln.stopping import asked_to_stop
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def run_jobs(
     checkpoint_steps: int | None = None,
     logger: str = "none",
 ) -> None:
-    """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.lab.run.Interrupted`."""
+    """Do what is not done yet. A signal to stop saves the run and raises :class:`~tmln.stopping.Interrupted`."""
     keep_memory()
     with asked_to_stop() as stop:
         for job in jobs:
@@ -100,24 +97,3 @@ def run_jobs(
                         reference = reference_of(store, job.config, oracle)
                         result = Execution(run, watch, reference, oracle)()
             on_end(job, result)
-
-
-@contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Within the block SIGTERM and Ctrl-C only set a flag, which is returned as a question; a second one is final."""
-    asked = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

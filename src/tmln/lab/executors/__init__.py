@@ -13,8 +13,9 @@ from tmln.lab.config import run_id
 from tmln.lab.executors.schedule import Event, Failure, Pool, Schedule
 from tmln.lab.executors.work import Work
 from tmln.lab.oracle import Oracle, reference_config
-from tmln.lab.session import Job, asked_to_stop
+from tmln.lab.session import Job
 from tmln.lab.store import Store
+from tmln.stopping import asked_to_stop
 from tmln.suggest import did_you_mean
 
 __all__ = ["EXECUTORS", "Crew", "Event", "Failure", "cores", "crew", "execute"]
@@ -91,7 +92,7 @@ def execute(
     """Do what is not done yet, references before the runs that need them; what failed, and why, is returned.
 
     A run whose worker is lost goes on from its checkpoint, up to ``retries`` times. A signal to stop saves every run
-    that has begun and raises :class:`~tmln.lab.run.Interrupted`. ``workers`` bounds the runs at one time, ``cpus`` are
+    that has begun and raises :class:`~tmln.stopping.Interrupted`. ``workers`` bounds the runs at one time, ``cpus`` are
     the threads of each (locally, the cores are shared out), ``gpus`` are asked of Ray.
     """
     failures, open_jobs = _open_jobs(store, jobs, on_event)

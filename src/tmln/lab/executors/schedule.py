@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from tmln.lab.executors.work import Message, Outcome, Work
-from tmln.lab.run import Interrupted, Moment
+from tmln.lab.run import Moment
 from tmln.lab.session import Job
+from tmln.stopping import Interrupted, saving
 
 TICK = 0.2  # seconds between two looks at the workers
 LOCKED_PAUSE = 5.0  # seconds until a run that others work on is looked at again
@@ -71,7 +72,7 @@ class Schedule:
         self._said: set[tuple[str, str]] = set()
 
     def work(self, pool: Pool, stop: Callable[[], bool]) -> list[Failure]:
-        """Until all is done; :class:`~tmln.lab.run.Interrupted` when asked to stop, with all that was begun saved."""
+        """Until all is done; :class:`~tmln.stopping.Interrupted` when asked to stop, with all that was begun saved."""
         while self.waiting or self.running:
             if stop():
                 self._stop(pool)
@@ -128,11 +129,12 @@ class Schedule:
 
     def _stop(self, pool: Pool) -> None:
         pool.stop()
-        while self.running:
-            for name, message in pool.wait(TICK):
-                if isinstance(message, Outcome):
-                    self.running.discard(name)
-                    if message.state in ("finished", "failed"):
-                        self._end(name, self.works[name].job, message)
+        with saving():  # they have two seconds, as we do, and began later
+            while self.running:
+                for name, message in pool.wait(TICK):
+                    if isinstance(message, Outcome):
+                        self.running.discard(name)
+                        if message.state in ("finished", "failed"):
+                            self._end(name, self.works[name].job, message)
         left = len(self.works) - self.done - len(self.failures)
         raise Interrupted(f"stopped with {left} of {len(self.works)} runs to go; the same command goes on from there")

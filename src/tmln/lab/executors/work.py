@@ -13,11 +13,12 @@ from tmln.lab.device import VARIABLE
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.oracle import Oracle
-from tmln.lab.run import Interrupted, Moment
+from tmln.lab.run import Moment
 from tmln.lab.session import Job, run_jobs
 from tmln.lab.store import Store
 from tmln.models import own
 from tmln.models.own import code_allowed
+from tmln.stopping import Interrupted
 
 ERROR = "error.txt"  # in the run's folder: where a run that failed did so
 

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 
 from tmln.lab.executors.work import Outcome, Work, perform
 from tmln.lab.run import Moment
+from tmln.stopping import owned
 
 PAUSE = 0.25  # seconds between two signs of life
 
@@ -31,7 +32,9 @@ def main(handle: int) -> None:
     while True:
         work = works.get()
         said = 0.0
-        _send(parent, perform(work, on_step))
+        with owned():  # between two runs a signal ends the process as the system does
+            outcome = perform(work, on_step)
+        _send(parent, outcome)
 
 
 def _listen(parent: Connection, works: queue.SimpleQueue[Work]) -> None:
