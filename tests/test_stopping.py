@@ -1,3 +1,4 @@
+# ruff: noqa: PT012 (a signal is raised and waited for within the block)
 """Signals: asked for, raised where nobody asks, final where nothing else helps; a write that has begun is finished.
 
 No test measures a time. What a signal should end would go on for ever.

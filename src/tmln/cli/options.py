@@ -47,7 +47,25 @@ Every = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoint
 LoggerName = Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")]
 Compile = Annotated[bool, typer.Option("--compile", help="torch.compile the training pass: a slow start, then faster.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all cores unless given.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="What a run may hold, e.g. 4GB: batches go through the model in pieces that fit, with the same result to "
+        "rounding; what is free unless given."
+    ),
+]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
+
+
+def bound_memory(memory: str | None) -> None:
+    """For this process and its workers."""
+    if memory is not None:
+        import os
+
+        from tmln.lab.footprint import VARIABLE, read_size
+
+        read_size(memory)
+        os.environ[VARIABLE] = memory
 
 
 def names_in(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from tmln.cli.options import (
     Epochs,
     Every,
     LoggerName,
+    Memory,
     OracleName,
     OracleOption,
     Out,
@@ -22,6 +23,7 @@ from tmln.cli.options import (
     Sets,
     ShownOracle,
     Threads,
+    bound_memory,
     configs_of,
     names_in,
 )
@@ -46,8 +48,10 @@ def run(
     threads: Threads = None,
     logger: LoggerName = "auto",
     compile: Compile = False,
+    memory: Memory = None,
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was."""
+    bound_memory(memory)
     configs = configs_of(benchmark, [method], seeds, epochs, sets, config, compile)
     _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
@@ -66,8 +70,10 @@ def compare(
     threads: Threads = None,
     logger: LoggerName = "auto",
     compile: Compile = False,
+    memory: Memory = None,
 ) -> None:
     """Train several methods on a benchmark and show them side by side."""
+    bound_memory(memory)
     configs = configs_of(benchmark, names_in(methods), seeds, epochs, sets, config, compile)
     _work(configs, out, oracle, dry_run, checkpoint_steps, threads, logger)
 
@@ -140,14 +146,20 @@ def _work(
 
 
 def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: int) -> None:
+    from tmln.lab.footprint import fit, limit, shown
+    from tmln.lab.run import build
     from tmln.lab.session import cost
     from tmln.lab.tally import duration
 
     first = configs[0]
     say(first.to_yaml().rstrip())
+    planned = {name: fit(*reversed(build(config))) for name, config in {c.method: c for c in configs}.items()}
     need = cost(first)
     say(
         f"# {runs} runs, {open_runs} of them not done yet, {references} as references for INT\n"
         f"# the first: {need.steps} steps of {need.seconds_per_step:.3g} s (tried), about {duration(need.seconds)} "
         f"and {need.peak_bytes / 2**30:.1f} GiB; {need.parameters} parameters"
     )
+    for name, most in planned.items():
+        pieces = f", {most.pieces} samples at a time" if most.pieces else ""
+        say(f"# {name}: at most {shown(most.total)} of memory{pieces} (counted), of {shown(limit())}")

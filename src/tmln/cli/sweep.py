@@ -16,10 +16,12 @@ from tmln.cli.options import (
     Epochs,
     Every,
     LoggerName,
+    Memory,
     OracleName,
     OracleOption,
     Out,
     Sets,
+    bound_memory,
     configs_of,
     names_in,
 )
@@ -81,6 +83,7 @@ def sweep(
     checkpoint_steps: Every = None,
     logger: LoggerName = "none",
     compile: Compile = False,
+    memory: Memory = None,
 ) -> None:
     """Run a grid, or random draws, times seeds, times methods; stopped at any moment, the same command goes on."""
     from tmln.lab.executors import execute
@@ -93,6 +96,7 @@ def sweep(
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
     if space and not random:
         raise ValueError("--space says where to draw from; --random N says how often")
+    bound_memory(memory)
     bases = configs_of(benchmark, _names(method, methods), 1, epochs, sets, config, compile)
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=seeds)
     for note in found.notes:
@@ -179,6 +183,7 @@ def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int |
 
     from tmln.lab.estimate import estimate
     from tmln.lab.executors import cores
+    from tmln.lab.footprint import shown
     from tmln.lab.tally import duration
 
     open_jobs = [job for job in jobs if result_of(store, job.config) is None]
@@ -191,6 +196,6 @@ def _dry_run(store: Store, jobs: Sequence[Job], workers: int | None, cpus: int |
     need = estimate(open_jobs)
     say(
         f"about {duration(need.seconds / many)} on {many} workers of {torch.get_num_threads()} threads on this machine "
-        f"(a few steps tried), {need.memory / 2**30:.1f} GiB of memory each, "
+        f"(a few steps tried), {need.memory / 2**30:.1f} GiB of memory each (at most {shown(need.planned)}, counted), "
         f"up to {need.disk / 2**20:.0f} MiB of disk for checkpoints"
     )

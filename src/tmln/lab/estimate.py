@@ -24,6 +24,7 @@ class Estimate:
     seconds: float
     disk: int
     memory: int
+    planned: int = 0
 
 
 def estimate(jobs: Sequence[Job]) -> Estimate:
@@ -31,13 +32,13 @@ def estimate(jobs: Sequence[Job]) -> Estimate:
     kinds: dict[str, list[Job]] = {}
     for job in jobs:
         kinds.setdefault(_kind(job.config), []).append(job)
-    seconds, disk, memory = 0.0, 0, 0
+    seconds, disk, memory, planned = 0.0, 0, 0, 0
     for alike in track(list(kinds.values()), "trying a few steps of each kind"):
         need = cost(alike[0].config)
         seconds += len(alike) * need.seconds
         disk += len(alike) * KEEP * state_bytes(alike[0].config)
-        memory = max(memory, need.peak_bytes)
-    return Estimate(seconds, disk, memory)
+        memory, planned = max(memory, need.peak_bytes), max(planned, need.planned)
+    return Estimate(seconds, disk, memory, planned)
 
 
 def state_bytes(config: RunConfig) -> int:

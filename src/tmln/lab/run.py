@@ -17,6 +17,7 @@ import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.device import run_device
+from tmln.lab.footprint import fit
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
@@ -30,6 +31,7 @@ from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
 from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
+from tmln.streams.samples import Samples
 from tmln.streams.split import RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
@@ -72,6 +74,7 @@ class Progress:
     masked: list[list[float]] = field(default_factory=list)
     extra: dict[str, list[float]] = field(default_factory=dict)
     baseline: list[float] = field(default_factory=list)
+    pieces: int | None = None  # samples that go through the model at a time, kept so that bits do not change
 
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
@@ -146,6 +149,8 @@ class Execution:
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
+        need = fit(self.learner, self.stream)
+        self.progress.pieces = need.pieces
         self._restore()
 
     def __call__(self) -> dict[str, Any]:
@@ -213,18 +218,24 @@ class Execution:
         learner, progress = self.learner, self.progress
         seen = learner.classes if learner.logit_mask == "seen" else None
         tests = [(task.test, task.classes) for task in self.stream]
-        found = evaluate_tasks(learner.model, tests, learner.prepare, open_classes=seen)
+        found = self._evaluated(tests, seen)
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
         for name, samples in self.stream.extra_tests.items():
-            extra = evaluate_tasks(learner.model, [(samples, samples.classes)], learner.prepare, open_classes=seen)
+            extra = self._evaluated([(samples, samples.classes)], seen)
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _evaluated(
+        self, tests: list[tuple[Samples, tuple[int, ...]]], seen: tuple[int, ...] | None
+    ) -> list[dict[str, float]]:
+        rows = 2 * self.learner.at_a_time
+        return evaluate_tasks(self.learner.model, tests, self.learner.prepare, open_classes=seen, batch_size=rows)
 
     def _train_accuracy(self) -> float:
         """Mean over tasks of the accuracy on their training data, as stored."""
         seen = self.learner.classes if self.learner.logit_mask == "seen" else None
         data = [(task.train, task.classes) for task in self.stream]
-        found = evaluate_tasks(self.learner.model, data, self.learner.prepare, open_classes=seen)
+        found = self._evaluated(data, seen)
         return sum(f["accuracy"] for f in found) / len(found)
 
     def _seconds(self) -> float:
@@ -251,14 +262,18 @@ class Execution:
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]
-            found = evaluate_tasks(self.learner.model, tests, self.learner.prepare)
+            found = self._evaluated(tests, None)
             self.progress.baseline = [f["accuracy"] for f in found]
             return
         state = dict(saved[0])
         self.run.truncate_log(saved[1], state.pop("log_size"))
         history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
         self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
-        self.progress = Progress(**state)
+        now, self.progress = self.progress.pieces, Progress(**state)
+        if now != self.progress.pieces and (now is None or (self.progress.pieces or now + 1) <= now):
+            self.learner.in_pieces(self.progress.pieces)  # as it began, which fits
+        else:
+            self.progress.pieces = now
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
         progress = self.progress
@@ -285,6 +300,7 @@ class Execution:
             "steps": progress.step,
             "seconds": self._seconds(),
             "peak_memory_bytes": self._peak(),
+            "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),

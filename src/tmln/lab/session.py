@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.footprint import fit
 from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
 from tmln.lab.oracle import REFERENCES, Oracle, reference_config, reference_of
 from tmln.lab.run import Execution, Moment, Watch, build, steps_of
@@ -44,12 +45,14 @@ def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run takes; seconds a step and memory are those of a few steps that were tried."""
+    """What a run takes; seconds a step and memory are those of a few steps that were tried, ``planned`` is counted."""
 
     steps: int
     parameters: int
     seconds_per_step: float
     peak_bytes: int
+    planned: int = 0
+    pieces: int | None = None  # samples that go through the model at a time, if not all
 
     @property
     def seconds(self) -> float:
@@ -60,6 +63,7 @@ def cost(config: RunConfig, tries: int = 3) -> Cost:
     """Counted, and measured: the best of ``tries`` steps of a second task, when replay has begun."""
     reset_peak()
     stream, learner = build(config)
+    need = fit(learner, stream)  # before anything is tried: what does not fit is refused
     epochs = int(config.resolved()["epochs"])
     steps = sum(steps_of(stream, learner, epochs, merged=config.merged))
     parameters = sum(p.numel() for p in learner.model.parameters())
@@ -67,7 +71,7 @@ def cost(config: RunConfig, tries: int = 3) -> Cost:
     learner.learn(few, atomic=False)
     at = [time.perf_counter()]
     learner.learn(few, atomic=False, on_step=lambda *step: at.append(time.perf_counter()))
-    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak_bytes())
+    return Cost(steps, parameters, min(b - a for a, b in itertools.pairwise(at)), peak_bytes(), need.total, need.pieces)
 
 
 def run_jobs(

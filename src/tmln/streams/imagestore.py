@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,10 @@ Reader: TypeAlias = Callable[[Path], Pixels]
 
 IN_MEMORY = 1 << 30
 """Bytes up to which images are kept in memory."""
+AHEAD = 1 << 26  # bytes of images that are read ahead
+LARGE = 1 << 28  # bytes of images from which on it is said that they are read
+
+log = logging.getLogger(__name__)
 
 
 def load_images(
@@ -36,11 +41,28 @@ def load_images(
     All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
     """
     shape = _shape(files, read)
+    _tell(len(files), shape)
     if len(files) * math.prod(shape) > (IN_MEMORY if limit is None else limit):
         return _mapped(files, read, bad, cache, shape)
     array = np.empty((len(files), *shape), np.uint8)
     kept = _fill(array, files, read, bad)
     return Rows(torch.from_numpy(array), channels_last=True), torch.tensor(kept)
+
+
+def _tell(count: int, shape: tuple[int, ...]) -> None:
+    """Of much work: what it is, and what would make it less."""
+    size = count * math.prod(shape)
+    if size > LARGE:
+        half = max(32, min(shape[:2]) // 2)
+        smaller = size * half**2 // (shape[0] * shape[1])
+        log.warning(
+            "reading %s images of %s, %.1f GB; --set benchmark.size=%d would make that %.1f GB",
+            f"{count:,}",
+            "x".join(map(str, shape)),
+            size / 1e9,
+            half,
+            smaller / 1e9,
+        )
 
 
 def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
@@ -106,7 +128,9 @@ def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
     """Write each sound image into its row; the rows that were written."""
     kept = []
-    for index, pixels in zip(track(range(len(files)), "reading images"), _read_all(files, read), strict=True):
+    for index, pixels in zip(
+        track(range(len(files)), "reading images"), _read_all(files, read, math.prod(array.shape[1:])), strict=True
+    ):
         if isinstance(pixels, DataError):
             where, _, reason = str(pixels).partition(": ")
             bad.add(where, reason)
@@ -120,8 +144,9 @@ def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> l
     return kept
 
 
-def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
-    """Images in order, read by several threads a few hundred ahead; an unreadable one as its error."""
+def _read_all(files: Sequence[Path], read: Reader, size: int) -> Iterator[Pixels | DataError]:
+    """Images of ``size`` bytes in order, read ahead by several threads; an unreadable one as its error."""
+    ahead = max(os.cpu_count() or 1, min(256, AHEAD // max(size, 1)))
 
     def attempt(path: Path) -> Pixels | DataError:
         try:
@@ -130,8 +155,8 @@ def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataErro
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(files), 256):
-            yield from pool.map(attempt, files[start : start + 256])
+        for start in range(0, len(files), ahead):
+            yield from pool.map(attempt, files[start : start + ahead])
 
 
 def _fingerprint(files: Sequence[Path], read: Reader) -> str:

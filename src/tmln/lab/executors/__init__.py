@@ -107,10 +107,8 @@ def execute(
     references = {name: reference_config(job.config, oracle) for name, job in open_jobs.items()}
     needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}
     with hands as there:
-        works = {
-            name: Work(_anywhere(job), root, oracle, there.threads, checkpoint_seconds, checkpoint_steps, logger)
-            for name, job in open_jobs.items()
-        }
+        given = (oracle, there.threads, checkpoint_seconds, checkpoint_steps, logger)
+        works = {name: Work(_anywhere(job), root, *given) for name, job in open_jobs.items()}
         with asked_to_stop() as stop:  # after the workers are there: Ray takes signals for itself when it starts
             return failures + Schedule(works, needs, on_event, retries).work(there.pool, stop)
 

@@ -29,6 +29,10 @@ class Event:
     text: str = ""
 
 
+class Unwritable(OSError):
+    """There is no room on the disk, as a worker found: its words."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """A job without a result, and why."""
@@ -69,6 +73,7 @@ class Schedule:
         self.losses: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.done = 0
+        self.unwritable = ""  # what a run said that found no room on the disk
         self._said: set[tuple[str, str]] = set()
 
     def work(self, pool: Pool, stop: Callable[[], bool]) -> list[Failure]:
@@ -82,6 +87,9 @@ class Schedule:
                 pool.submit(name, self.works[name])
             for name, message in pool.wait(TICK):
                 self._take(name, message)
+            if self.unwritable:  # the others would meet the same, one after the other
+                self._end_all(pool)
+                raise Unwritable(self.unwritable)
         return self.failures
 
     def _ready(self, room: int) -> list[str]:
@@ -111,6 +119,8 @@ class Schedule:
             self.tell(Event("finished", job, result=outcome.result))
         elif outcome.state == "failed":
             self._fail(job, outcome.error)
+        elif outcome.state == "unwritable":
+            self.unwritable = outcome.error
         elif outcome.state == "locked":
             self.waiting[name] = time.monotonic() + LOCKED_PAUSE
             self.tell(Event("elsewhere", job, text=outcome.error))
@@ -128,6 +138,11 @@ class Schedule:
         self.tell(Event("failed", job, text=error))
 
     def _stop(self, pool: Pool) -> None:
+        self._end_all(pool)
+        left = len(self.works) - self.done - len(self.failures)
+        raise Interrupted(f"stopped with {left} of {len(self.works)} runs to go; the same command goes on from there")
+
+    def _end_all(self, pool: Pool) -> None:
         pool.stop()
         with saving():  # they have two seconds, as we do, and began later
             while self.running:
@@ -136,5 +151,3 @@ class Schedule:
                         self.running.discard(name)
                         if message.state in ("finished", "failed"):
                             self._end(name, self.works[name].job, message)
-        left = len(self.works) - self.done - len(self.failures)
-        raise Interrupted(f"stopped with {left} of {len(self.works)} runs to go; the same command goes on from there")

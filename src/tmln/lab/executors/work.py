@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tmln.lab import footprint
 from tmln.lab.device import VARIABLE
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
@@ -19,6 +20,7 @@ from tmln.lab.store import Store
 from tmln.models import own
 from tmln.models.own import code_allowed
 from tmln.stopping import Interrupted
+from tmln.writing import CannotWrite
 
 ERROR = "error.txt"  # in the run's folder: where a run that failed did so
 
@@ -35,14 +37,16 @@ class Work:
     checkpoint_steps: int | None = None
     logger: str = "none"
     device: str = field(default_factory=lambda: os.environ.get(VARIABLE) or "auto")  # as whoever asked wants it
+    memory: str = field(default_factory=lambda: os.environ.get(footprint.VARIABLE) or "")  # what each run may hold
     allow_code: bool = field(default_factory=code_allowed)  # as they have said
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved."""
+    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved,
+    ``unwritable`` would be every other run, too: the disk is full."""
 
-    state: Literal["finished", "failed", "locked", "stopped", "lost"]
+    state: Literal["finished", "failed", "locked", "stopped", "lost", "unwritable"]
     result: dict[str, Any] | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
@@ -57,6 +61,7 @@ def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
 
     torch.set_num_threads(work.threads)
     os.environ[VARIABLE] = work.device
+    os.environ[footprint.VARIABLE] = work.memory
     os.environ[own.VARIABLE] = "1" if work.allow_code else "0"
     results: list[dict[str, Any]] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -78,6 +83,8 @@ def perform(work: Work, on_step: Callable[[Moment], None]) -> Outcome:
             outcome = Outcome("stopped", error=str(stopped))
         except (RunLocked, LockLost) as error:
             outcome = Outcome("locked", error=str(error))
+        except CannotWrite as error:
+            outcome = Outcome("unwritable" if error.everywhere else "failed", error=str(error))
         except Exception as error:
             outcome = Outcome("failed", error=_one_line(error))
             _keep(work, traceback.format_exc())
