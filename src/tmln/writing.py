@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 # number of the system's error -> what it means here, and what to do
 REASONS = {
@@ -51,3 +52,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise CannotWrite(error.errno, error.strerror or str(error), str(Path(path))) from error
+
+
+def write_all(file: IO[bytes], data: bytes) -> None:
+    """To a file without a buffer, which would try again when it is closed: the last room of a disk takes a part."""
+    done = 0
+    while done < len(data):
+        done += file.write(data[done:])

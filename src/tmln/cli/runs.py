@@ -153,7 +153,10 @@ def _dry_run(configs: list[RunConfig], runs: int, open_runs: int, references: in
 
     first = configs[0]
     say(first.to_yaml().rstrip())
-    planned = {name: fit(*reversed(build(config))) for name, config in {c.method: c for c in configs}.items()}
+    planned = {}
+    for config in {config.method: config for config in configs}.values():
+        stream, learner = build(config)
+        planned[config.method] = fit(learner, stream)
     need = cost(first)
     say(
         f"# {runs} runs, {open_runs} of them not done yet, {references} as references for INT\n"

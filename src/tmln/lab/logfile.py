@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tmln.lab.files import from_json, open_own, to_json
-from tmln.writing import writing
+from tmln.writing import write_all, writing
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,8 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
         os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file,
     ):
         before = os.fstat(file.fileno()).st_size
-        done = 0
         try:
-            while done < len(line):  # the last room of a disk takes a part of it, without an error
-                done += file.write(line[done:]) or 0
+            write_all(file, line)
         except OSError:
             os.ftruncate(file.fileno(), before)
             raise

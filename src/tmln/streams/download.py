@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tmln.streams.bad import DataError
 from tmln.streams.sources import RemoteFile
-from tmln.writing import CannotWrite, writing
+from tmln.writing import CannotWrite, write_all, writing
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there, and the bytes it will have."""
@@ -97,14 +97,13 @@ def _continue(url: str, part: Path, remote: RemoteFile, progress: Progress | Non
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         have = have if resumed else 0
         with writing(part):
-            file = open(part, "ab" if resumed else "wb")  # noqa: SIM115
+            file = open(part, "ab" if resumed else "wb", buffering=0)  # noqa: SIM115
         with file:
             while block := answer.read(BLOCK):
                 have += len(block)
                 if have > remote.size:
                     raise OSError(f"more than the {remote.size:,} bytes expected")
                 with writing(part):
-                    file.write(block)
-                    file.flush()
+                    write_all(file, block)
                 if progress is not None:
                     progress(remote.name, have, remote.size)

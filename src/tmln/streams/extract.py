@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
 from tmln.streams.bad import DataError
-from tmln.writing import CannotWrite, writing
+from tmln.writing import CannotWrite, write_all, writing
 
 ALWAYS = 1 << 28  # bytes that any archive may unpack to
 TIMES = 50  # times its own size, beyond that; images hardly shrink, and MNIST's bytes are packed to a fifth
@@ -40,7 +40,7 @@ def unpack(archive: Path, into: Path) -> None:
             if content is None:
                 target.mkdir(exist_ok=True)
             else:
-                with content, open(target, "wb") as file:
+                with content, open(target, "wb", buffering=0) as file:
                     left -= _copy(archive, content, file, left, into / target.relative_to(staging))
         for entry in sorted(staging.iterdir()):
             if (into / entry.name).exists():
@@ -86,8 +86,7 @@ def _copy(archive: Path, content: IO[bytes], file: IO[bytes], most: int, target:
         if written > most:
             raise _too_much(archive)
         with writing(target):
-            file.write(chunk)
-            file.flush()
+            write_all(file, chunk)
     return written
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from tmln.lab.config import run_id
 from tmln.lab.executors.schedule import Event, Failure, Pool, Schedule
 from tmln.lab.executors.work import Work
+from tmln.lab.footprint import LEFT, VARIABLE
+from tmln.lab.memory import free_bytes
 from tmln.lab.oracle import Oracle, reference_config
 from tmln.lab.session import Job
 from tmln.lab.store import Store
@@ -32,6 +34,7 @@ class Crew:
 
     pool: Pool
     threads: int
+    memory: int | None = None  # bytes for each, where they share a machine
 
 
 def _local(jobs: int, workers: int | None, cpus: int | None, gpus: float, address: str | None) -> Crew:
@@ -41,7 +44,7 @@ def _local(jobs: int, workers: int | None, cpus: int | None, gpus: float, addres
         raise ValueError(f"the local executor has no address ({address!r} was given); use --executor ray")
     many = workers or max(1, min(jobs, cores() // (cpus or 1)))
     threads = cpus or max(1, cores() // many)
-    return Crew(LocalPool(many, threads), threads)
+    return Crew(LocalPool(many, threads), threads, int(LEFT * free_bytes()) // many)
 
 
 def _ray(jobs: int, workers: int | None, cpus: int | None, gpus: float, address: str | None) -> Crew:
@@ -108,7 +111,8 @@ def execute(
     needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}
     with hands as there:
         given = (oracle, there.threads, checkpoint_seconds, checkpoint_steps, logger)
-        works = {name: Work(_anywhere(job), root, *given) for name, job in open_jobs.items()}
+        memory = os.environ.get(VARIABLE) or str(there.memory or "")
+        works = {name: Work(_anywhere(job), root, *given, memory=memory) for name, job in open_jobs.items()}
         with asked_to_stop() as stop:  # after the workers are there: Ray takes signals for itself when it starts
             return failures + Schedule(works, needs, on_event, retries).work(there.pool, stop)
 
