@@ -26,9 +26,10 @@ from tmln.fleet.schedule import Schedule
 from tmln.fleet.serial import SerialPool
 from tmln.fleet.task import Outcome, Task
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.run import Interrupted, Moment
+from tmln.lab.run import Moment
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
+from tmln.stopping import Interrupted
 
 if TYPE_CHECKING:
     from tmln.fleet.task import Message, Take

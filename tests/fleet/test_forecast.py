@@ -13,12 +13,14 @@ from tmln.fleet.crew import Crew, work_of
 from tmln.fleet.forecast import FORWARD, SMALL, Need, Outlook, Trial, forecast, try_steps
 from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig
+from tmln.lab.footprint import Footprint
 from tmln.lab.run import stream_of
 from tmln.lab.terms import Terms
 from tmln.learner.checkpoint import KEEP
 from tmln.search.sweep import sweep
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
+MEMORY = Footprint(held=7, weights=0, memory=0, sample=0, rows=1)
 TESTS = 5 * 5 * 20  # after each of five tasks, ten of two classes of each task
 
 
@@ -29,7 +31,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
     def trial(wanted: RunConfig, stream: Any) -> Trial:
         found.append(wanted)
-        return Trial(0.002 if wanted.recipe().joint else 0.001, 2.0 if "er" in wanted.method else 1.0, 5000, 7)
+        return Trial(0.002 if wanted.recipe().joint else 0.001, 2.0 if "er" in wanted.method else 1.0, 5000, MEMORY)
 
     monkeypatch.setattr(forecasts, "try_steps", trial)
     return found
@@ -65,7 +67,12 @@ def test_trials_end_with_the_time_for_them_and_the_rest_is_by_the_work(
     with pytest.raises(ValueError, match="empty"):  # none at all would be no forecast
         Outlook([wide]).of(wide)
     monkeypatch.undo()
-    monkeypatch.setattr(forecasts, "try_steps", lambda *words: tried.append(words[0]) or Trial(0.001, 1.0, 5000, 7))  # type: ignore[func-returns-value]
+
+    def alike(wanted: RunConfig, stream: Any) -> Trial:
+        tried.append(wanted)
+        return Trial(0.001, 1.0, 5000, MEMORY)
+
+    monkeypatch.setattr(forecasts, "try_steps", alike)
     clock = iter([0.0, 1.0, 100.0])
     monkeypatch.setattr("tmln.fleet.forecast.time.monotonic", lambda: next(clock))
     outlook = Outlook([narrow, wide])
@@ -87,7 +94,7 @@ def test_a_trial_measures_and_leaves_the_process_as_it_was() -> None:
     assert trial.seconds > 0
     assert trial.samples == 2.0
     assert trial.state > 2 * WEIGHTS  # momentum, too
-    assert trial.memory > 10**7
+    assert trial.memory.total > 10**7
 
 
 def test_the_best_of_the_tries_counts_and_the_first_is_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:

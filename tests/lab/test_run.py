@@ -23,10 +23,11 @@ from tmln.fleet.execute import Event, execute
 from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
-from tmln.lab.run import Execution, Interrupted, build, steps_in
+from tmln.lab.run import Execution, build, steps_in
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.recipes import RECIPES
+from tmln.stopping import Interrupted
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
 

@@ -13,16 +13,17 @@ import torch
 from tests.lab.test_run import config, finish
 from tmln.fleet.crew import Crew
 from tmln.fleet.execute import Event, execute
-from tmln.fleet.plan import asked_to_stop, plan
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
-from tmln.lab.run import Execution, Interrupted, build, fingerprint
+from tmln.lab.run import Execution, build, fingerprint
 from tmln.lab.store import Run, Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, asked_to_stop
 from tmln.streams.split import class_order
 
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 from tests.paper.conftest import TINY
 from tmln.cli import app
-from tmln.lab.run import Interrupted
 from tmln.lab.store import Store
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
+from tmln.stopping import Interrupted
 
 
 @pytest.fixture(autouse=True)

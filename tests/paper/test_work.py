@@ -50,7 +50,12 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     def outlook(configs: Sequence[RunConfig], terms: Terms) -> Any:
         asked.extend(configs)
         need = Need(10.0, 1, steps=100, tasks=4, model_bytes=gib, disk=gib, memory=gib)
-        return SimpleNamespace(of=lambda config: need, trials={"a": None}, kinds=3, load=0.1)
+        return SimpleNamespace(
+            of=lambda config: need,
+            trials={"a": SimpleNamespace(memory=SimpleNamespace(pieces=None))},
+            kinds=3,
+            load=0.1,
+        )
 
     monkeypatch.setattr("tmln.fleet.forecast.Outlook", outlook)
     return asked
@@ -68,7 +73,8 @@ def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig
     assert "14 runs: 0 finished, 0 begun, 14 not begun" in lines
     assert [config.method for config in foreseen] == [job.config.method for job in jobs]
     assert lines[-2].startswith("about 70 s on this machine as it is now, 2 at a time (a few steps of 1 of 3 kinds")
-    assert lines[-1] == "1.0 GiB of memory each, up to 14336 MiB of disk for checkpoints"
+    assert lines[-1].startswith("at most 1.1 GB of memory each (counted), of ")
+    assert lines[-1].endswith("; up to 15.0 GB of disk for checkpoints")
     assert execute(store, jobs[:3], Terms("prefix"), Crew("serial")) == []
     store.open(jobs[3].config)
     assert "14 runs: 3 finished, 1 begun, 10 not begun" in said(store, "table2")

@@ -18,7 +18,7 @@ from tmln.fleet.perform import seldom
 from tmln.fleet.plan import Job
 from tmln.fleet.schedule import Event
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.files import refuse_link
+from tmln.lab.files import make_folder, refuse_link
 from tmln.lab.run import Moment, build, fingerprint, steps_of
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
@@ -101,7 +101,7 @@ def record(
     saved = _read(path)
     if saved is None:
         saved = _train(config, stream, learner, tasks or len(stream), checkpoints, on_step)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         save_file(path, saved)
     found = tuple(Checkpoint(**point) for point in saved["checkpoints"])
     note = _disagreement(store.find(config), saved) if tasks in (None, len(stream)) else ""

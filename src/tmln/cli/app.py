@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,16 +15,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
 from tmln.cli.options import How, What, Who, add
 from tmln.cli.say import Shown, say
 from tmln.cli.work import work
+from tmln.stopping import CODE, SIGNALS, owned
+from tmln.writing import REASONS, CannotWrite
 
 if TYPE_CHECKING:
     from tmln.fleet.task import Pool
 
+
+def _stopped(why: KeyboardInterrupt) -> int:
+    say(f"tmln: {str(why) or 'stopped'}", err=True)
+    return CODE
+
+
+class Interruptible(TyperGroup):
+    """Whatever the command was at when it was asked to stop: one line, and the exit code of that."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            raise typer.Exit(_stopped(stopped)) from None
+
+
 app = typer.Typer(
+    cls=Interruptible,
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
     no_args_is_help=True,
     add_completion=False,
@@ -169,15 +191,35 @@ def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
     say(f"warning: {message}", err=True)
 
 
+def _of_thread(said: threading.ExceptHookArgs) -> None:
+    """What ends a thread of a library's: a failed write is told by whoever writes next, and names the file."""
+    if not isinstance(said.exc_value, OSError) or _Debug.on:
+        threading.__excepthook__(said)
+
+
 def main() -> None:
+    try:
+        with owned():
+            _main()
+    finally:
+        for number in SIGNALS:  # what is left to do is the interpreter's, and nothing is lost with it
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _main() -> None:
     warnings.showwarning = _warn
+    threading.excepthook = _of_thread
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Shown())
     try:
         app()
+    except KeyboardInterrupt as stopped:
+        sys.exit(_stopped(stopped))
     except (ArithmeticError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         if _Debug.on:
             raise
+        if isinstance(error, OSError) and error.filename is None and error.errno in REASONS:
+            error = CannotWrite(error.errno, error.strerror, "to the standard output")
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         say(f"tmln: {text}", err=True)
         sys.exit(2)

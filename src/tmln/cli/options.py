@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -123,6 +124,13 @@ class Who:
             "a result's last bits depend on them.",
         ),
     ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="What a run may hold, e.g. 4GB: batches go through the model in pieces that fit, with the same result "
+            "to rounding; its share of what is free unless given."
+        ),
+    ] = None
     address: Annotated[
         str | None,
         typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
@@ -139,8 +147,12 @@ class Who:
 
     def terms(self, kept: Kept, oracle: Oracle) -> Terms:
         """The terms of every run of a command."""
+        from tmln.lab.footprint import VARIABLE, read_size
         from tmln.lab.terms import Terms
 
+        if self.memory is not None:
+            read_size(self.memory)
+            os.environ[VARIABLE] = self.memory
         return Terms(oracle, checkpoint_steps=kept.checkpoint_steps, logger=kept.logger, threads=self.threads)
 
 

@@ -12,7 +12,7 @@ import typer
 from tmln.cli.options import DryRun, Kept, Who
 from tmln.cli.say import say
 from tmln.cli.tables import Format
-from tmln.cli.work import display_of, stopping
+from tmln.cli.work import display_of
 
 if TYPE_CHECKING:
     from tmln.paper.evidence import Study
@@ -85,7 +85,7 @@ def paper(
     if threads is not None:
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
     jobs = jobs_of(items, chosen)
-    with stopping(), display_of(jobs) as display:
+    with display_of(jobs) as display:
         failures = execute(store, jobs, terms, crew, on_event=display.note)
     failed = {run_id(failure.job.config): failure.error for failure in failures}
     folder = output or Path(f"paper-{scale.value}")

@@ -11,7 +11,7 @@ import typer
 
 from tmln.cli.options import How, Method, OracleName, Spaces, What, Who, names_in
 from tmln.cli.say import say
-from tmln.cli.work import display_of, result_of, stopping
+from tmln.cli.work import display_of, result_of
 
 if TYPE_CHECKING:
     from tmln.search.tune import Trial
@@ -39,7 +39,7 @@ def tune(
     from tmln.fleet.crew import cores
     from tmln.fleet.execute import execute
     from tmln.fleet.plan import plan
-    from tmln.lab.files import refuse_link
+    from tmln.lab.files import make_folder, refuse_link
     from tmln.lab.oracle import SHARED
     from tmln.lab.store import Store
     from tmln.search.database import in_one_line
@@ -54,7 +54,7 @@ def tune(
     if against_joint and how.oracle is OracleName.none:
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective acc")
     store = Store(out)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     refuse_link(out / "tune.sqlite3")
     url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
     search = Search(base, spaces, objectives, url, seeds=seeds, shared=storage is not None)
@@ -71,7 +71,7 @@ def tune(
             say(f"failed: {failure.job.label}: {failure.error}", err=True)
         return [[result_of(store, config) for config in point] for point in points]
 
-    with stopping(), in_one_line(url), crew.pool(who.threads) as pool:
+    with in_one_line(url), crew.pool(who.threads) as pool:
         before = len(search.ended())
         if before:
             say(f"{before} trials are there already", err=True)

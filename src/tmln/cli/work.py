@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -37,21 +36,9 @@ def work(configs: Sequence[RunConfig], how: How, who: Who, dry_run: bool = False
         return
     if any(job.reference and state_of(store, job) != "finished" for job in jobs):
         say("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
-    with stopping(), display_of(jobs) as display:
+    with display_of(jobs) as display:
         failures = execute(store, jobs, terms, crew, pool=pool, on_event=display.note)
     _conclude(store, jobs, failures, terms)
-
-
-@contextmanager
-def stopping() -> Iterator[None]:
-    """Exit code 130, after a line, when stopped by a signal."""
-    from tmln.lab.run import Interrupted
-
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt) as stopped:
-        say(f"tmln: {str(stopped) or 'stopped at once; the same command goes on from the checkpoints'}", err=True)
-        raise typer.Exit(130) from None
 
 
 def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tmln.fleet.perform import perform, seldom
-from tmln.fleet.plan import asked_to_stop
 from tmln.fleet.task import Outcome, Task
+from tmln.stopping import asked_to_stop
 
 if TYPE_CHECKING:
     from tmln.fleet.task import Message, Take

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from tmln.fleet.crew import Crew, threads_of
-from tmln.fleet.plan import Job, asked_to_stop
+from tmln.fleet.local import LocalPool
+from tmln.fleet.plan import Job
 from tmln.fleet.schedule import Event, Failure, Schedule
 from tmln.fleet.serial import SerialPool
 from tmln.fleet.task import Pool, Task
 from tmln.lab.config import run_id
+from tmln.lab.footprint import LEFT
+from tmln.lab.memory import free_bytes
 from tmln.lab.oracle import reference_config
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
+from tmln.stopping import asked_to_stop
 
 __all__ = ["Event", "Failure", "execute"]
 
@@ -31,7 +36,7 @@ def execute(
     """Do what is not done yet, references before the runs that need them; what failed, and why, is returned.
 
     A run whose worker is lost goes on from its checkpoint, as often as the crew's ``retries``. A signal to stop saves
-    every run that has begun and raises :class:`~tmln.lab.run.Interrupted`. ``pool``: workers that are there already.
+    every run that has begun and raises :class:`~tmln.stopping.Interrupted`. ``pool``: workers that are there already.
     """
     terms, crew = terms or Terms(), crew or Crew()
     failures, open_jobs = _open_jobs(store, jobs, on_event)
@@ -41,6 +46,7 @@ def execute(
     references = {name: reference_config(job.config, terms.oracle) for name, job in open_jobs.items()}
     needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}
     with nullcontext(pool) if pool is not None else crew.pool(terms.threads, len(open_jobs)) as there:
+        terms = replace(terms, memory=terms.memory or _share(there, len(open_jobs)))
         tasks = {
             name: Task(_anywhere(job), root, terms, terms.threads or threads_of(job.config, there.cores))
             for name, job in open_jobs.items()
@@ -49,6 +55,12 @@ def execute(
             if isinstance(there, SerialPool):
                 there.asked = stop
             return failures + Schedule(tasks, needs, on_event, crew.retries).work(there, stop)
+
+
+def _share(pool: Pool, jobs: int) -> str:
+    """Of the memory of this machine, for each of those that work at one time on it; in this process it is counted."""
+    many = min(pool.capacity, jobs)
+    return str(int(LEFT * free_bytes()) // many) if isinstance(pool, LocalPool) else ""
 
 
 def _open_jobs(

@@ -19,7 +19,7 @@ import torch
 from tmln.fleet.crew import Crew, cores, threads_of, work_of
 from tmln.fleet.standings import duration
 from tmln.lab.config import RunConfig, canonical
-from tmln.lab.memory import peak_bytes, reset_peak
+from tmln.lab.footprint import Footprint, fit, limit, shown
 from tmln.lab.run import learner_of, steps_in, stream_of
 from tmln.lab.terms import Terms
 from tmln.learner.checkpoint import KEEP
@@ -38,12 +38,12 @@ SMALL = 10_000  # bytes of a run's configuration, result and log, about
 
 @dataclass(frozen=True)
 class Trial:
-    """What a few steps told: seconds a sample, samples of a step over the batch size, bytes of state and process."""
+    """What a few steps told: seconds a sample, samples of a step over the batch size, bytes of state; the memory."""
 
     seconds: float
     samples: float
     state: int
-    memory: int
+    memory: Footprint
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Outlook:
             len(stream),
             model,
             SMALL + KEEP * (max(trial.state, model) + stored),
-            trial.memory,
+            trial.memory.total,
         )
 
     def _trial(self, config: RunConfig) -> Trial:
@@ -150,8 +150,8 @@ def try_steps(config: RunConfig, stream: Stream) -> Trial:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        reset_peak()
         learner, data = learner_of(config, stream), stream[0].train
+        planned = fit(learner, stream)  # before anything is tried: what does not fit is refused
         most, size, ratio, found = min(len(data), learner.batch_size), 2, 1.0, list[float]()
         for number in range(TRIES):
             at = [time.perf_counter()]
@@ -166,7 +166,7 @@ def try_steps(config: RunConfig, stream: Stream) -> Trial:
             if number > 1 and at[1] - begin > TRIAL:
                 break
             size = max(2, min(most, int(STEP / seconds)))
-        return Trial(min(found), ratio, _bytes(learner.state_dict()), peak_bytes())
+        return Trial(min(found), ratio, _bytes(learner.state_dict()), planned)
     finally:
         torch.set_num_threads(before)
 
@@ -191,8 +191,14 @@ class Forecast:
         load = f"; it was busy with other work, load {self.outlook.load:.1f} on {cores()} cores" if busy else ""
         return [
             f"about {duration(self.wall)} on this machine as it is now, {self.workers} at a time ({how}{load})",
-            f"{self.memory / 2**30:.1f} GiB of memory each, up to {self.disk / 2**20:.0f} MiB of disk for checkpoints",
+            f"at most {shown(self.memory)} of memory each (counted), of {shown(limit())}{self._pieces}; "
+            f"up to {shown(self.disk)} of disk for checkpoints",
         ]
+
+    @property
+    def _pieces(self) -> str:
+        found = [trial.memory.pieces for trial in self.outlook.trials.values() if trial.memory.pieces]
+        return f", {min(found)} samples at a time" if found else ""
 
 
 def forecast(configs: Sequence[RunConfig], terms: Terms, crew: Crew, more: Sequence[RunConfig] = ()) -> Forecast:

@@ -15,8 +15,10 @@ from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.memory import keep_memory
 from tmln.lab.oracle import reference_of
-from tmln.lab.run import Execution, Interrupted, Moment
+from tmln.lab.run import Execution, Moment
 from tmln.lab.store import Store
+from tmln.stopping import Interrupted
+from tmln.writing import CannotWrite
 
 PAUSE = 0.25  # seconds between two signs of life
 ERROR = "error.txt"  # in the run's folder: where a run that failed did so
@@ -35,6 +37,8 @@ def perform(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bo
             outcome = Outcome("stopped", error=str(stopped))
         except (RunLocked, LockLost) as error:
             outcome = Outcome("locked", error=str(error))
+        except CannotWrite as error:
+            outcome = Outcome("unwritable" if error.everywhere else "failed", error=str(error), cause=error)
         except Exception as error:
             outcome = Outcome("failed", error=_one_line(error), cause=error)
             _keep(task, traceback.format_exc())

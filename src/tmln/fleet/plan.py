@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Literal
 
 from tmln.lab.config import RunConfig, run_id
@@ -51,24 +47,3 @@ def state_of(store: Store, job: Job) -> Literal["finished", "begun", "new"]:
         return "new" if run is None else "finished" if run.finished else "begun"
     except ValueError:  # of a newer version, and left alone
         return "finished"
-
-
-@contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Within the block SIGTERM and Ctrl-C only set a flag, which is returned as a question; a second one is final."""
-    asked = threading.Event()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tmln.fleet.plan import Job
 from tmln.fleet.task import Outcome, Pool, Task
-from tmln.lab.run import Interrupted, Moment
+from tmln.lab.run import Moment
+from tmln.stopping import Interrupted, saving
 
 if TYPE_CHECKING:
     from tmln.fleet.task import Message
@@ -29,6 +30,10 @@ class Event:
     moment: Moment | None = None
     result: dict[str, Any] | None = None
     text: str = ""
+
+
+class Unwritable(OSError):
+    """There is no room on the disk, as a worker found: its words."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,26 @@ class Schedule:
         self.losses: Counter[str] = Counter()
         self.failures: list[Failure] = []
         self.done = 0
+        self.unwritable = ""  # what a run said that found no room on the disk
         self._said: set[tuple[str, str]] = set()
         self._stop: Callable[[], bool] = lambda: False
 
     def work(self, pool: Pool, stop: Callable[[], bool]) -> list[Failure]:
-        """Until all is done; :class:`~tmln.lab.run.Interrupted` when asked to stop, with all that was begun saved."""
+        """Until all is done; :class:`~tmln.stopping.Interrupted` when asked to stop, with all that was begun saved."""
         self._stop = stop
         while self.waiting or self.running:
             if stop():
                 self._end_all(pool)
+                left, all_of = len(self.tasks) - self.done - len(self.failures), len(self.tasks)
+                raise Interrupted(f"stopped with {left} of {all_of} runs to go; the same command goes on from there")
             for name in self._ready(pool):
                 del self.waiting[name]
                 self.running.add(name)
                 pool.submit(name, self.tasks[name])
             pool.wait(TICK, self._take)
+            if self.unwritable:  # the others would meet the same, one after the other
+                self._end_all(pool)
+                raise Unwritable(self.unwritable)
         return self.failures
 
     def _ready(self, pool: Pool) -> list[str]:
@@ -108,6 +119,8 @@ class Schedule:
             self.tell(Event("finished", job, result=outcome.result))
         elif outcome.state == "failed":
             self._fail(job, outcome)
+        elif outcome.state == "unwritable":
+            self.unwritable = outcome.error
         elif outcome.state == "stopped" and self._stop():
             self.waiting[name] = 0.0
         elif outcome.state == "locked":
@@ -134,7 +147,6 @@ class Schedule:
                     self._end(name, self.tasks[name].job, message)
 
         pool.stop()
-        while self.running:
-            pool.wait(TICK, take)
-        left = len(self.tasks) - self.done - len(self.failures)
-        raise Interrupted(f"stopped with {left} of {len(self.tasks)} runs to go; the same command goes on from there")
+        with saving():  # they have two seconds, as we do, and began later
+            while self.running:
+                pool.wait(TICK, take)

@@ -25,9 +25,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved."""
+    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved,
+    ``unwritable`` would be every other run, too: the disk is full."""
 
-    state: Literal["finished", "failed", "locked", "stopped", "lost"]
+    state: Literal["finished", "failed", "locked", "stopped", "lost", "unwritable"]
     result: dict[str, Any] | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()

@@ -10,9 +10,9 @@ import threading
 from multiprocessing.connection import Connection
 
 from tmln.fleet.perform import perform, seldom
-from tmln.fleet.plan import asked_to_stop
 from tmln.fleet.task import Outcome, Task
 from tmln.lab.run import Moment
+from tmln.stopping import asked_to_stop, owned
 
 
 def main(handle: int) -> None:
@@ -24,7 +24,7 @@ def main(handle: int) -> None:
         task = tasks.get()
         gc.collect()
         gc.freeze()  # of modules there are many objects: to look through them took 0.2 s a run
-        with asked_to_stop() as stop:
+        with owned(), asked_to_stop() as stop:  # between two runs a signal ends the process as the system does
             outcome = perform(task, seldom(lambda moment: _send(parent, moment)), stop)
         _send(parent, outcome)
 

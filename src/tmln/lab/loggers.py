@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tmln.lab.store import Run
 from tmln.suggest import did_you_mean
+from tmln.writing import writing
 
 
 class Logger(Protocol):
@@ -24,14 +25,18 @@ class TensorBoard:
     def __init__(self, run: Run, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
+        self.folder = run.tensorboard
+        with writing(self.folder):
+            self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
+        with writing(self.folder):  # its thread writes later: what it met is raised at the next call
+            for name, value in values.items():
+                self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        self.writer.close()
+        with writing(self.folder):
+            self.writer.close()
 
 
 class WeightsAndBiases:

@@ -7,6 +7,7 @@ import itertools
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ import tmln
 from tmln import metrics
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.device import run_device
+from tmln.lab.footprint import fit
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
@@ -29,15 +31,13 @@ from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
+from tmln.streams.samples import Samples
 from tmln.streams.split import RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
-
-
-class Interrupted(Exception):
-    """Asked to stop; all is saved, and the same command goes on."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Progress:
     masked: list[list[float]] = field(default_factory=list)
     extra: dict[str, list[float]] = field(default_factory=dict)
     baseline: list[float] = field(default_factory=list)
+    pieces: int | None = None  # samples that go through the model at a time, kept so that bits do not change
 
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
@@ -158,6 +159,8 @@ class Execution:
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
+        need = fit(self.learner, self.stream)
+        self.progress.pieces = need.pieces
         self._restore()
 
     def __call__(self) -> dict[str, Any]:
@@ -169,13 +172,19 @@ class Execution:
                 self._learn(self.learner.tasks)
         except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
             diverged = str(error)
-        finally:
-            if self.logger is not None:
-                self.logger.close()
+        except BaseException:
+            with suppress(Exception):  # on a full disk closing fails as well: what came first is to be told
+                self._close()
+            raise
+        self._close()
         self.run.finish(self._result(diverged))
         result = self.run.result
         assert result is not None
         return result
+
+    def _close(self) -> None:
+        if self.logger is not None:
+            self.logger.close()
 
     def _learn(self, index: int) -> None:
         task = self.tasks[index]
@@ -219,18 +228,24 @@ class Execution:
         learner, progress = self.learner, self.progress
         seen = learner.classes if learner.logit_mask == "seen" else None
         tests = [(task.test, task.classes) for task in self.stream]
-        found = evaluate_tasks(learner.model, tests, learner.prepare, open_classes=seen)
+        found = self._evaluated(tests, seen)
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
         for name, samples in self.stream.extra_tests.items():
-            extra = evaluate_tasks(learner.model, [(samples, samples.classes)], learner.prepare, open_classes=seen)
+            extra = self._evaluated([(samples, samples.classes)], seen)
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _evaluated(
+        self, tests: list[tuple[Samples, tuple[int, ...]]], seen: tuple[int, ...] | None
+    ) -> list[dict[str, float]]:
+        rows = 2 * self.learner.at_a_time
+        return evaluate_tasks(self.learner.model, tests, self.learner.prepare, open_classes=seen, batch_size=rows)
 
     def _train_accuracy(self) -> float:
         """Mean over tasks of the accuracy on their training data, as stored."""
         seen = self.learner.classes if self.learner.logit_mask == "seen" else None
         data = [(task.train, task.classes) for task in self.stream]
-        found = evaluate_tasks(self.learner.model, data, self.learner.prepare, open_classes=seen)
+        found = self._evaluated(data, seen)
         return sum(f["accuracy"] for f in found) / len(found)
 
     def _seconds(self) -> float:
@@ -240,30 +255,35 @@ class Execution:
         return max(self.progress.peak, peak_bytes())
 
     def _save(self) -> None:
-        state = {
-            **vars(self.progress),
-            "seconds": self._seconds(),
-            "peak": self._peak(),
-            "learner": self.learner.state_dict(),
-        }
-        state["log_size"] = self.run.log_size
-        self.run.lock.check()
-        write_checkpoint(self.run.checkpoints, state, self.progress.step)
-        self._saved_at = time.monotonic()
+        with saving():
+            state = {
+                **vars(self.progress),
+                "seconds": self._seconds(),
+                "peak": self._peak(),
+                "learner": self.learner.state_dict(),
+            }
+            state["log_size"] = self.run.log_size
+            self.run.lock.check()
+            write_checkpoint(self.run.checkpoints, state, self.progress.step)
+            self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
         saved = read_newest(self.run.checkpoints)
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]
-            found = evaluate_tasks(self.learner.model, tests, self.learner.prepare)
+            found = self._evaluated(tests, None)
             self.progress.baseline = [f["accuracy"] for f in found]
             return
         state = dict(saved[0])
         self.run.truncate_log(saved[1], state.pop("log_size"))
         history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
         self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
-        self.progress = Progress(**state)
+        now, self.progress = self.progress.pieces, Progress(**state)
+        if now != self.progress.pieces and (now is None or (self.progress.pieces or now + 1) <= now):
+            self.learner.in_pieces(self.progress.pieces)  # as it began, which fits
+        else:
+            self.progress.pieces = now
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
         progress = self.progress
@@ -290,6 +310,7 @@ class Execution:
             "steps": progress.step,
             "seconds": self._seconds(),
             "peak_memory_bytes": self._peak(),
+            "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),

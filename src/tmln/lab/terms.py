@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from tmln.lab.device import VARIABLE as DEVICE
+from tmln.lab.footprint import VARIABLE as MEMORY
 from tmln.lab.oracle import Oracle
 from tmln.models.own import VARIABLE as ALLOW_CODE
 from tmln.models.own import code_allowed
@@ -21,9 +22,11 @@ class Terms:
     logger: str = "none"
     threads: int | None = None
     device: str = field(default_factory=lambda: os.environ.get(DEVICE) or "auto")
+    memory: str = field(default_factory=lambda: os.environ.get(MEMORY) or "")  # what each run may hold
     allow_code: bool = field(default_factory=code_allowed)
 
     def apply(self) -> None:
-        """Device and leave to import code, for this process."""
+        """Device, memory and leave to import code, for this process."""
         os.environ[DEVICE] = self.device
+        os.environ[MEMORY] = self.memory
         os.environ[ALLOW_CODE] = "1" if self.allow_code else "0"

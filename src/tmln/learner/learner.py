@@ -31,6 +31,7 @@ from tmln.streams.arrays import DatasetSource, as_samples
 from tmln.streams.prefetch import prefetch
 from tmln.streams.samples import Samples, concat
 
+AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 READ_AHEAD = 2**20  # values in a batch from which on it is read ahead by a thread
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -98,6 +99,7 @@ class Learner:
         self.model, self.recipe = model, recipe
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
         self.compile, self.micro_batch = compile, micro_batch
+        self.at_a_time = min(AT_A_TIME, micro_batch or AT_A_TIME)  # in passes that take no step
         self._forward = self._made_forward()
         self.last_batch = 0  # samples in the last step, replayed ones included
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
@@ -276,20 +278,32 @@ class Learner:
         if (label := int(batch.y.max())) >= outputs:
             raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")
 
+    def in_pieces(self, rows: int | None) -> None:
+        """From now on so many samples go through the model at a time, at most; None: all of a batch.
+
+        With batch norm, whose batches are passed whole, that holds for the passes at a task's end and for tests.
+        """
+        normed = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        self.micro_batch, self.at_a_time = None if normed else rows, min(AT_A_TIME, rows or AT_A_TIME)
+        self._forward = self._made_forward()
+
     def _made_forward(self) -> nn.Module:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
 
     def _lesson(self, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
-        def once() -> Iterator[tuple[Tensor, Tensor]]:
-            return (samples.gather(rows) for rows in torch.arange(len(samples)).split(256))
+        at_a_time = self.at_a_time
 
-        return Lesson(self.tasks, self.scored, classes, known, self.step.rate, once, self.prepare)
+        def once() -> Iterator[tuple[Tensor, Tensor]]:
+            return (samples.gather(rows) for rows in torch.arange(len(samples)).split(at_a_time))
+
+        return Lesson(self.tasks, self.scored, classes, known, self.step.rate, once, self.prepare, at_a_time)
 
     def evaluate(self, dataset: Any) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
         seen = self.classes if self.logit_mask == "seen" else None
-        return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen)
+        rows = 2 * self.at_a_time  # without gradients they take less
+        return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen, batch_size=rows)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,16 @@ from tmln.progress import track
 from tmln.streams.bad import BadData, DataError
 from tmln.streams.images import Pixels
 from tmln.streams.samples import Rows
+from tmln.writing import writing
 
 Reader: TypeAlias = Callable[[Path], Pixels]
 
 IN_MEMORY = 1 << 30
 """Bytes up to which images are kept in memory."""
+AHEAD = 1 << 26  # bytes of images that are read ahead
+LARGE = 1 << 28  # bytes of images from which on it is said that they are read
+
+log = logging.getLogger(__name__)
 
 
 def load_images(
@@ -35,11 +41,28 @@ def load_images(
     All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
     """
     shape = _shape(files, read)
+    _tell(len(files), shape)
     if len(files) * math.prod(shape) > (IN_MEMORY if limit is None else limit):
         return _mapped(files, read, bad, cache, shape)
     array = np.empty((len(files), *shape), np.uint8)
     kept = _fill(array, files, read, bad)
     return Rows(torch.from_numpy(array), channels_last=True), torch.tensor(kept)
+
+
+def _tell(count: int, shape: tuple[int, ...]) -> None:
+    """Of much work: what it is, and what would make it less."""
+    size = count * math.prod(shape)
+    if size > LARGE:
+        half = max(32, min(shape[:2]) // 2)
+        smaller = size * half**2 // (shape[0] * shape[1])
+        log.warning(
+            "reading %s images of %s, %.1f GB; --set benchmark.size=%d would make that %.1f GB",
+            f"{count:,}",
+            "x".join(map(str, shape)),
+            size / 1e9,
+            half,
+            smaller / 1e9,
+        )
 
 
 def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
@@ -57,16 +80,19 @@ def _mapped(
     notes = path.with_suffix(".json")
     known = _kept_before(path, notes, (len(files), *shape))
     if known is None:
-        cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
         try:
-            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+            with writing(path):
+                cache.mkdir(parents=True, exist_ok=True)
+                array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=(len(files), *shape))
+                _reserve(part)
             kept = _fill(array, files, read, mine)
-            array.flush()
-            del array
-            notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
-            os.replace(part, path)
+            with writing(path):
+                array.flush()
+                del array
+                notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
+                os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
         known = kept, mine.found
@@ -76,6 +102,13 @@ def _mapped(
     # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
     mapped = np.load(path, mmap_mode="c")
     return Rows(torch.from_numpy(mapped), channels_last=True), torch.tensor(known[0])
+
+
+def _reserve(path: Path) -> None:
+    """Room for all of the file now: a mapped page for which the disk has none left would end the process unasked."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
@@ -95,7 +128,9 @@ def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
     """Write each sound image into its row; the rows that were written."""
     kept = []
-    for index, pixels in zip(track(range(len(files)), "reading images"), _read_all(files, read), strict=True):
+    for index, pixels in zip(
+        track(range(len(files)), "reading images"), _read_all(files, read, math.prod(array.shape[1:])), strict=True
+    ):
         if isinstance(pixels, DataError):
             where, _, reason = str(pixels).partition(": ")
             bad.add(where, reason)
@@ -109,8 +144,9 @@ def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> l
     return kept
 
 
-def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
-    """Images in order, read by several threads a few hundred ahead; an unreadable one as its error."""
+def _read_all(files: Sequence[Path], read: Reader, size: int) -> Iterator[Pixels | DataError]:
+    """Images of ``size`` bytes in order, read ahead by several threads; an unreadable one as its error."""
+    ahead = max(os.cpu_count() or 1, min(256, AHEAD // max(size, 1)))
 
     def attempt(path: Path) -> Pixels | DataError:
         try:
@@ -119,8 +155,8 @@ def _read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataErro
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(files), 256):
-            yield from pool.map(attempt, files[start : start + 256])
+        for start in range(0, len(files), ahead):
+            yield from pool.map(attempt, files[start : start + ahead])
 
 
 def _fingerprint(files: Sequence[Path], read: Reader) -> str:
