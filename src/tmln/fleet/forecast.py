@@ -78,7 +78,7 @@ class Outlook:
         self.trials: dict[str, Trial] = {}
         begin = time.monotonic()
         for key in track(sorted(weights, key=lambda key: -weights[key]), "trying a few steps"):
-            if time.monotonic() - begin < BUDGET:
+            if not self.trials or time.monotonic() - begin < BUDGET:
                 self.trials[key] = try_steps(first[key], self._stream(first[key]))
         self._rates = {key: trial.seconds / max(work_of(first[key]), 1.0) for key, trial in self.trials.items()}
 
