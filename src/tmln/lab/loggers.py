@@ -45,7 +45,7 @@ class WeightsAndBiases:
     def __init__(self, run: Run, step: int) -> None:
         import wandb
 
-        where = {"project": "tmln", "id": run.name, "name": run.name, "dir": str(run.path)}
+        where: dict[str, Any] = {"project": "tmln", "id": run.name, "name": run.name, "dir": str(run.path)}
         try:
             self.run: Any = wandb.init(**where, config=run.config.resolved(), resume="allow")
         except Exception as error:  # without a login or a network: its errors are of no common kind
