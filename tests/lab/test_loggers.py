@@ -91,3 +91,15 @@ def test_loggers_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tmln.lab.loggers.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'tmln\[wandb\]'"):
         make_logger("wandb", run, 0)
+
+
+def test_wandb_without_a_login_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise Exception("No API key configured.\nUse wandb login.")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    monkeypatch.setattr("tmln.lab.loggers.find_spec", lambda name: True)
+    with pytest.raises(
+        ValueError, match=r"^W&B cannot be started \(No API key configured. Use wandb login.\); log in "
+    ):
+        make_logger("wandb", run_of(tmp_path), 0)

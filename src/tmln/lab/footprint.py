@@ -24,7 +24,7 @@ from tmln.streams.samples import Samples
 
 VARIABLE = "TMLN_MEMORY"
 COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
-BACKWARD = 1.3  # times what a pass keeps: gradients of activations and the kernels' own room; measured 1.05 to 1.25
+BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
 LEFT = 0.9  # of what is free: other programs live, too
 BOUNDARY = 256  # samples that go through the model at a time at a task's end
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -121,8 +121,9 @@ def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
 
 def _refusal(learner: Learner, samples: Samples, need: Footprint, most: int, pieces: int, normed: bool) -> str:
     head = (
-        f"the run would take about {shown(need.total)} of memory, {shown(most)} are there: {need.at_a_time} samples of "
-        f"{'x'.join(map(str, samples.shape))} at a time take {shown(need.at_a_time * need.sample)}"
+        f"the run would take about {shown(need.total)} of memory, {shown(most)} are there: the process with its data "
+        f"holds {shown(need.held)}, weights and what is kept of each {shown(need.weights)}, {need.at_a_time} "
+        f"samples of {'x'.join(map(str, samples.shape))} at a time take {shown(need.at_a_time * need.sample)}"
     )
     remedies = []
     if normed and pieces >= 2:

@@ -45,9 +45,14 @@ class WeightsAndBiases:
     def __init__(self, run: Run, step: int) -> None:
         import wandb
 
-        self.run: Any = wandb.init(
-            project="tmln", id=run.name, name=run.name, config=run.config.resolved(), dir=str(run.path), resume="allow"
-        )
+        where: dict[str, Any] = {"project": "tmln", "id": run.name, "name": run.name, "dir": str(run.path)}
+        try:
+            self.run: Any = wandb.init(**where, config=run.config.resolved(), resume="allow")
+        except Exception as error:  # without a login or a network: its errors are of no common kind
+            reason = " ".join((str(error).strip() or type(error).__name__).split())
+            raise ValueError(
+                f"W&B cannot be started ({reason}); log in (wandb login), set WANDB_MODE=offline, or use --logger none"
+            ) from error
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)
