@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tmln.lab.space import declared
 from torch import nn
 from typer.testing import CliRunner
 
@@ -19,9 +20,9 @@ from tests.toys import LastReplay, LeashPenalty, SignStep
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, Watch, build
-from tmln.lab.space import declared
+from tmln.lab.run import Execution, build
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.measure.auxiliary import as_text
 from tmln.recipes import FAMILIES, Recipe
@@ -58,7 +59,7 @@ def configs(names: dict[str, str]) -> dict[str, RunConfig]:
 def finish(root: Path, config: RunConfig) -> Result:
     run = Store(root).open(config)
     with run.lock:
-        return Execution(run, Watch(checkpoint_steps=4))()
+        return Execution(run, Terms(checkpoint_steps=4))()
 
 
 def said(*words: str) -> str:
@@ -73,8 +74,8 @@ warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
 from tests.test_own_parts import TOYS, configs
-from tmln.lab.result import Result
-from tmln.lab.run import Execution, Watch
+from tmln.lab.run import Execution
+from tmln.lab.terms import Terms
 from tmln.lab.store import Store
 from tmln.recipes import FAMILIES
 
@@ -88,7 +89,7 @@ def step(moment):
 config = configs({family: part.name for family, part in TOYS.items()})[sys.argv[2]]
 run = Store(sys.argv[1]).open(config)
 with run.lock:
-    Execution(run, Watch(checkpoint_steps=4, on_step=step))()
+    Execution(run, Terms(checkpoint_steps=4), on_step=step)()
 """
 
 

@@ -89,15 +89,14 @@ def test_compare_show_and_once_more(tmp_path: Path) -> None:
     first = run(*words)
     for word in ("naive", "tmln", "ACC", "FM", "INT", "±", "paired t-test"):
         assert word in first
-    assert "done before" in run(*words)
+    assert "6 runs were done before" in run(*words)
     shown = run("show", str(tmp_path))
     assert "joint" in shown
     assert json.loads(run("show", str(tmp_path), "--format", "json"))
     assert "| tmln |" in run("show", str(tmp_path), "--format", "md")
     dry = run(*words, "--dry-run")
     assert "benchmark: split-digits" in dry
-    assert "6 runs, 0 of them not done yet" in dry
-    assert "steps" in dry
+    assert "# 6 runs: 6 finished, 0 begun, 0 not begun; 2 of them as references for INT" in dry
 
 
 def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
@@ -107,6 +106,46 @@ def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
     (config,) = tmp_path.glob("*/config.yaml")
     again = run("run", "--config", str(config), "--oracle", "none", "--out", str(tmp_path))
     assert "seed 3: done before" in again
+
+
+COMMANDS = {
+    "demo": [],
+    "run": [],
+    "compare": ["--methods", "--workers"],
+    "sweep": ["--grid", "--cpus", "--workers"],
+    "tune": ["--trials", "--cpus"],
+    "paper": ["--scale", "--threads"],
+    "show": [],
+    "report": [],
+    "pareto": [],
+    "overhead": [],
+    "landscape": [],
+    "barrier": [],
+    "list": [],
+    "data list": [],
+    "data get": [],
+    "data check": [],
+}
+SHARED = ["--out", "--checkpoint-steps", "--logger", "--executor", "--workers", "--threads", "--gpus", "--retries"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_commands_help_has_an_example_that_is_right(name: str) -> None:
+    text = run(*name.split(), "--help")
+    example = text.partition("Example:")[2].strip().partition("\n")[0]
+    assert example.startswith(f"tmln {name}")
+    assert all(option in text for option in COMMANDS[name])
+    if name in ("run", "compare", "sweep", "tune", "paper"):
+        assert all(option in text for option in SHARED)
+    options = [word for word in example.split() if word.startswith("-")]
+    assert all(option in text for option in options)
+
+
+def test_the_list_of_commands_cuts_nothing() -> None:
+    text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "killed at any moment, the same command goes on where it was." in text
+    for words in ([], ["data"]):
+        assert "..." not in CliRunner().invoke(app, [*words, "--help"]).output.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tmln.fleet.perform import perform
+from tmln.fleet.plan import Job
+from tmln.fleet.task import Task
 from tmln.lab import RunConfig, Store
-from tmln.lab.executors.work import Work, perform
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
-from tmln.lab.session import Job
+from tmln.lab.terms import Terms
 from tmln.models.own import code_allowed
 from tmln.results.notes import folder_notes
 from tmln.results.read import Problem
@@ -147,12 +149,12 @@ def test_a_worker_has_the_leave_of_whoever_asked(tmp_path: Path, monkeypatch: py
     """A worker on another machine has an environment of its own; the work says what was allowed."""
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     config = RunConfig(benchmark="split-digits", method="er", model="nowhere_at_all:net")
-    work = Work(Job(config), str(tmp_path), "none")
+    work = Task(Job(config), str(tmp_path), Terms())
     monkeypatch.delenv("TMLN_ALLOW_CODE")
     assert "no module 'nowhere_at_all'" in perform(work, lambda moment: None).error
     assert code_allowed()
     monkeypatch.delenv("TMLN_ALLOW_CODE")
-    unasked = Work(Job(config), str(tmp_path), "none")
+    unasked = Task(Job(config), str(tmp_path), Terms())
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     assert "--allow-code" in perform(unasked, lambda moment: None).error
     assert not Store(tmp_path).open(config).finished

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from tmln.fleet.schedule import Event
 from tmln.lab.config import RunConfig
-from tmln.lab.executors import Event
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config, reference_names, reference_of
-from tmln.lab.session import plan
 from tmln.lab.store import Store
 from tmln.recipes import RECIPES
 

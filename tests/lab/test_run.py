@@ -20,13 +20,17 @@ import pytest
 
 from tests.lab.killing import PATIENCE
 from tmln import metrics
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import Event, execute
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig
 from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, Interrupted, Watch
-from tmln.lab.session import cost, plan, run_jobs
+from tmln.lab.run import Execution, build, steps_in
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.recipes import RECIPES
+from tmln.stopping import Interrupted
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
 
@@ -46,6 +50,12 @@ def finish(root: Path, wanted: RunConfig, **options: Any) -> Result:
     run = Store(root).open(wanted)
     with run.lock:
         return Execution(run, **options)()
+
+
+def result_of(store: Store, wanted: RunConfig) -> Result:
+    result = store.open(wanted).result
+    assert result is not None
+    return result
 
 
 def comparable(result: Result) -> Result:
@@ -84,8 +94,9 @@ warnings.simplefilter("ignore")
 import sklearn.datasets, torch, torch._dynamo
 torch.set_num_threads(1)
 from tmln.lab.config import RunConfig
-from tmln.lab.run import Execution, Watch
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 
 for line in sys.stdin:
     root, file, at = line.rstrip("\\n").split("\\t")
@@ -99,7 +110,7 @@ for line in sys.stdin:
 
     run = Store(root).open(RunConfig.from_yaml(open(file).read()))
     with run.lock:
-        Execution(run, Watch(checkpoint_steps=5, on_step=step))()
+        Execution(run, Terms(checkpoint_steps=5), on_step=step)()
     os._exit(0)
 """
 
@@ -135,19 +146,22 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
     assert not run.finished
     assert bool(list(run.checkpoints.glob("*"))) == (at > 5)
     with run.lock:  # the dead process's lock does not stand in the way
-        resumed = Execution(run, Watch(checkpoint_steps=5))()
+        resumed = Execution(run, Terms(checkpoint_steps=5))()
     assert comparable(resumed) == comparable(whole)
     assert run.read_log() == Store(tmp_path / "whole").open(wanted).read_log()
 
 
 def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path) -> None:
-    steps = cost(config("naive")).steps // 5  # of a task
+    steps = steps_in(build(config("naive"))[0], config("naive")) // 5  # of a task
     at: list[int] = []
-    watch = Watch(
-        checkpoint_steps=steps, on_step=lambda moment: at.append(moment.step), stop=lambda: len(at) == steps + 1
-    )
     with pytest.raises(Interrupted):
-        finish(tmp_path / "stopped", config("naive"), watch=watch)
+        finish(
+            tmp_path / "stopped",
+            config("naive"),
+            terms=Terms(checkpoint_steps=steps),
+            on_step=lambda moment: at.append(moment.step),
+            stop=lambda: len(at) == steps + 1,
+        )
     newest = sorted((tmp_path / "stopped").glob("*/checkpoint/*"))[-1]
     shutil.rmtree(newest)  # back to the checkpoint of the task's last step, before its accuracy was logged
     finish(tmp_path / "stopped", config("naive"))
@@ -159,11 +173,11 @@ def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path
 def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> None:
     whole = finish(tmp_path / "whole", config())
     seen: list[int] = []
-    stopping = Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: len(seen) == 11)
+    stopping = {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: len(seen) == 11}
     with pytest.raises(Interrupted, match=f"step 11 of {whole.steps}"):
-        finish(tmp_path / "stopped", config(), watch=stopping)
+        finish(tmp_path / "stopped", config(), **stopping)
     rest: list[int] = []
-    resumed = finish(tmp_path / "stopped", config(), watch=Watch(on_step=lambda moment: rest.append(moment.step)))
+    resumed = finish(tmp_path / "stopped", config(), on_step=lambda moment: rest.append(moment.step))
     assert rest[0] == 12
     assert comparable(resumed) == comparable(whole)
 
@@ -204,16 +218,16 @@ def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted, config("er")], "prefix")
     assert [(job.config.method, job.reference) for job in jobs] == [("joint", True), ("tmln", False), ("er", False)]
-    results: dict[str, Result] = {}
-    run_jobs(store, jobs, "prefix", on_end=lambda job, result: results.update({job.config.method: result}))
+    assert execute(store, jobs, Terms("prefix"), Crew("serial")) == []
+    results = {job.config.method: result_of(store, job.config) for job in jobs}
     reference = [results["joint"].accuracy[k][k] for k in range(5)]
     assert reference_of(store, wanted, "prefix") == reference
     expected = metrics.intransigence(results["tmln"].accuracy, reference)
     assert results["tmln"].metrics["int"] == pytest.approx(expected)
     assert results["tmln"].oracle == "prefix"
-    again: list[bool] = []
-    run_jobs(store, jobs, "prefix", on_begin=lambda job, finished: again.append(finished))
-    assert again == [True, True, True]  # nothing is computed twice
+    again: list[Event] = []
+    execute(store, jobs, Terms("prefix"), on_event=again.append)
+    assert [event.kind for event in again] == ["before"] * 3  # nothing is computed twice
 
 
 def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
@@ -227,9 +241,9 @@ def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
 
 def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
-    results: list[Result] = []
-    run_jobs(store, plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
-    merged, mine = results
+    jobs = plan([wanted], "final")
+    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    merged, mine = (result_of(store, job.config) for job in jobs)
     assert (len(merged.accuracy), len(merged.accuracy[0])) == (1, 5)
     assert merged.metrics["acc"] == pytest.approx(sum(merged.accuracy[0]) / 5)
     assert mine.oracle == "final"
@@ -237,18 +251,23 @@ def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
     assert mine.metrics["int"] == pytest.approx(expected)
 
 
-def test_costs_are_counted_before_they_are_paid(tmp_path: Path) -> None:
-    assert cost(config("naive")).steps == finish(tmp_path, config("naive")).steps
-    joint = finish(tmp_path, config("joint"))
-    assert cost(config("joint")).steps == joint.steps > cost(config("naive")).steps
-    assert cost(config("er")).seconds_per_step > 0
-    assert cost(config("er")).peak_bytes > 10**7
+@pytest.mark.parametrize("method", ["naive", "joint", "independent"])
+def test_steps_are_counted_before_they_are_taken(method: str, tmp_path: Path) -> None:
+    assert steps_in(build(config(method))[0], config(method)) == finish(tmp_path, config(method)).steps
 
 
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    """The second waits, and says for whom; once the first has gone it does the run itself."""
     run = Store(tmp_path).open(config())
     words = ["run", "--config", str(run.path / "config.yaml"), "--out", str(tmp_path), "--oracle", "none"]
-    with run.lock:
-        other = subprocess.run([sys.executable, "-m", "tmln", *words], check=False, capture_output=True, text=True)
-    assert other.returncode == 2
-    assert f"{os.getpid()}" in other.stderr
+    command = [sys.executable, "-m", "tmln", *words]
+    with run.lock, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        assert other.stderr is not None
+        said = other.stderr.readline()
+        assert "waits, for run" in said
+        assert f"{os.getpid()}" in said
+        assert not run.finished
+        run.lock.release()
+        other.communicate(timeout=PATIENCE)
+    assert other.returncode == 0
+    assert run.finished

@@ -11,23 +11,27 @@ from typing import Any
 import pytest
 import torch
 
-from tests.lab.test_run import config, finish
+from tests.lab.test_run import config, finish, result_of
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import Event, execute
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, Interrupted, Watch, build, fingerprint
-from tmln.lab.session import Job, asked_to_stop, plan, run_jobs
+from tmln.lab.run import Execution, build, fingerprint
 from tmln.lab.store import Run, Store
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, asked_to_stop
 from tmln.streams.split import class_order
 
 
-def stopped_at(step: int) -> Watch:
+def stopped_at(step: int) -> dict[str, Any]:
     seen: list[int] = []
-    return Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: seen[-1] == step)
+    return {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: seen[-1] == step}
 
 
 # -- the effective rate ------------------------------------------------------------------------------------------------
@@ -51,7 +55,7 @@ def test_the_rate_is_eta_over_lambda(tmp_path: Path, method: str, settings: dict
 
 def test_the_rate_is_in_the_result_also_of_a_run_that_goes_on(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        finish(tmp_path, config(), watch=stopped_at(7))
+        finish(tmp_path, config(), **stopped_at(7))
     assert finish(tmp_path, config()).effective_rate == pytest.approx(0.1)
 
 
@@ -59,8 +63,9 @@ def test_a_result_names_the_run_that_it_was_held_against(tmp_path: Path) -> None
     wanted = config("naive", lr=0.05)
     reference = reference_config(wanted, "final")
     assert reference is not None
-    results: list[Result] = []
-    run_jobs(Store(tmp_path), plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
+    store, jobs = Store(tmp_path), plan([wanted], "final")
+    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    results = [result_of(store, job.config) for job in jobs]
     assert [(result.oracle, result.reference) for result in results] == [
         ("none", ""),
         ("final", run_id(reference)),
@@ -177,7 +182,7 @@ def test_a_process_that_lost_its_run_saves_no_checkpoint(tmp_path: Path) -> None
             (run.lock.folder / "00000099").write_text("")
 
     with run.lock, pytest.raises(LockLost, match="leave the run to that one"):
-        Execution(run, Watch(checkpoint_steps=4, on_step=take_over))()
+        Execution(run, Terms(checkpoint_steps=4), on_step=take_over)()
     assert not list(run.checkpoints.glob("*"))
 
 
@@ -192,9 +197,9 @@ def test_seconds_count_those_of_before(tmp_path: Path, monkeypatch: pytest.Monke
         return clock[0] == 6.0
 
     with pytest.raises(Interrupted):
-        finish(tmp_path, config("naive"), watch=Watch(on_step=tick, stop=stop))
+        finish(tmp_path, config("naive"), on_step=tick, stop=stop)
     clock[0] = 1000.0  # a day later
-    result = finish(tmp_path, config("naive"), watch=Watch(on_step=tick))
+    result = finish(tmp_path, config("naive"), on_step=tick)
     assert result.seconds == result.steps  # a second a step, the pause not counted
 
 
@@ -205,8 +210,11 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     theirs = finish(tmp_path / "theirs", config("naive"))
     run = Store(tmp_path / "mine").open(config("naive"))
 
-    def begin(job: Job, finished: bool) -> None:
-        assert not finished
+    def begin(event: Event) -> None:
+        if event.kind == "finished":
+            ended.append(event.result)
+        if event.kind != "begun":
+            return
         with Run(run.path, run.config).lock as lock:
             other = Run(run.path, run.config)
             other.lock = lock
@@ -215,10 +223,11 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     def never(*words: Any) -> None:
         raise AssertionError("it is finished")
 
-    monkeypatch.setattr("tmln.lab.session.Execution", never)
-    ended: list[Result] = []
+    monkeypatch.setattr("tmln.fleet.perform.Execution", never)
+    ended: list[Result | None] = []
     jobs = plan([config("naive")], "none")
-    run_jobs(Store(tmp_path / "mine"), jobs, "none", on_begin=begin, on_end=lambda job, result: ended.append(result))
+    assert execute(Store(tmp_path / "mine"), jobs, on_event=begin) == []
+    assert ended[0] is not None
     assert ended[0].weights_sha256 == theirs.weights_sha256
 
 
@@ -265,7 +274,7 @@ def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
     written: list[int] = []
     monkeypatch.setattr("tmln.lab.run.time", Ticking(tick))
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", lambda root, state, step: written.append(step))
-    steps = finish(tmp_path, config("naive"), watch=Watch(checkpoint_seconds=seconds)).steps
+    steps = finish(tmp_path, config("naive"), terms=Terms(checkpoint_seconds=seconds)).steps
     if saved is None:  # a look a step: the third after the last checkpoint is beyond 2.5 s
         assert 5 < len(written) < steps
     else:
@@ -275,7 +284,7 @@ def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
 def test_the_peak_is_that_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 700)
     with pytest.raises(Interrupted):
-        finish(tmp_path, config("naive"), watch=stopped_at(7))
+        finish(tmp_path, config("naive"), **stopped_at(7))
     monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 300)
     assert finish(tmp_path, config("naive")).peak_memory_bytes == 700
 

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, Interrupted, Watch
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.replay import REPLAYS
+from tmln.stopping import Interrupted
 
 WITH_MEMORY = [name for name in REPLAYS if name != "none"]
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
@@ -96,7 +98,7 @@ def finish(root: Path, wanted: RunConfig, stop_after: int | None = None) -> Resu
 
     with run.lock:
         try:
-            return Execution(run, Watch(checkpoint_steps=3, stop=stop))()
+            return Execution(run, Terms(checkpoint_steps=3), stop=stop)()
         except Interrupted:
             return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of, names_in
+from tmln.cli.options import Benchmark, Epochs, Methods, Seeds, Sets, Threads, configs_of, names_in
 from tmln.cli.say import say
 from tmln.cli.tables import Format, print_grid
 
@@ -33,7 +33,6 @@ class Split(str, Enum):
     train = "train"
 
 
-Methods = Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many samples of a task the loss is of, the same everywhere.")]
 SplitOption = Annotated[Split, typer.Option(help="Whether these are test or training samples.")]
 Statistics = Annotated[
@@ -62,7 +61,12 @@ def landscape(
     output: Picture = Path("landscape.png"),
     threads: Threads = None,
 ) -> None:
-    """Draw the first task's loss around the way to the second, methods side by side."""
+    """Draw the first task's loss around the way to the second, methods side by side.
+
+    \b
+    Example:
+      tmln landscape --benchmark split-digits --methods naive,er,tmln -o landscape.png
+    """
     configs = _configs(benchmark, methods, 1, epochs, [*(sets or []), f"seed={seed}"], output, threads)
     from tmln.draw.landscape import landscape_figure
     from tmln.lab.store import Store
@@ -110,7 +114,12 @@ def barrier(
     output: Picture = Path("barrier.png"),
     threads: Threads = None,
 ) -> None:
-    """Measure what earlier tasks lose on the straight line from each task's solution to the next."""
+    """Measure what earlier tasks lose on the straight line from each task's solution to the next.
+
+    \b
+    Example:
+      tmln barrier --benchmark split-digits --methods naive,er,tmln --seeds 3 -o barrier.png
+    """
     configs = _configs(benchmark, methods, seeds, epochs, sets, output, threads)
     from tmln.draw.barrier import barrier_figure, short
     from tmln.lab.store import Store
@@ -151,7 +160,7 @@ def _configs(
     names = names_in(methods)
     if not names:
         raise ValueError("which methods? --methods naive,ewc++,tmln, say (tmln list methods)")
-    configs = configs_of(benchmark, names, seeds, epochs, sets, None, False)
+    configs = configs_of(benchmark, names, seeds, epochs, sets)
     if threads is not None:
         import torch
 

@@ -21,7 +21,12 @@ def pareto(
     x: Annotated[str, typer.Option(help="The metric on the horizontal axis.")] = "int",
     y: Annotated[str, typer.Option(help="The metric on the vertical axis.")] = "fm",
 ) -> None:
-    """Which configurations no other beats in two metrics at once: fronts by method and overall, and hypervolumes."""
+    """Which configurations no other beats in two metrics at once: fronts by method and overall, and hypervolumes.
+
+    \b
+    Example:
+      tmln pareto runs -o front.pdf
+    """
     from tmln.draw.picture import checked_suffix, save_figure
     from tmln.results.fronts import fronts_of
     from tmln.results.rows import comparable, rows_of
@@ -58,7 +63,12 @@ def overhead(
     out: Out = Path("runs"),
     format: FormatOption = Format.table,
 ) -> None:
-    """What each method costs over naive training: time of a step and of a task boundary, and memory."""
+    """What each method costs over naive training: time of a step and of a task boundary, and memory.
+
+    \b
+    Example:
+      tmln overhead --benchmark split-digits --methods naive,er,tmln -o overhead.png
+    """
     import torch
 
     from tmln.draw.overhead import overhead_figure
@@ -72,9 +82,7 @@ def overhead(
         new_figure(1, 1)  # is matplotlib there? asked before long work
     if threads is not None:
         torch.set_num_threads(threads)
-    content = measure_overhead(
-        configs_of(benchmark, names_in(methods), 1, None, sets, None, False), rounds, steps, peak=peak
-    )
+    content = measure_overhead(configs_of(benchmark, names_in(methods), sets=sets), rounds, steps, peak=peak)
     saved = save_analysis(out, "overhead", benchmark, content)
     if output is not None:
         save_figure(overhead_figure(content), output)

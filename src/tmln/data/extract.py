@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
 from tmln.data.bad import DataError
+from tmln.writing import CannotWrite, write_all, writing
 
 ALWAYS = 1 << 28  # bytes that any archive may unpack to
 TIMES = 50  # times its own size, beyond that; images hardly shrink, and MNIST's bytes are packed to a fifth
@@ -26,26 +27,28 @@ def unpack(archive: Path, into: Path) -> None:
     staging = into / f".unpacking-{archive.name}"
     if staging.exists():  # left by a run that was killed
         shutil.rmtree(staging)
-    staging.mkdir(parents=True)
+    with writing(into):
+        staging.mkdir(parents=True)
     try:
         left = _room(archive)
         for number, (name, content) in enumerate(_members(archive)):
             if number >= MOST:
                 raise DataError(f"{archive}: more than {MOST:,} members; nothing was unpacked")
             target = staging / inside(archive, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            with writing(into / target.relative_to(staging)):
+                target.parent.mkdir(parents=True, exist_ok=True)
             if content is None:
                 target.mkdir(exist_ok=True)
             else:
-                with content, open(target, "wb") as file:
-                    left -= _copy(archive, content, file, left)
+                with content, open(target, "wb", buffering=0) as file:
+                    left -= _copy(archive, content, file, left, into / target.relative_to(staging))
         for entry in sorted(staging.iterdir()):
             if (into / entry.name).exists():
                 raise DataError(f"{into / entry.name} is in the way of {archive.name}; move it away and try again")
         for entry in sorted(staging.iterdir()):
             os.replace(entry, into / entry.name)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, DataError):
+        if isinstance(error, (DataError, CannotWrite)):  # a full disk says nothing against the archive
             raise
         raise DataError(f"{archive}: not a sound archive ({error}); delete it and fetch it again") from error
     finally:
@@ -76,13 +79,14 @@ def _too_much(archive: Path) -> DataError:
     )
 
 
-def _copy(archive: Path, content: IO[bytes], file: IO[bytes], most: int) -> int:
+def _copy(archive: Path, content: IO[bytes], file: IO[bytes], most: int, target: Path) -> int:
     written = 0
     while chunk := content.read(1 << 20):
         written += len(chunk)
         if written > most:
             raise _too_much(archive)
-        file.write(chunk)
+        with writing(target):
+            write_all(file, chunk)
     return written
 
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from tmln.data.bad import DataError
 from tmln.data.dataset import RemoteFile
+from tmln.writing import CannotWrite, write_all, writing
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there, and the bytes it will have."""
@@ -34,12 +35,15 @@ def fetch(
         verify(target, remote)
         return target
     part = target.with_name(f"{target.name}.part")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     for attempt in range(tries * len(remote.urls)):
         url = remote.urls[attempt % len(remote.urls)]
         try:
             _continue(url, part, remote, progress, timeout)
+        except CannotWrite:  # trying again would change nothing
+            raise
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
         if _length(part) == remote.size:
@@ -94,12 +98,15 @@ def _continue(url: str, part: Path, remote: RemoteFile, progress: Progress | Non
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         have = have if resumed else 0
-        with open(part, "ab" if resumed else "wb") as file:
+        with writing(part):
+            file = open(part, "ab" if resumed else "wb", buffering=0)  # noqa: SIM115
+        with file:
             while block := answer.read(BLOCK):
                 have += len(block)
                 if have > remote.size:
                     raise OSError(f"more than the {remote.size:,} bytes expected")
-                file.write(block)
+                with writing(part):
+                    write_all(file, block)
                 if progress is not None:
                     progress(remote.name, have, remote.size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
 from collections import Counter, defaultdict
@@ -21,13 +22,18 @@ from tmln.data.bad import BadData, DataError
 from tmln.data.dataset import Arrays, Colour
 from tmln.data.images import Pixels
 from tmln.progress import track
+from tmln.writing import writing
 
 Reader: TypeAlias = Callable[[Path], Pixels]
 
 IN_MEMORY = 1 << 30
 """Bytes up to which images are kept in memory."""
+AHEAD = 1 << 26  # bytes of images that are read ahead
+LARGE = 1 << 28  # bytes of images from which on it is said that they are read
 IMAGENET: tuple[Colour, Colour] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 GREY: tuple[Colour, Colour] = ((0.449,), (0.226,))  # ImageNet's, averaged over the channels
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,27 @@ def load_images(
     All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
     """
     shape = (len(files), *_shape(files, read))
+    _tell(len(files), shape[1:])
     if math.prod(shape) > (IN_MEMORY if limit is None else limit):
         return _mapped(files, read, bad, cache, shape)
     array = np.empty(shape, np.uint8)
     return array, _fill(array, files, read, bad)
+
+
+def _tell(count: int, shape: tuple[int, ...]) -> None:
+    """Of much work: what it is, and what would make it less."""
+    size = count * math.prod(shape)
+    if size > LARGE:
+        half = max(32, min(shape[:2]) // 2)
+        smaller = size * half**2 // (shape[0] * shape[1])
+        log.warning(
+            "reading %s images of %s, %.1f GB; --set benchmark.size=%d would make that %.1f GB",
+            f"{count:,}",
+            "x".join(map(str, shape)),
+            size / 1e9,
+            half,
+            smaller / 1e9,
+        )
 
 
 def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
@@ -121,16 +144,19 @@ def _mapped(
     notes = path.with_suffix(".json")
     known = _kept_before(path, notes, shape)
     if known is None:
-        cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
         try:
-            array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
+            with writing(path):
+                cache.mkdir(parents=True, exist_ok=True)
+                array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
+                _reserve(part)
             kept = _fill(array, files, read, mine)
-            array.flush()
-            del array
-            notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
-            os.replace(part, path)
+            with writing(path):
+                array.flush()
+                del array
+                notes.write_text(json.dumps({"kept": kept, "bad": mine.found}), encoding="utf-8")
+                os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
         known = kept, mine.found
@@ -138,6 +164,13 @@ def _mapped(
         bad.add(complaint)
     # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
     return np.load(path, mmap_mode="c"), known[0]
+
+
+def _reserve(path: Path) -> None:
+    """Room for all of the file now: a mapped page for which the disk has none left would end the process unasked."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
@@ -157,7 +190,8 @@ def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
     """Write each sound image into its row; the rows that were written."""
     kept = []
-    for index, pixels in zip(track(range(len(files)), "reading images"), read_all(files, read), strict=True):
+    images = read_all(files, read, math.prod(array.shape[1:]))
+    for index, pixels in zip(track(range(len(files)), "reading images"), images, strict=True):
         if isinstance(pixels, DataError):
             bad.add(str(pixels))
         elif pixels.shape != array.shape[1:]:
@@ -169,8 +203,9 @@ def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> l
     return kept
 
 
-def read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError]:
-    """Images in order, read by several threads a few hundred ahead; an unreadable one as its error."""
+def read_all(files: Sequence[Path], read: Reader, size: int = 1 << 20) -> Iterator[Pixels | DataError]:
+    """Images of ``size`` bytes in order, read ahead by several threads; an unreadable one as its error."""
+    ahead = max(os.cpu_count() or 1, min(256, AHEAD // max(size, 1)))
 
     def attempt(path: Path) -> Pixels | DataError:
         try:
@@ -179,8 +214,8 @@ def read_all(files: Sequence[Path], read: Reader) -> Iterator[Pixels | DataError
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(files), 256):
-            yield from pool.map(attempt, files[start : start + 256])
+        for start in range(0, len(files), ahead):
+            yield from pool.map(attempt, files[start : start + ahead])
 
 
 def _fingerprint(files: Sequence[Path], read: Reader) -> str:

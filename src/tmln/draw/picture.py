@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tmln.writing import writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,9 +34,15 @@ def save_figure(figure: Figure, path: Path) -> Path:
     """By the name's end: .png for screens, .svg and .pdf for print, with text that stays text."""
     from matplotlib import rc_context
 
-    checked_suffix(path).parent.mkdir(parents=True, exist_ok=True)
+    kind = checked_suffix(path).suffix.lower()
+    aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{kind}")
     # no dates: the same runs give the same file
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tmln", "pdf.fonttype": 42}):
-        figure.savefig(path, dpi=200, metadata=undated)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tmln", "pdf.fonttype": 42}), writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            figure.savefig(aside, dpi=200, metadata=undated)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
     return path

@@ -9,16 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from tmln.lab.files import from_json, open_own, to_json
+from tmln.writing import write_all, writing
 
 log = logging.getLogger(__name__)
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """One line, in one write."""
+    """One line, in one write; all of it or, on a disk without room for all, nothing."""
     if not isinstance(record.get("step"), int):
         raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
-    with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
-        file.write(f"{to_json(record)}\n".encode())
+    line = f"{to_json(record)}\n".encode()
+    with (
+        writing(path),
+        os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file,
+    ):
+        before = os.fstat(file.fileno()).st_size
+        try:
+            write_all(file, line)
+        except OSError:
+            os.ftruncate(file.fileno(), before)
+            raise
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -38,7 +48,7 @@ def truncate_after(path: Path, step: int, size: int | None = None) -> None:
         if (record is not None and record["step"] > step) or (size is not None and end + length > size):
             break
         end += length
-    with os.fdopen(open_own(path, os.O_WRONLY), "ab") as file:
+    with writing(path), os.fdopen(open_own(path, os.O_WRONLY), "ab") as file:
         file.truncate(end)
 
 

@@ -46,7 +46,8 @@ def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
     shared: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     if oracle == "final":
         return RunConfig.of({**shared, "method": "naive", "merged": True})
-    return RunConfig.of({**shared, "method": "joint" if oracle == "prefix" else "independent"})
+    (method,) = (name for name, kind in REFERENCES.items() if kind == oracle)
+    return RunConfig.of({**shared, "method": method})
 
 
 def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> Sequence[float] | None:

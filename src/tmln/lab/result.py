@@ -20,10 +20,14 @@ from tmln.lab.files import from_json, read_own, to_json, write_whole
 from tmln.lab.identity import HEAD, is_named, spelled
 from tmln.metrics import METRICS, measure
 from tmln.printable import readable
+from tmln.recipes import RECIPES
 
 Oracle = Literal["prefix", "final", "independent", "none"]  # kinds of reference of intransigence: tmln.lab.oracle
 ORACLES: tuple[Oracle, ...] = ("prefix", "final", "independent")  # the first that is there, unless one is named
-REFERENCES: dict[str, Oracle] = {"joint": "prefix", "independent": "independent"}  # methods that see more data, or less
+REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than those they are held against
+    **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
+    **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
+}
 FORMAT = 2
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
 CHECKSUM = "checksum"
@@ -60,6 +64,7 @@ class Result:
     seconds: float = math.nan
     parameters: int = 0
     peak_memory_bytes: int = 0
+    micro_batch: int = 0  # samples that went through the model at a time; 0: a batch whole
     weights_sha256: str = ""
     stream: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tmln.lab.files import read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.lab.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
 from tmln.lab.lock import STALE_AFTER, RunLock
 from tmln.lab.logfile import append_line, read_lines, truncate_after
 from tmln.lab.plainyaml import read_yaml
 from tmln.lab.result import NewerResult, Result, read_result, write_result
+from tmln.writing import writing
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -128,19 +129,20 @@ class Store:
             if not (run.path / "config.yaml").is_file():  # somebody's hand was in there
                 write_whole(run.path / "config.yaml", config.to_yaml())
             return run
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root)
         self._sweep()
         making = self.root / f".making-{run.name}-{uuid.uuid4().hex[:8]}"
-        making.mkdir()
-        try:
-            write_whole(making / "config.yaml", config.to_yaml())
-            os.rename(making, run.path)
-        except OSError:
-            if not run.path.is_dir():  # else another process made it in the same moment
-                raise
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
-        sync_folder(self.root)
+        with writing(run.path / "config.yaml"):
+            try:
+                making.mkdir()
+                write_whole(making / "config.yaml", config.to_yaml())
+                os.rename(making, run.path)
+            except OSError:
+                if not run.path.is_dir():  # else another process made it in the same moment
+                    raise
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+            sync_folder(self.root)
         return run
 
     def result(self, name: str) -> Result | None:

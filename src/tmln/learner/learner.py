@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
@@ -29,6 +30,8 @@ from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
 
 __all__ = ["Learner", "to_float"]
+
+AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
 OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch")  # numbers that a saved file carries
 
@@ -90,6 +93,7 @@ class Learner:
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
         self.compile, self.micro_batch = compile, micro_batch
+        self.at_a_time = min(AT_A_TIME, micro_batch or AT_A_TIME)  # in passes that take no step
         self.forward = self._made_forward()
         self.last_batch = 0  # samples in the last step, replayed ones included
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
@@ -178,6 +182,15 @@ class Learner:
                 "(replay 'er' with replay.fill='online', 'der++', 'er-ace'; penalty 'none'; step 'sgd', 'upgd', 'ocar')"
             )
 
+    def in_pieces(self, rows: int | None) -> None:
+        """From now on so many samples go through the model at a time, at most; None: all of a batch.
+
+        With batch norm, whose batches are passed whole, that holds for the passes at a task's end and for tests.
+        """
+        normed = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        self.micro_batch, self.at_a_time = None if normed else rows, min(AT_A_TIME, rows or AT_A_TIME)
+        self.forward = self._made_forward()
+
     def _made_forward(self) -> nn.Module:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
@@ -185,7 +198,8 @@ class Learner:
     def evaluate(self, dataset: Any) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
         seen = self.classes if self.logit_mask == "seen" else None
-        return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen)
+        rows = 2 * self.at_a_time  # without gradients they take less
+        return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen, batch_size=rows)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""

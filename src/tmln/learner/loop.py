@@ -82,8 +82,9 @@ def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
 
 def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
     """What the parts are told of a task."""
+    at_a_time = learner.at_a_time
 
     def once() -> Iterator[tuple[Tensor, Tensor]]:
-        return (samples.gather(rows) for rows in torch.arange(len(samples)).split(256))
+        return (samples.gather(rows) for rows in torch.arange(len(samples)).split(at_a_time))
 
-    return Lesson(learner.tasks, learner.scored, classes, known, learner.step.rate, once, learner.prepare)
+    return Lesson(learner.tasks, learner.scored, classes, known, learner.step.rate, once, learner.prepare, at_a_time)

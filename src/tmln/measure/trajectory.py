@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tmln.fleet.display import Display
+from tmln.fleet.perform import seldom
+from tmln.fleet.plan import Job
+from tmln.fleet.schedule import Event
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.display import Display
-from tmln.lab.files import refuse_link
+from tmln.lab.files import make_folder, refuse_link
 from tmln.lab.run import Moment, build, fingerprint, steps_of
-from tmln.lab.session import Job
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file
@@ -98,7 +101,7 @@ def record(
     saved = _read(path)
     if saved is None:
         saved = _train(config, stream, learner, tasks or len(stream), checkpoints, on_step)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         save_file(path, saved)
     found = tuple(Checkpoint(**point) for point in saved["checkpoints"])
     note = _disagreement(store.find(config), saved) if tasks in (None, len(stream)) else ""
@@ -109,12 +112,16 @@ def record_all(
     configs: Sequence[RunConfig], store: Store, *, tasks: int | None = None, least: int = 1, checkpoints: int = 20
 ) -> None:
     """Every recording that is not there yet, with the progress of runs on stderr."""
-    with Display(len(configs)) as display:
-        for config in configs:
-            there = recording_path(store, config, tasks, checkpoints).is_file()
-            display.begin(Job(config), there)
-            if not there:
-                record(config, store, tasks=tasks, least=least, checkpoints=checkpoints, on_step=display.step)
+    jobs = [Job(config) for config in configs]
+    with Display({run_id(job.config): (job, job.label) for job in jobs}) as display:
+        for job in jobs:
+            if recording_path(store, job.config, tasks, checkpoints).is_file():
+                display.note(Event("before", job))
+                continue
+            display.note(Event("begun", job))
+            say = seldom(partial(display.step, job))
+            record(job.config, store, tasks=tasks, least=least, checkpoints=checkpoints, on_step=say)
+            display.note(Event("finished", job, text="recorded"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import torch
 
 import tmln
 from tmln.draw.picture import SUFFIXES, save_figure
-from tmln.lab.files import to_json, write_whole
+from tmln.lab.files import make_folder, to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
 from tmln.printable import printable
@@ -83,7 +83,7 @@ def json_text(page: Page) -> str:
 
 def write_page(page: Page, folder: Path) -> list[Path]:
     """NAME.md, NAME.tex and NAME.csv, and the picture as .png, .svg and .pdf."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     pictures = [] if page.figure is None else [folder / f"{page.name}{suffix}" for suffix in SUFFIXES]
     for path in pictures:
         assert page.figure is not None

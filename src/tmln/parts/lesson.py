@@ -23,6 +23,7 @@ class Lesson:
     rate: float  # the step's rate in flat directions, for stability checks
     samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
+    at_a_time: int = 256  # samples that fit through the model
 
     def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Stored samples as the model takes them at test time."""
@@ -30,7 +31,7 @@ class Lesson:
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
-        stored = memory.batches(256, ("x", "y")) if memory else self.samples()
+        stored = memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()
         return (self.ready(x, y) for x, y in stored)
 
 

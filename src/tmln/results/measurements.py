@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import from_json, read_own, refuse_link, to_json, write_whole
+from tmln.lab.files import from_json, make_folder, read_own, refuse_link, to_json, write_whole
 
 FORMAT = 1
 FOLDER = ".analyses"  # within a folder of runs; a run's name never begins with a point
@@ -31,7 +31,7 @@ def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) 
     readable = re.sub(r"[^a-z0-9+.-]+", "-", f"{kind}-{name}".lower())
     path = runs / FOLDER / f"{readable}.json"
     refuse_link(path.parent)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_whole(path, to_json({"format": FORMAT, "kind": kind, "name": name, "content": dict(content)}))
     return path
 

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from tests.lab.killing import PATIENCE, Notes, config, mortal, uninterrupted
+from tmln.fleet.cluster import reach
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import Failure, execute
+from tmln.fleet.plan import Job, plan
 from tmln.lab.config import RunConfig
-from tmln.lab.executors import Failure, crew, execute
-from tmln.lab.executors.cluster import reach
-from tmln.lab.session import Job, plan
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 
 pytestmark = pytest.mark.xdist_group("ray")  # one Ray for all of them
 
@@ -54,9 +56,8 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     jobs = [Job(killed), *plan([config("er")], "final"), Job(broken)]
     notes = Notes()
-    failures = execute(
-        store, jobs, "final", executor="ray", on_event=notes, checkpoint_steps=10, checkpoint_seconds=1e9
-    )
+    terms = Terms("final", checkpoint_steps=10, checkpoint_seconds=1e9)
+    failures = execute(store, jobs, terms, Crew("ray"), on_event=notes)
     assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
     (again,) = [event for event in notes.events if event.kind == "again"]
     assert again.job.config == killed
@@ -91,7 +92,7 @@ def test_a_cluster_by_its_address_and_a_stop_that_saves(address: str, tmp_path: 
 def test_what_no_machine_has_is_said() -> None:
     with (
         pytest.raises(ValueError, match="no machine of the Ray cluster has 1 CPUs and 3 GPUs"),
-        crew("ray", jobs=1, gpus=3.0),
+        Crew("ray", gpus=3.0).pool(),
     ):
         pass
 
@@ -122,14 +123,14 @@ def impostor() -> Iterator[str]:
 ALONE = """
 import sys
 import ray
-from tmln.lab.executors import crew
+from tmln.fleet.crew import Crew
 
 def init(*arguments, **options):
     raise SystemExit("Ray would try for more than a minute")
 
 ray.init = init
 try:
-    with crew("ray", jobs=1, address=sys.argv[1]):
+    with Crew("ray", address=sys.argv[1]).pool():
         pass
 except ValueError as error:
     print(error)
@@ -147,7 +148,7 @@ def test_an_address_without_ray_is_one_line_before_ray_tries() -> None:
 
 
 def test_what_is_no_ray_is_told_apart(impostor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.lab.executors.cluster.PATIENCE", PATIENCE)
+    monkeypatch.setattr("tmln.fleet.cluster.PATIENCE", PATIENCE)
     with pytest.raises(ValueError, match=f"what answers at '{impostor}' is not Ray"):
         reach(impostor)
     for wrong in ("nonsense", "host:", ":6379", "ray://host", "host:port"):

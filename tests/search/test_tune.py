@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from tmln.cli import app
 from tmln.lab.config import RunConfig
-from tmln.lab.database import in_one_line, open_study
 from tmln.lab.lock import Owner
 from tmln.lab.result import Result
-from tmln.lab.space import Choices, Range, Space
-from tmln.lab.tune import OWNER, Search, Trial, judge
+from tmln.search.database import in_one_line, open_study
+from tmln.search.space import Choices, Range, Space
+from tmln.search.tune import OWNER, Search, Trial, judge
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
 SPACES: dict[str, Space] = {

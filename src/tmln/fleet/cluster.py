@@ -7,10 +7,14 @@ import logging
 import os
 import socket
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tmln.lab.executors.work import Message, Outcome, Work, perform
-from tmln.lab.run import Moment
+from tmln.fleet.perform import perform, seldom
+from tmln.fleet.task import Outcome, Task
+from tmln.stopping import asked_to_stop
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Message, Take
 
 PATIENCE = 5.0  # seconds for a cluster's address to answer
 PAUSE = 0.5  # seconds between two signs of life of a task
@@ -20,32 +24,40 @@ GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of RFC
 
 
 class RayPool:
-    """Each run is a task with ``cpus`` and ``gpus``; Ray itself retries nothing, so that every loss is told."""
+    """Each run has a CPU for every thread, and ``gpus``; Ray itself retries nothing, so that every loss is told."""
 
-    def __init__(self, workers: int | None, cpus: int, gpus: float, address: str | None) -> None:
+    shared = False
+
+    def __init__(self, workers: int | None, threads: int | None, gpus: float, address: str | None, here: int) -> None:
+        """``threads`` of each run as far as they are given; ``here`` are the cores of this machine."""
         self._ray = ray = _import_ray()
         self.capacity = workers or QUEUE
         self._ours = not ray.is_initialized()
         if self._ours:
-            _connect(ray, address, cpus * workers if workers else None)
-        _check_room(ray, cpus, gpus)
-        self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_task)
+            _connect(ray, address, max(here, (threads or 1) * workers) if workers else None)
+        self.cores = _room(ray, threads or 1, gpus)
+        self._task = ray.remote(num_gpus=gpus, max_retries=0)(_task)
         self._board = ray.remote(num_cpus=0)(Board).remote()
         self._names: dict[Any, str] = {}  # of the tasks by their futures
 
-    def submit(self, name: str, work: Work) -> None:
-        self._names[self._task.remote(name, work, self._board, os.environ.get("TMLN_DATA"))] = name
+    def submit(self, name: str, task: Task) -> None:
+        sent = self._task.options(num_cpus=task.threads)
+        self._names[sent.remote(name, task, self._board, os.environ.get("TMLN_DATA"))] = name
 
-    def wait(self, seconds: float) -> list[tuple[str, Message]]:
+    def wait(self, seconds: float, take: Take) -> None:
         if not self._names:
             time.sleep(seconds)
-            return []
+            return
         futures = list(self._names)
         self._ray.wait(futures, num_returns=1, timeout=seconds)
         done, _ = self._ray.wait(futures, num_returns=len(futures), timeout=0)
         messages: list[tuple[str, Message]] = self._ray.get(self._board.take.remote())
         ended = {self._names.pop(future): self._outcome(future) for future in done}
-        return [*((name, message) for name, message in messages if name in self._names.values()), *ended.items()]
+        for name, message in messages:
+            if name in self._names.values():
+                take(name, message)
+        for name, outcome in ended.items():
+            take(name, outcome)
 
     def stop(self) -> None:
         for future in self._names:
@@ -85,19 +97,12 @@ class Board:
         return notes
 
 
-def _task(name: str, work: Work, board: Any, data: str | None) -> Outcome:
+def _task(name: str, task: Task, board: Any, data: str | None) -> Outcome:
     if data is not None:
         os.environ.setdefault("TMLN_DATA", data)
     board.note.remote(name, "begun")
-    said = 0.0
-
-    def on_step(moment: Moment) -> None:
-        nonlocal said
-        if time.monotonic() - said > PAUSE:
-            said = time.monotonic()
-            board.note.remote(name, moment)
-
-    return perform(work, on_step)
+    with asked_to_stop() as stop:
+        return perform(task, seldom(lambda moment: board.note.remote(name, moment), PAUSE), stop)
 
 
 def _import_ray() -> Any:
@@ -144,12 +149,14 @@ def reach(address: str) -> None:
         raise ValueError(f"what answers at {address!r} is not Ray; {remedy}")
 
 
-def _check_room(ray: Any, cpus: int, gpus: float) -> None:
-    """A task that fits nowhere would wait for ever."""
+def _room(ray: Any, cpus: int, gpus: float) -> int:
+    """The CPUs of the largest machine that has room; a task that fits nowhere would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
+    fitting = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus]
+    if not fitting:
         largest = max((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
         raise ValueError(
             f"no machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each run asks for; "
             f"the largest has {largest[0]:g} CPUs and {largest[1]:g} GPUs"
         )
+    return max(fitting)

@@ -1,4 +1,4 @@
-"""Processes of this machine, started afresh (never forked), each with its share of the cores."""
+"""Processes of this machine, started afresh (never forked), each at one run after another."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from tmln.lab.executors.work import Message, Outcome, Work
+from tmln.fleet.task import Outcome, Task
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Message, Take
 
 GRACE = 5.0  # seconds for idle workers to go by themselves
 
@@ -23,37 +26,43 @@ class _Worker:
     pipe: Connection
     output: IO[bytes]  # all that it prints; read only if it dies
     name: str | None = None  # of the run it is at
+    used: bool = False
 
 
 class LocalPool:
-    """At most ``capacity`` worker processes of ``threads`` threads; a dead one is replaced when it is needed."""
+    """Worker processes, as many as are needed at one time; a dead one is replaced when it is needed."""
 
-    def __init__(self, capacity: int, threads: int) -> None:
-        self.capacity, self.threads = capacity, threads
+    def __init__(self, capacity: int, cores: int, shared: bool = True) -> None:
+        self.capacity, self.cores, self.shared = capacity, cores, shared
         self._workers: list[_Worker] = []
-        self._begun: list[tuple[str, Message]] = []
+        self._begun: list[str] = []
 
-    def submit(self, name: str, work: Work) -> None:
+    def warm(self, workers: int) -> None:
+        """Start so many now, which load what they need while the caller is busy with other things."""
+        while len(self._workers) < min(workers, self.capacity):
+            self._workers.append(_start())
+
+    def submit(self, name: str, task: Task) -> None:
         worker = next((w for w in self._workers if w.name is None), None)
         if worker is None:
-            worker = _start(self.threads)
+            worker = _start()
             self._workers.append(worker)
-        worker.name = name
-        self._begun.append((name, "begun"))
+        worker.name, worker.used = name, True
+        self._begun.append(name)
         with suppress(OSError):  # it has died: its end of the pipe says so, too
-            worker.pipe.send(work)
+            worker.pipe.send(task)
 
-    def wait(self, seconds: float) -> list[tuple[str, Message]]:
-        messages, self._begun = self._begun, []
+    def wait(self, seconds: float, take: Take) -> None:
+        begun, self._begun = self._begun, []
+        for name in begun:
+            take(name, "begun")
         busy = {worker.pipe: worker for worker in self._workers if worker.name is not None}
-        for pipe in wait(list(busy), 0.0 if messages else seconds):
+        for pipe in wait(list(busy), 0.0 if begun else seconds):
             worker = busy[pipe]  # type: ignore[index]
-            assert worker.name is not None
-            message = self._read(worker)
-            messages.append((worker.name, message))
+            name, message = str(worker.name), self._read(worker)
             if isinstance(message, Outcome):
                 worker.name = None
-        return messages
+            take(name, message)
 
     def stop(self) -> None:
         for worker in self._workers:
@@ -62,7 +71,7 @@ class LocalPool:
     def close(self) -> None:
         for worker in self._workers:
             worker.pipe.close()
-            if worker.name is not None:
+            if worker.name is not None or not worker.used:  # what is still loading has nothing to lose
                 worker.process.kill()
         for worker in self._workers:
             try:
@@ -88,11 +97,11 @@ class LocalPool:
         return Outcome("lost", error=_death(code) + (f" ({printed[-1].strip()})" if printed else ""))
 
 
-def _start(threads: int) -> _Worker:
+def _start() -> _Worker:
     """A new interpreter with this one's sys.path; Ctrl-C in the terminal does not reach it, only we do."""
     mine, its = Pipe()
     output = tempfile.TemporaryFile()  # noqa: SIM115
-    code = f"import sys; sys.path[:] = {sys.path!r}; from tmln.lab.executors.worker import main; main({its.fileno()})"
+    code = f"import sys; sys.path[:] = {sys.path!r}; from tmln.fleet.worker import main; main({its.fileno()})"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         pass_fds=[its.fileno()],
@@ -100,7 +109,7 @@ def _start(threads: int) -> _Worker:
         stdout=output,
         stderr=output,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # until a task says how many
     )
     its.close()
     return _Worker(process, mine, output)

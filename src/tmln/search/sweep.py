@@ -11,7 +11,7 @@ from typing import Any
 
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.space import Space, declared, declared_for, read_space, read_values
+from tmln.search.space import Space, declared, declared_for, read_space, read_values
 from tmln.seeds import seed_of
 
 LIMIT = 100_000  # runs; more is a slip of the finger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tmln.cli import app
-from tmln.lab import estimate as estimates
+from tmln.fleet.execute import Failure
+from tmln.fleet.plan import Job
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.executors import Failure
-from tmln.lab.session import Cost, Job, plan
-from tmln.lab.space import Choices, Range, declared, read_space, read_values
 from tmln.lab.store import Store
-from tmln.lab.sweep import draw, read_grid, read_spaces, spaces_of, sweep
 from tmln.parts import read_settings
 from tmln.recipes import FAMILIES, RECIPES
+from tmln.search.space import Choices, Range, declared, read_space, read_values
+from tmln.search.sweep import draw, read_grid, read_spaces, spaces_of, sweep
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
 
@@ -208,32 +206,6 @@ def test_a_logarithm_begins_above_zero() -> None:
         read_spaces(["=1..2"])
 
 
-def test_an_estimate_tries_each_kind_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
-
-    def cost(config: RunConfig) -> Cost:
-        tried.append(config.method)
-        return Cost(steps=100, parameters=7, seconds_per_step=0.02 if config.method == "joint" else 0.01, peak_bytes=5)
-
-    monkeypatch.setattr(estimates, "cost", cost)
-    monkeypatch.setattr(estimates, "state_bytes", lambda config: 1000)
-    jobs = plan(sweep([BASE], {"step.damping": [0.1, 1]}, seeds=3).configs, "prefix")
-    need = estimates.estimate(jobs)
-    assert tried == ["joint", "tmln"]
-    assert math.isclose(need.seconds, 3 * 2.0 + 6 * 1.0)
-    assert need.disk == 9 * 2 * 1000
-    assert need.memory == 5
-
-
-def test_a_checkpoints_size_counts_weights_and_what_parts_hold() -> None:
-    small = {"benchmark.per_class": 24, "benchmark.per_class_test": 10}
-    weights = 4 * (64 * 128 + 128 + 128 * 10 + 10)
-    naive = estimates.state_bytes(base("naive").with_settings(small))
-    tmln = estimates.state_bytes(BASE.with_settings(small))
-    assert naive > 2 * weights  # momentum
-    assert tmln > 4 * weights  # F, S-bar, anchor
-
-
 def test_a_dry_run_tells_what_is_there_and_what_is_to_come(tmp_path: Path) -> None:
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", *few]
@@ -243,8 +215,10 @@ def test_a_dry_run_tells_what_is_there_and_what_is_to_come(tmp_path: Path) -> No
     with run.lock:
         run.finish({"accuracy": [[1.0]], "metrics": {"acc": 1.0, "fm": 0.0}})
     text = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--dry-run"]).output
-    assert "6 runs, 1 of them done before, 2 as references for INT" in text
-    assert re.search(r"about [\d.]+ s on \d+ workers? of \d+ thread", text)
+    assert "6 runs: 1 finished, 0 begun, 5 not begun; 2 of them as references for INT" in text
+    assert re.search(
+        r"about [\d.]+ s on this machine as it is now, \d at a time \(a few steps of each kind tried", text
+    )
     assert "of disk for checkpoints" in text
     assert len(list(tmp_path.glob("split-*"))) == 1
 
@@ -260,7 +234,7 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
             diverged = "the loss is nan" if number == 1 else None
             run.finish({**found, "diverged": diverged, "versions": {"tmln": f"0.{number}", "torch": "2"}})
     failure = Failure(Job(configs[3]), "no space left on device")
-    monkeypatch.setattr("tmln.lab.executors.execute", lambda *words, **options: [failure])
+    monkeypatch.setattr("tmln.fleet.execute.execute", lambda *words, **options: [failure])
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", "--oracle", "none"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1

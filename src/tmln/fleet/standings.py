@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tmln.fleet.plan import Job
+from tmln.fleet.schedule import Event
 from tmln.lab.config import run_id
-from tmln.lab.executors import Event
 from tmln.lab.result import Result
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
 WORDS: dict[State, str] = {
@@ -40,13 +40,17 @@ class Standing:
 
     def seconds_left(self, now: float) -> float | None:
         """By its own speed; None until that is known."""
-        if self.state != "running" or self.moment is None or self.first is None:
+        if self.state != "running" or self.moment is None:
             return None
-        walked = self.moment.step - self.first[1]
-        if not walked:
+        pace = self.pace
+        return pace and max(0.0, (self.moment.steps - self.moment.step) * pace - (now - self.heard))
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds a step, since this try was first heard of: the time it took to get ready does not count."""
+        if self.moment is None or self.first is None or self.moment.step == self.first[1]:
             return None
-        pace = (self.heard - self.first[0]) / walked
-        return max(0.0, (self.moment.steps - self.moment.step) * pace - (now - self.heard))
+        return (self.heard - self.first[0]) / (self.moment.step - self.first[1])
 
     def seconds_whole(self) -> float | None:
         """What a run like this takes from its beginning."""
@@ -59,15 +63,15 @@ class Standing:
 
 
 class Standings:
-    """Give :meth:`note` to :func:`tmln.lab.executors.execute`."""
+    """All of them; :meth:`note` takes the events of :func:`tmln.fleet.execute.execute`."""
 
     def __init__(self, labels: Mapping[str, tuple[Job, str]], clock: Callable[[], float] = time.monotonic) -> None:
         """``labels``: by the name of its run, each job and what it is called."""
         self.clock = clock
-        self.by_run = {name: Standing(job, label) for name, (job, label) in labels.items()}
+        self.all = {name: Standing(job, label) for name, (job, label) in labels.items()}
 
     def note(self, event: Event) -> Standing:
-        standing, now = self.by_run[run_id(event.job.config)], self.clock()
+        standing, now = self.all[run_id(event.job.config)], self.clock()
         if event.kind == "step" and event.moment is not None:
             standing.first = standing.first or (now, event.moment.step)
             standing.moment, standing.heard = event.moment, now
@@ -75,10 +79,10 @@ class Standings:
         if event.kind == "said":
             return standing
         standing.changed, standing.note, standing.first, standing.moment = now, event.text, None, None
-        if event.kind in ("finished", "before") and event.result is not None:
+        if event.kind in ("finished", "before"):
             standing.result, standing.before = event.result, event.kind == "before"
-            standing.note = event.result.diverged
-            standing.state = "diverged" if standing.note else "finished"
+            diverged = event.result.diverged if event.result else ""
+            standing.note, standing.state = (diverged, "diverged") if diverged else (event.text, "finished")
         elif event.kind in ("again", "elsewhere"):
             standing.state = "waiting"
         else:
@@ -87,14 +91,14 @@ class Standings:
 
     def of(self, *states: State) -> list[Standing]:
         """Those in these states, the latest change first."""
-        found = [standing for standing in self.by_run.values() if standing.state in states]
+        found = [standing for standing in self.all.values() if standing.state in states]
         return sorted(found, key=lambda standing: -standing.changed)
 
     def seconds_left(self) -> float | None:
         """For all of it, at the present number of runs at a time; None until something is known."""
         running, now = self.of("running"), self.clock()
         wholes: dict[str, list[float]] = {}
-        for standing in self.by_run.values():
+        for standing in self.all.values():
             whole = standing.seconds_whole()
             if whole is not None:
                 wholes.setdefault(standing.job.config.method, []).append(whole)
@@ -119,7 +123,7 @@ class Standings:
         left = self.seconds_left() if self.of("running", "waiting") else None
         if left is not None:
             said.append(f"about {duration(left)} left")
-        return f"{len(self.by_run)} runs: {', '.join(said)}"
+        return f"{len(self.all)} runs: {', '.join(said)}"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How far many runs have come, as told: counts, time left, and a table that fits the terminal."""
+"""How far runs have come, as told: counts, time left, a bar for one, and a table of many that fits the terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import io
 import re
 from typing import Any
 
+import pytest
+
+from tmln.fleet.display import Display
+from tmln.fleet.plan import Job
+from tmln.fleet.schedule import Event
+from tmln.fleet.standings import Standings, duration
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.executors import Event
-from tmln.lab.livetable import LiveTable
 from tmln.lab.result import Result
 from tmln.lab.run import Moment
-from tmln.lab.session import Job
-from tmln.lab.standings import Standings, duration
 
 JOBS = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(4)]
 LABELS = {run_id(job.config): (job, job.label) for job in JOBS}
@@ -35,30 +37,30 @@ def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:
 
 def test_the_time_left_by_hand() -> None:
     clock = Clock()
-    standings = Standings(LABELS, clock)
-    assert standings.seconds_left() is None
-    assert str(standings) == "4 runs: 0 finished, 4 to go"
-    standings.note(Event("begun", JOBS[0]))
-    standings.note(Event("begun", JOBS[1]))
+    tally = Standings(LABELS, clock)
+    assert tally.seconds_left() is None
+    assert str(tally) == "4 runs: 0 finished, 4 to go"
+    tally.note(Event("begun", JOBS[0]))
+    tally.note(Event("begun", JOBS[1]))
     clock.now = 100.0
-    standings.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
+    tally.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
     clock.now = 110.0
-    standings.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
-    assert standings.by_run[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
-    assert standings.by_run[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
-    assert standings.seconds_left() == (30 + 50 + 2 * 50) / 2
-    assert str(standings) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
-    standings.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
-    assert standings.seconds_left() == 30 + 2 * 60
-    standings.note(Event("failed", JOBS[2], text="no data"))
-    standings.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
-    assert standings.seconds_left() == 30
-    assert str(standings) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
-    standings.note(Event("again", JOBS[0], text="killed"))
-    assert standings.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
-    standings.note(Event("begun", JOBS[0]))
-    standings.note(Event("finished", JOBS[0], result=result()))
-    assert str(standings) == "4 runs: 2 finished, 1 diverged, 1 failed"
+    tally.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
+    assert tally.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
+    assert tally.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
+    assert tally.seconds_left() == (30 + 50 + 2 * 50) / 2
+    assert str(tally) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
+    tally.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
+    assert tally.seconds_left() == 30 + 2 * 60
+    tally.note(Event("failed", JOBS[2], text="no data"))
+    tally.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
+    assert tally.seconds_left() == 30
+    assert str(tally) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
+    tally.note(Event("again", JOBS[0], text="killed"))
+    assert tally.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
+    tally.note(Event("begun", JOBS[0]))
+    tally.note(Event("finished", JOBS[0], result=result()))
+    assert str(tally) == "4 runs: 2 finished, 1 diverged, 1 failed"
 
 
 def test_durations() -> None:
@@ -68,7 +70,7 @@ def test_durations() -> None:
 
 def test_plain_lines() -> None:
     clock, out = Clock(), io.StringIO()
-    with LiveTable(LABELS, out, clock) as table:
+    with Display(LABELS, out, clock) as table:
         table.note(Event("before", JOBS[3], result=result()))
         table.note(Event("begun", JOBS[0]))
         table.note(Event("said", JOBS[0], text="too strong"))
@@ -82,6 +84,7 @@ def test_plain_lines() -> None:
         table.note(Event("failed", JOBS[1], text="no data"))
         table.note(Event("finished", JOBS[2], result=result(diverged="the loss is nan")))
     assert out.getvalue().splitlines() == [
+        "tmln, seed 3: done before",
         "warning: tmln, seed 0: too strong",
         "4 runs: 1 finished, 1 running, 2 to go, about 120 s left".replace("120 s", "2 min"),
         "tmln, seed 0: its process was killed by SIGKILL; it goes on from its checkpoint",
@@ -95,7 +98,7 @@ def test_plain_lines() -> None:
 
 def test_briefly_only_what_went_wrong() -> None:
     out = io.StringIO()
-    with LiveTable(LABELS, out, Clock(), brief=True) as table:
+    with Display(LABELS, out, Clock(), brief=True) as table:
         table.note(Event("begun", JOBS[0]))
         table.note(Event("again", JOBS[0], text="killed"))
         table.note(Event("finished", JOBS[0], result=result()))
@@ -110,7 +113,7 @@ class Terminal(io.StringIO):
 def test_a_long_label_keeps_its_beginning_and_its_seed() -> None:
     out = Terminal()
     label = "tmln step.damping=0.003719 step.eps=0.0001949 step.trajectory=1.078 replay.capacity=500, seed 12"
-    with LiveTable({run_id(JOBS[0].config): (JOBS[0], label)}, out, Clock()) as table:
+    with Display({**LABELS, run_id(JOBS[0].config): (JOBS[0], label)}, out, Clock()) as table:
         table.console.size = (90, 10)
         table.note(Event("begun", JOBS[0]))
         table.note(Event("step", JOBS[0], moment=moment(3)))
@@ -122,7 +125,7 @@ def test_a_long_label_keeps_its_beginning_and_its_seed() -> None:
 def test_a_table_in_a_terminal() -> None:
     out = Terminal()
     jobs = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(50)]
-    with LiveTable({run_id(job.config): (job, job.label) for job in jobs}, out, Clock()) as table:
+    with Display({run_id(job.config): (job, job.label) for job in jobs}, out, Clock()) as table:
         table.console.size = (80, 14)
         for job in jobs[:40]:
             table.note(Event("finished", job, result=result()))
@@ -140,9 +143,65 @@ def test_a_table_in_a_terminal() -> None:
     assert "50 runs: 40 finished, 1 running, 1 failed, 8 to go" in shown
 
 
-def test_what_a_run_says_is_shown_not_obeyed() -> None:
+ONE = {run_id(JOBS[0].config): (JOBS[0], JOBS[0].label)}
+
+
+def test_one_run_in_plain_lines() -> None:
+    clock, out = Clock(), io.StringIO()
+    with Display(ONE, out, clock) as display:
+        display.note(Event("begun", JOBS[0]))
+        for step in range(1, 4):
+            clock.now += 10.0
+            display.note(Event("step", JOBS[0], moment=moment(step)))
+        display.note(Event("finished", JOBS[0], result=result(seconds=2.0)))
+    # a step every ten seconds, of 64 samples; 98 steps to go when 15 s were silent
+    assert out.getvalue().splitlines() == [
+        "tmln, seed 0: task 2/5 epoch 3/10 loss 0.500, step 2/100, 6 samples/s, 16 min left",
+        "tmln, seed 0: ACC 94.9 in 2.0 s",
+    ]
+
+
+def test_one_run_has_a_bar_in_a_terminal() -> None:
+    clock, out = Clock(), Terminal()
+    with Display(ONE, out, clock) as display:
+        display.console.size = (120, 10)
+        display.note(Event("begun", JOBS[0]))
+        for step in (1, 50):
+            clock.now += 10.0
+            display.note(Event("step", JOBS[0], moment=moment(step)))
+        assert display.live is not None
+        display.live.refresh()
+        display.note(Event("finished", JOBS[0], result=result(diverged="the loss is nan")))
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "")
+    assert re.search(
+        r"tmln, seed 0 +━+.* +task 2/5 epoch 3/10 loss 0.500, step 50/100, 314 samples/s, 10 s left", shown
+    )
+    assert "tmln, seed 0: diverged (the loss is nan)" in shown
+
+
+def test_what_was_done_before_is_one_line() -> None:
     out = io.StringIO()
-    with LiveTable(LABELS, out) as table:
+    with Display(LABELS, out, Clock()) as display:
+        for job in JOBS[:3]:
+            display.note(Event("before", job, result=result()))
+        display.note(Event("begun", JOBS[3]))
+    assert out.getvalue().splitlines()[0] == "3 runs were done before"
+
+
+def test_what_is_no_run_ends_with_a_word() -> None:
+    out = io.StringIO()
+    with Display(ONE, out, Clock()) as display:
+        display.note(Event("finished", JOBS[0], text="recorded"))
+    assert out.getvalue() == "tmln, seed 0: recorded\n"
+
+
+@pytest.mark.parametrize("labels", [LABELS, ONE], ids=["many", "one"])
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_what_a_run_says_is_shown_not_obeyed(stream: type[io.StringIO], labels: dict[str, tuple[Job, str]]) -> None:
+    out = stream()
+    with Display(labels, out) as table:
+        table.note(Event("said", JOBS[0], text="[red]no\x1b]0;owned\x07"))
         table.note(Event("failed", JOBS[0], text="[red]no\x1b]0;owned\x07"))
+        table.render()
     assert r"[red]no\x1b]0;owned\x07" in out.getvalue()
-    assert "\x1b" not in out.getvalue()
+    assert "\x1b]0" not in out.getvalue()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.lab.config import RunConfig, canonical
-from tmln.lab.database import open_study
 from tmln.lab.lock import Owner, alive
 from tmln.lab.result import Result
-from tmln.lab.space import Choices, Range, Space
+from tmln.search.database import open_study
+from tmln.search.space import Choices, Range, Space
 from tmln.seeds import seed_of
 
 OWNER, WHY = "owner", "why"  # what a trial in the database says of itself: whose it is, and why it has no values
