@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.box import MARKDOWN
@@ -36,9 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 fault, now = FAULTS[name], time.monotonic()
                 task = bar.add_task(fault.what, total=(fault.lean if options.lean else fault.full)[0])
                 share = fault.share / sum(FAULTS[other].share for other in names[number:])
-                rows.append(
-                    torture(name, fault, scene, options.lean, now + share * max(0.0, end - now), lambda: bar.advance(task))  # noqa: B023
-                )
+                until, advance = now + share * max(0.0, end - now), partial(bar.advance, task)
+                rows.append(torture(name, fault, scene, options.lean, until, advance))
                 bar.remove_task(task)
                 _tell(console, rows[-1])
         except KeyboardInterrupt:

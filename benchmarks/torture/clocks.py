@@ -41,7 +41,11 @@ class Jumping:
 def jump(seed: str) -> None:
     clock = Jumping(random.Random(seed))
     names = SimpleNamespace(
-        time=clock.time, monotonic=clock.monotonic, strftime=clock.strftime, sleep=time.sleep, perf_counter=time.perf_counter
+        time=clock.time,
+        monotonic=clock.monotonic,
+        strftime=clock.strftime,
+        sleep=time.sleep,
+        perf_counter=time.perf_counter,
     )
     for name in CLOCKED:
         vars(module(name))["time"] = names
@@ -105,6 +109,10 @@ def _refused(lock: RunLock, what: str) -> Verdict:
     try:
         lock.acquire()
     except RunLocked as error:
-        return unclear(f"{what}: {error}") if "\n" in str(error) or "is being worked on by" not in str(error) else Verdict()
+        return (
+            unclear(f"{what}: {error}")
+            if "\n" in str(error) or "is being worked on by" not in str(error)
+            else Verdict()
+        )
     lock.release()
     return different(f"{what}: it was taken from its owner")

@@ -19,7 +19,8 @@ DEADLY = 0.4  # the share of them that die at a step of their own
 def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -> tuple[int, list[str]]:
     """Tries until the run is done; dies if it comes to step ``at`` itself. How often it was refused, and how oddly."""
     handle = os.open(who, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    refused, odd = 0, []
+    refused = 0
+    odd: list[str] = []
 
     def step(moment: Moment) -> None:
         os.write(handle, f"{os.getpid()} {moment.step}\n".encode())

@@ -6,6 +6,7 @@ A damaged file that reads as something else without a word is what must not be.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import random
 import shutil
@@ -133,7 +134,7 @@ def judge(read: Callable[[Path], Any], file: Path, data: bytes, right: Any, earl
 def regions(size: int, count: int) -> list[tuple[int, int]]:
     """The whole file in this many pieces, fewer if it has fewer bytes."""
     edges = sorted({size * part // count for part in range(count + 1)})
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 # -- the trials --------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def saved(tell: Tell, root: Path) -> None:
 
 def many(tell: Tell, root: Path, name: str, kind: str, count: int, seed: str) -> Verdict:
     """Every region of this file, damaged in this way, in a copy of its run."""
-    which, pattern, read = FILES[name]
+    _, pattern, read = FILES[name]
     (file,) = root.glob(f"*/{pattern}")
     data, right, chance = file.read_bytes(), read(file), random.Random(seed)
     file.unlink()
@@ -188,7 +189,9 @@ def reading(scene: Scene, index: int, each: int) -> Verdict:
     shutil.copytree(prepared(scene) / FILES[name][0], root / "runs")
     ended = call(many, root / "runs", name, kind, each, f"{scene.seed} {index}")
     shutil.rmtree(root)
-    return ended.value if isinstance(ended.value, Verdict) else lost(f"{name}, {kind}: {ended.code} {ended.said[-500:]}")
+    return (
+        ended.value if isinstance(ended.value, Verdict) else lost(f"{name}, {kind}: {ended.code} {ended.said[-500:]}")
+    )
 
 
 def told(tell: Tell, root: Path) -> tuple[int, list[str]]:
@@ -200,7 +203,12 @@ def going_on(scene: Scene, index: int, each: int) -> Verdict:
     """A killed run, damaged, then gone on with: as if nothing had been, unless it is said."""
     chance, root = scene.chance("going on", index), scene.folder("going-on", index)
     shutil.copytree(prepared(scene) / "killed", root / "runs")
-    patterns = ("checkpoint/*-step-10/tensors.safetensors", "checkpoint/*-step-10/state.json", "config.yaml", "log.jsonl")
+    patterns = (
+        "checkpoint/*-step-10/tensors.safetensors",
+        "checkpoint/*-step-10/state.json",
+        "config.yaml",
+        "log.jsonl",
+    )
     pattern = patterns[index % len(patterns)]
     (file,) = (root / "runs").glob(f"*/{pattern}")
     data, kind = file.read_bytes(), list(KINDS)[index // len(patterns) % len(KINDS)]

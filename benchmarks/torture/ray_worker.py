@@ -45,7 +45,9 @@ def killed_workers(tell: Tell, root: Path, wanted: list[tuple[str, int]]) -> Ver
         found, right = [{k: v for k, v in (r.result or {}).items() if k not in OF_THE_CLOCK} for r in (run, whole)]
         if found != right or run.log.read_bytes() != whole.log.read_bytes():
             verdict += different(f"{run_id(one)}, whose worker of Ray was killed")
-    return verdict if len(again) >= len(configs) else verdict + lost(f"{len(again)} of {len(configs)} workers were killed")
+    return (
+        verdict if len(again) >= len(configs) else verdict + lost(f"{len(again)} of {len(configs)} workers were killed")
+    )
 
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:

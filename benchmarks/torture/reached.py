@@ -16,18 +16,19 @@ from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.nested import encode
 from tmln.models import make_model
-from tmln.recipes import RECIPES
+from tmln.recipes import FAMILIES, RECIPES
 from tmln.streams import cifar, images, make_stream, mnist
 from tmln.streams.bad import BadData, DataError
 
 __all__ = [
+    "FAMILIES",
+    "RECIPES",
     "BadData",
     "DataError",
     "Execution",
     "Learner",
     "LockLost",
     "Moment",
-    "RECIPES",
     "Run",
     "RunConfig",
     "RunLock",

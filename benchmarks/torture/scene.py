@@ -63,9 +63,8 @@ class Seen:
             (step_of(path), tasks_of(path)): hashlib.sha256((path / "tensors.safetensors").read_bytes()).hexdigest()
             for path in run.checkpoints.glob("*-step-*")
         }
-        result = {**run.result} if run.result else None
-        for key in OF_THE_CLOCK if result else ():
-            result.pop(key, None) if result else None
+        saved = run.result
+        result = None if saved is None else {key: saved[key] for key in saved if key not in OF_THE_CLOCK}
         return cls(result, run.log.read_bytes() if run.log.exists() else b"", found)
 
 
@@ -91,7 +90,11 @@ def compare(whole: Seen, got: Seen, what: str) -> Verdict:
         return lost(f"{what}: no result")
     found = []
     if json.dumps(got.result, sort_keys=True) != json.dumps(whole.result, sort_keys=True):
-        keys = [key for key in {**got.result, **(whole.result or {})} if got.result.get(key) != (whole.result or {}).get(key)]
+        keys = [
+            key
+            for key in {**got.result, **(whole.result or {})}
+            if got.result.get(key) != (whole.result or {}).get(key)
+        ]
         found.append(different(f"{what}: result ({', '.join(keys)})"))
     if got.log != whole.log:
         found.append(different(f"{what}: log"))
@@ -120,7 +123,8 @@ class Scene:
 
     def whole(self, method: str) -> Seen:
         """The run, undisturbed; done once."""
-        return self.once(f"whole {method}", lambda: self._undisturbed(method))
+        found: Seen = self.once(f"whole {method}", lambda: self._undisturbed(method))
+        return found
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What several trials need, made by the first of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.torture import clocks, crowd, damage, disk, kills, ray_worker, sleepers, writes
+from benchmarks.torture import clocks, crowd, damage, disk, fuzz, kills, ray_worker, sleepers, soak, words, writes
 from benchmarks.torture.scene import Scene
 from benchmarks.torture.verdict import Verdict
 
@@ -36,4 +36,13 @@ FAULTS: dict[str, Fault] = {
     "stopped": Fault("stopped past the stale time, then woken", sleepers.trial, (30, 1), (3, 1), 1.0),
     "clocks": Fault("clocks that jump", clocks.trial, (30, 1), (2, 1), 1.0),
     "ray": Fault("a worker of Ray lost", ray_worker.trial, (1, 10), (1, 1), 1.0, alone=True),
+    "soak": Fault("a thousand tasks", soak.trial, (len(soak.METHODS), 1000), (2, 40), 3.0),
+    "sets": Fault("fuzzed --set strings", words.strings, (20, 100), (2, 100), 1.0),
+    "configurations": Fault("fuzzed configurations", words.configurations, (10, 100), (2, 50), 1.0),
+    "mutated": Fault(
+        "files mutated blindly, for every reader", fuzz.blind, (len(fuzz.NAMES), 2000), (len(fuzz.NAMES), 60)
+    ),
+    "fuzz": Fault(
+        "files made by a guided fuzzer, for every reader", fuzz.guided, (len(fuzz.NAMES), 50_000), (1, 300), 3.0
+    ),
 }

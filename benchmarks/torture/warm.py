@@ -27,8 +27,13 @@ WARM = [
     "sklearn.datasets",
     "torch._dynamo",  # the first step of any optimizer imports it
     "PIL.Image",
-    "benchmarks.torture.reached",
     "benchmarks.torture.table",
+    "tmln.lab.display",  # what `tmln run` imports on its way; a name that has moved only costs time
+    "tmln.lab.session",
+    "tmln.analysis.render",
+    "tmln.analysis.sentence",
+    "tmln.analysis.tables",
+    "rich.table",
 ]
 ENDLESS = "(it did not end)"
 _ONE_AT_A_TIME = threading.Lock()  # two threads that ask for one child's end would read it twice
