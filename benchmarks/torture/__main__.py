@@ -1,4 +1,4 @@
-"""python -m benchmarks.torture [--only NAME ...] [--minutes N] [--seed S] [--lean]."""
+"""python -m benchmarks.torture [--only NAME ...] [--minutes N] [--seed S] [--jobs J] [--lean]."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 task = bar.add_task(fault.what, total=(fault.lean if options.lean else fault.full)[0])
                 share = fault.share / sum(FAULTS[other].share for other in names[number:])
                 until, advance = now + share * max(0.0, end - now), partial(bar.advance, task)
-                rows.append(torture(name, fault, scene, options.lean, until, advance))
+                rows.append(torture(name, fault, scene, options.lean, until, advance, options.jobs))
                 bar.remove_task(task)
                 _tell(console, rows[-1])
         except KeyboardInterrupt:
@@ -52,6 +52,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=FAULTS, metavar="NAME", help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--minutes", type=float, default=15.0, help="at most about so many")
     parser.add_argument("--seed", type=int, default=0, help="other moments, bytes and strings")
+    parser.add_argument("--jobs", type=int, help="trials at once; as many as there are cores unless given")
     parser.add_argument("--lean", action="store_true", help="the few that `make test` does")
     return parser.parse_args(words)
 

@@ -61,7 +61,7 @@ class Seen:
             return cls(None, b"", {})
         found = {
             (step_of(path), tasks_of(path)): hashlib.sha256((path / "tensors.safetensors").read_bytes()).hexdigest()
-            for path in run.checkpoints.glob("*-step-*")
+            for path in run.checkpoints.glob("[0-9]*-step-*")
         }
         saved = run.result
         result = None if saved is None else {key: saved[key] for key in saved if key not in OF_THE_CLOCK}
@@ -81,7 +81,7 @@ def tasks_of(checkpoint: Path) -> int:
 def newest(root: Path, method: str) -> int:
     """The step of the newest checkpoint, 0 if there is none."""
     run = Store(root).find(config_of(method))
-    return max((step_of(path) for path in run.checkpoints.glob("*-step-*")), default=0) if run else 0
+    return max((step_of(path) for path in run.checkpoints.glob("[0-9]*-step-*")), default=0) if run else 0
 
 
 def compare(whole: Seen, got: Seen, what: str) -> Verdict:

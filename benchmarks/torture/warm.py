@@ -6,6 +6,7 @@ through a pipe, which no limit on the size of files touches.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -121,6 +122,7 @@ def _begin(function: Callable[..., Any], arguments: tuple[Any, ...], tell: Conne
     import torch
 
     code = 0
+    gc.freeze()  # a collection would touch, and so copy, all that the warm process has imported: half of a run's time
     try:
         for handle in (1, 2):
             os.dup2(write.fileno(), handle)

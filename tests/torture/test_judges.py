@@ -17,9 +17,10 @@ from benchmarks.torture.crowd import apart
 from benchmarks.torture.damage import KINDS, judge, regions
 from benchmarks.torture.disk import unclear_error
 from benchmarks.torture.operations import Operation, Place
+from benchmarks.torture.reached import Store
 from benchmarks.torture.readers import CORPUS, READERS, seeds, wrong
 from benchmarks.torture.runner import Row, torture
-from benchmarks.torture.scene import Scene, Seen, compare
+from benchmarks.torture.scene import Scene, Seen, compare, config_of, newest
 from benchmarks.torture.table import FAULTS, Fault
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Ended, Tell, call
@@ -59,6 +60,14 @@ def test_work_that_is_done_again_is_lost(tmp_path: Path, monkeypatch: pytest.Mon
     assert scene.gone_on(Ended(0, "", 0), tmp_path, "er", 5, "").sound, "there was nothing left to do"
     assert scene.gone_on(Ended(0, "", 5), tmp_path, "er", 5, "").lost == 1
     assert scene.gone_on(Ended(2, "tmln: no", None), tmp_path, "er", 5, "").lost == 1
+
+
+def test_what_a_kill_left_half_removed_is_no_checkpoint(tmp_path: Path) -> None:
+    run = Store(tmp_path).open(config_of("er"))
+    assert newest(tmp_path, "er") == 0
+    for name in ("00000001-step-5", ".old-00000002-step-10", ".writing-00000003"):
+        (run.checkpoints / name).mkdir(parents=True)
+    assert newest(tmp_path, "er") == 5
 
 
 FAILED = Operation("open", "/runs/a/.result.json.writing-77")
