@@ -76,6 +76,6 @@ def checked_options(name: str, kind: type[Options], given: dict[str, object]) ->
     except ValidationError as error:
         first = error.errors()[0]
         place = f"option {first['loc'][0]!r}: " if first["loc"] else ""
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ").removesuffix(" for <class 'pathlib.Path'>")
         value = f", not {first['input']!r}" if first["loc"] else ""
         raise ValueError(f"{name}: {place}{reason}{value}") from None
