@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tmln.cli.options import configs_of
 from tmln.fleet.perform import perform
 from tmln.fleet.plan import Job
 from tmln.fleet.task import Task
@@ -109,6 +110,12 @@ def test_a_tag_on_the_command_line_is_one_line() -> None:
     wrong = process("run", "--benchmark", "split-digits", "--set", "seed=!!timestamp x")
     assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (2, 1)
     assert "seed = '!!timestamp x'" in wrong.stderr
+
+
+def test_a_configuration_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bytes.yaml").write_bytes(b"seed: \xff")
+    with pytest.raises(ValueError, match=r"bytes\.yaml is no text in UTF-8 \(byte 6\); a configuration is YAML"):
+        configs_of(None, [None], 1, None, None, tmp_path / "bytes.yaml", False)
 
 
 def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:

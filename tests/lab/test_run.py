@@ -24,6 +24,7 @@ from tmln.fleet.crew import Crew
 from tmln.fleet.execute import Event, execute
 from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig
+from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.result import Result
 from tmln.lab.run import Execution, build, steps_in
@@ -148,6 +149,7 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
     with run.lock:  # the dead process's lock does not stand in the way
         resumed = Execution(run, Terms(checkpoint_steps=5))()
     assert comparable(resumed) == comparable(whole)
+    assert whole.log_crc32 == run.log_checksum
     assert run.read_log() == Store(tmp_path / "whole").open(wanted).read_log()
 
 
@@ -204,6 +206,26 @@ def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
     assert "lower lr" in result.diverged
     assert result.metrics["acc"] != result.metrics["acc"]  # NaN
     assert Store(tmp_path).open(config("naive", lr=1e30)).finished
+
+
+def test_a_checkpoint_that_a_new_owner_removed_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that slept in the middle of writing it; a failure of the disk stays one."""
+
+    def fails(*arguments: object) -> None:
+        (lost.path / ".lock" / "00000002").touch()
+        raise FileNotFoundError(2, "No such file or directory")
+
+    lost = Store(tmp_path / "lost").open(config())
+    monkeypatch.setattr("tmln.lab.run.write_checkpoint", fails)
+    with pytest.raises(LockLost, match="another took over"):
+        finish(tmp_path / "lost", config(), terms=Terms(checkpoint_steps=5))
+
+    def is_full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tmln.lab.run.write_checkpoint", is_full)
+    with pytest.raises(OSError, match="No space"):
+        finish(tmp_path / "full", config(), terms=Terms(checkpoint_steps=5))
 
 
 def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

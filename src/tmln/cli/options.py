@@ -256,10 +256,17 @@ def configs_of(
     for method in methods:
         if method is not None:
             find_recipe(method)
-        base = RunConfig.from_yaml(file.read_text(encoding="utf-8")) if file else RunConfig(benchmark=str(benchmark))
+        base = RunConfig.from_yaml(_text_of(file)) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
         base = base.with_settings({**given, **changes})
         check_allowed(base.model or "", base.model_options)
         base.recipe().check_code()
         configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
     return configs
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 (byte {error.start}); a configuration is YAML") from None

@@ -62,14 +62,14 @@ def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read(most)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str | bytes) -> None:
     """Replaces ``path`` at once; a reader, or whoever comes after a crash, sees the old text or the new."""
     aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
     with writing(path):
         aside.unlink(missing_ok=True)  # of a process of the same number that was killed
         try:
-            with os.fdopen(open_own(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(open_own(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(text.encode() if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, path)

@@ -66,6 +66,7 @@ class Result:
     peak_memory_bytes: int = 0
     micro_batch: int = 0  # samples that went through the model at a time; 0: a batch whole
     weights_sha256: str = ""
+    log_crc32: int = -1  # of log.jsonl when the run finished; -1: it was not kept
     stream: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)

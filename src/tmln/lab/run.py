@@ -265,9 +265,13 @@ class Execution:
                 "peak": self._peak(),
                 "learner": self.learner.state_dict(),
             }
-            state["log_size"] = self.run.log_size
+            state["log_size"], state["log_crc32"] = self.run.log_size, self.run.log_checksum
             self.run.lock.check()
-            write_checkpoint(self.run.checkpoints, state, self.progress.step)
+            try:
+                write_checkpoint(self.run.checkpoints, state, self.progress.step)
+            except OSError:
+                self.run.lock.check()  # whoever took the run over removes what was being written: that is the reason
+                raise
             self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
@@ -279,7 +283,7 @@ class Execution:
             self.progress.baseline = [f["accuracy"] for f in found]
             return
         state = dict(saved[0])
-        self.run.truncate_log(saved[1], state.pop("log_size"))
+        self.run.truncate_log(saved[1], state.pop("log_size"), state.pop("log_crc32", None))
         history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
         self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
         now, self.progress = self.progress.pieces, Progress(**state)
@@ -317,6 +321,7 @@ class Execution:
             "peak_memory_bytes": self._peak(),
             "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
+            "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),
             "machine": machine(),

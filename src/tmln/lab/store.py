@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tmln.lab.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.lab.identity import is_named
 from tmln.lab.lock import STALE_AFTER, RunLock
-from tmln.lab.logfile import append_line, read_lines, truncate_after
+from tmln.lab.logfile import append_line, checksum, read_lines, truncate_after
 from tmln.lab.plainyaml import read_yaml
 from tmln.lab.result import NewerResult, Result, read_result, write_result
 from tmln.writing import writing
@@ -82,11 +83,14 @@ class Run:
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         """One line of log.jsonl, with its ``step``; none by a process that was stopped, and whose run another took."""
-        if self.lock.held:
-            self.lock.check()
-        append_line(self.log, record)
+        append_line(self.log, record, self.lock.check if self.lock.held else lambda: None)
 
     def read_log(self) -> list[dict[str, Any]]:
+        """Its lines; a warning says if they are not those that the run finished with."""
+        with suppress(ValueError):  # the result of a newer version, whose log can be read all the same
+            result = self.result
+            if result is not None and result.log_crc32 not in (-1, self.log_checksum):
+                log.warning("%s does not match its checksum in result.json: it was damaged, or edited", self.log)
         return read_lines(self.log)
 
     @property
@@ -94,11 +98,24 @@ class Run:
         """Bytes of the log so far, for the checkpoint to remember."""
         return self.log.stat().st_size if self.log.exists() else 0
 
-    def truncate_log(self, step: int, size: int | None = None) -> None:
+    @property
+    def log_checksum(self) -> int:
+        """Of the log so far, for checkpoint and result to remember."""
+        return checksum(self.log)
+
+    def truncate_log(self, step: int, size: int | None = None, crc: int | None = None) -> None:
         """Before going on from the checkpoint of ``step`` (-1: from the beginning): drop what will come again.
 
         ``size`` is the ``log_size`` of that moment; without it, lines of the step itself are taken to be of before.
+        ``crc`` is its ``log_checksum``: a log that has changed since is gone on with, and a warning says so.
         """
+        if crc is not None and checksum(self.log, size) != crc:
+            log.warning(
+                "%s is not what it was at step %d: it was damaged, or edited; the run goes on, its result does not "
+                "depend on the log",
+                self.log,
+                step,
+            )
         truncate_after(self.log, step, size)
 
 
@@ -126,7 +143,7 @@ class Store:
         run = self._run(config)
         if run.path.is_dir():
             refuse_links(run.path)
-            if not (run.path / "config.yaml").is_file():  # somebody's hand was in there
+            if _config_of(run.path)[1]:  # damaged, or somebody's hand was in there
                 write_whole(run.path / "config.yaml", config.to_yaml())
             return run
         make_folder(self.root)
@@ -189,11 +206,20 @@ def _look(path: Path) -> Entry:
         pass
     except (OSError, ValueError) as error:
         return Entry(path.name, path, "corrupt", reason=str(error))
+    config, reason = _config_of(path)
+    return Entry(path.name, path, "corrupt" if reason else "unfinished", config, reason=reason)
+
+
+def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """What config.yaml in this folder says, or else why it is not believed."""
     try:
         config = read_yaml(read_own(path / "config.yaml").decode())
+    except FileNotFoundError:
+        return None, "no config.yaml"
     except (OSError, ValueError) as error:
-        reason = "no config.yaml" if isinstance(error, FileNotFoundError) else f"config.yaml cannot be read ({error})"
-        return Entry(path.name, path, "corrupt", reason=reason)
+        return None, f"config.yaml cannot be read ({error})"
     if not isinstance(config, dict):
-        return Entry(path.name, path, "corrupt", reason="config.yaml holds no configuration")
-    return Entry(path.name, path, "unfinished", config)
+        return None, "config.yaml holds no configuration"
+    if not is_named(config, path.name):
+        return None, f"config.yaml is of another run, or damaged: it is not the one that {path.name!r} names"
+    return config, ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from tmln.models.table import MODELS
 from tmln.suggest import did_you_mean
+
+LARGEST = 2**31 - 1
 
 
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,9 +39,13 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(what: str, kind: Any, value: Any) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(value)
+        found = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{what} = {value!r}: {error.errors()[0]['msg']}") from None
+    sizes = found if isinstance(found, (list, tuple)) else [found]
+    if any(isinstance(size, int) and abs(size) > LARGEST for size in sizes):  # torch would answer with a trace of C++
+        raise ValueError(f"{what} = {reprlib.repr(value)}: more than {LARGEST:,} is more than a layer can have")
+    return found
 
 
 def one_line(error: ValidationError) -> str:
