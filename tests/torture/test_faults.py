@@ -15,7 +15,6 @@ from benchmarks.torture.runner import torture
 from benchmarks.torture.scene import Scene
 from benchmarks.torture.table import FAULTS
 
-# Errors that are not clear yet, and why; whoever mends one takes it out, or this test fails.
 NEEDS = {"fuzz": "atheris", "ray": "ray"}
 
 
