@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM have one owner, who sees to it that they are obeyed within two seconds wherever the program is.
 
 Work that can stop well asks :func:`asked_to_stop` often, as a run does after every step, saves, and ends by itself.
-Where nobody has asked for a second (a Fisher pass, a test, the reading of pictures) :class:`Interrupted` is raised
+Where nobody has asked for 0.7 s (a Fisher pass, a test, the reading of pictures) :class:`Interrupted` is raised
 there. Where no exception can get through (one long call of a library) the program is ended half a second later: what
 is on the disk is whole at any moment, so that this costs no more than a kill does. Within :func:`saving` there is time
 to finish a write.
@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ASKED, LAST = 1.0, 1.5  # seconds from the signal till an exception is raised, and till the program is ended
+ASKED, LAST = 0.7, 1.3  # seconds from the signal till an exception is raised, and till the program is ended
 SAVING = 10.0  # seconds at most for a write that has begun; `docker stop` waits as long
 CODE = 130  # of a program that was interrupted
 AT_ONCE = "stopped at once; the same command goes on from what is saved"
@@ -158,7 +158,7 @@ def owned() -> Iterator[None]:
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Within the block a signal is a question to be asked often; who does not ask is interrupted after a second.
+    """Within the block a signal is a question to be asked often; who does not ask is interrupted soon.
 
     A second signal interrupts at once. Ask for the end of a step, not in one: what asked has taken on to end soon.
     """

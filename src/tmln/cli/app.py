@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -201,6 +201,13 @@ def main() -> None:
     try:
         with owned():
             _main()
+    except SystemExit as end:
+        if end.code == CODE:  # all is put away; on a busy machine the interpreter takes seconds to clear itself away
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(CODE)
+        raise
     finally:
         for number in SIGNALS:  # what is left to do is the interpreter's, and nothing is lost with it
             signal.signal(number, signal.SIG_DFL)
