@@ -4,11 +4,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# make torture MINUTES=40 SEED=1 ONLY="kills crowd": more time, other moments, some faults only
 # make mutants SAMPLE=all SEED=1 RESULTS=verdicts.jsonl: all of them, another sample, go on where a run was stopped
 SAMPLE ?= 300
 SEED   ?= 0
+MINUTES ?= 15
 
-.PHONY: help demo test lint bench mutants clean
+.PHONY: help demo test lint bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
@@ -32,6 +34,9 @@ bench: $(VENV)/.dev  ## the speed goals, as ratios
 mutants: $(VENV)/.dev  ## a mutation test: faults put in one at a time, and which of them no test notices
 	$(BIN)/python -m benchmarks.mutants --sample $(SAMPLE) --seed $(SEED) $(if $(RESULTS),--results $(RESULTS))
 
+torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, crowds, clocks, fuzz; what is lost
+	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
+
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
 
@@ -46,3 +51,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(PIP) -e '.[fuzz]'
+	@touch $@

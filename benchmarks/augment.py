@@ -12,9 +12,11 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
+from tmln.data.imagefiles import IMAGENET
 from tmln.models import make_model
 from tmln.streams import Samples, prefetch
-from tmln.streams.augment import BRIGHTNESS, IMAGENET_MEAN, IMAGENET_STD, ResizedCropFlip, ShiftFlip
+from tmln.streams.augment import ResizedCropFlip, ShiftFlip
+from tmln.streams.benchmarks import BRIGHTNESS
 
 BATCH = 128
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
@@ -77,7 +79,7 @@ def lines() -> Iterator[Line]:
     generator = torch.Generator().manual_seed(0)
     small, large = images(BATCH, 32), images(32, 128)
     cifar = ShiftFlip(MEAN, STD, brightness=BRIGHTNESS)
-    core50 = ResizedCropFlip(224, IMAGENET_MEAN, IMAGENET_STD, brightness=BRIGHTNESS)
+    core50 = ResizedCropFlip(224, *IMAGENET, brightness=BRIGHTNESS)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # one core against one core
     best = best_times(
@@ -90,7 +92,7 @@ def lines() -> Iterator[Line]:
     yield Line(f"CIFAR, batch {BATCH}: Pillow sample by sample / tmln", best["pillow"] / best["tmln"], 5.0, True)
     best = best_times(
         {
-            "pillow": lambda: one_by_one(large, resized_crop, IMAGENET_MEAN, IMAGENET_STD),
+            "pillow": lambda: one_by_one(large, resized_crop, *IMAGENET),
             "tmln": lambda: core50(large, generator),
         },
         10,

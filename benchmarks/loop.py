@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
+from tmln.data.bad import DataError
 from tmln.lab.memory import keep_memory
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.replay import Reservoir
 from tmln.streams import Stream, make_stream, stream_of_classes
-from tmln.streams.bad import DataError
 
 BATCH, SLICE, EPOCHS = 128, 640, 3
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.timing import Line, best_times
 from tmln.learner import Learner
+from tmln.learner.loop import take_step
 from tmln.models import make_model
 from tmln.parts import Lesson
 
@@ -39,7 +40,7 @@ def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable
     parts = (learner.replay, learner.penalty, learner.step)
     for part in parts:
         part.begin(lesson(0))
-    learner._step(x[:batch], y[:batch], lesson(0), 0, 0)
+    take_step(learner, x[:batch], y[:batch], lesson(0), 0, 0)
     for part in parts:
         part.end(lesson(0))
     for part in parts:
@@ -47,7 +48,7 @@ def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable
 
     def run() -> None:
         for number in range(count):
-            learner._step(x[:batch], y[:batch], lesson(1), 1, number)
+            take_step(learner, x[:batch], y[:batch], lesson(1), 1, number)
 
     return run
 

@@ -59,10 +59,9 @@ def test_one_task_leaves_most_undefined() -> None:
         assert math.isnan(value)
 
 
-def test_the_summary_has_intransigence_only_with_a_reference() -> None:
-    assert "int" not in metrics.summary(R)
-    assert metrics.summary(R, REFERENCE)["int"] == metrics.intransigence(R, REFERENCE)
-    assert metrics.summary(R, REFERENCE) == pytest.approx(
+def test_what_needs_a_reference_is_there_only_with_one() -> None:
+    assert "int" not in metrics.measure({"accuracy": R})
+    assert metrics.measure({"accuracy": R, "reference_accuracy": REFERENCE}) == pytest.approx(
         {
             "acc": 0.4375,
             "fm": 0.8 / 3,
@@ -74,6 +73,89 @@ def test_the_summary_has_intransigence_only_with_a_reference() -> None:
             "int_last": 0.05,
         }
     )
+
+
+def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
+    two = [[0.9, 0.2], [0.6, 0.8]]
+    observed = {
+        "accuracy": two,
+        "masked_accuracy": [[1.0, 0.5], [0.75, 0.25]],
+        "baseline": [0.1, 0.15],
+        "reference_accuracy": [0.9, 1.0],
+        "extra_accuracy": {"official": [0.5, 0.4], "cut short": [0.5]},
+        "train_accuracy": 0.99,
+        "effective_rate": 0.1,
+        "seconds": 3,
+    }
+    found = metrics.measure(observed)
+    single = {"fwt": 0.05, "acc_task_masked": 0.5, "acc_official": 0.4, "acc_train": 0.99, "rate": 0.1, "seconds": 3.0}
+    assert {name: found[name] for name in single} == pytest.approx(single)
+    assert {metrics.row_of(name) for name in found} == set(metrics.METRICS)
+    for need in observed:
+        left = metrics.measure({key: value for key, value in observed.items() if key != need})
+        gone = {name for name in found if need in metrics.metric_of(name).needs}
+        whole = {name for name in found if need == "accuracy" and name not in ("acc_train", "rate", "seconds")}
+        assert left == {name: value for name, value in found.items() if name not in gone | whole}
+
+
+def test_a_run_that_did_not_come_to_its_end_has_no_metrics() -> None:
+    cut = {"accuracy": [[0.5, 0.0]], "masked_accuracy": [[0.5, 0.5]], "baseline": [0.1, 0.1], "seconds": math.nan}
+    assert metrics.measure({**cut, "extra_accuracy": {"official": [0.5]}, "train_accuracy": None}) == {}
+    assert metrics.measure({"accuracy": []}) == metrics.measure({}) == {}
+
+
+def test_every_metric_has_its_range() -> None:
+    assert {name: metric.within for name, metric in metrics.METRICS.items()} == {
+        **dict.fromkeys(("fm", "int", "int_all", "int_last", "bwt", "fwt"), (-1.0, 1.0)),
+        **dict.fromkeys(
+            ("acc", "acc_*", "learning_accuracy", "average_anytime_accuracy", "acc_task_masked", "acc_train"),
+            (0.0, 1.0),
+        ),
+        **dict.fromkeys(("rate", "seconds"), (0.0, math.inf)),
+    }
+    assert metrics.metric_of("acc_official").within == (0.0, 1.0)
+    assert metrics.metric_of("made up").within == (-math.inf, math.inf)  # nothing is known of it
+
+
+def test_headings_say_unit_and_direction() -> None:
+    """And where each is a column without being asked for."""
+    assert {name: (metric.title, metric.shown) for name, metric in metrics.METRICS.items()} == {
+        "acc": ("ACC % ↑", "always"),
+        "fm": ("FM % ↓", "always"),
+        "int": ("INT % ↓", "always"),
+        "bwt": ("BWT % ↑", ""),
+        "fwt": ("FWT % ↑", ""),
+        "learning_accuracy": ("LA % ↑", ""),
+        "average_anytime_accuracy": ("AAA % ↑", ""),
+        "acc_*": ("ACC % ↑", "there"),
+        "acc_task_masked": ("masked ACC % ↑", ""),
+        "acc_train": ("train ACC % ↑", "there"),
+        "int_all": ("INT all % ↓", ""),
+        "int_last": ("INT last % ↓", ""),
+        "rate": ("rate", "differs"),
+        "seconds": ("seconds", "always"),
+    }
+    assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
+    less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
+    assert less == {"fm", "int", "int_all", "int_last", "rate", "seconds"}
+    assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
+
+
+def test_a_metric_of_a_family_and_one_of_nobody() -> None:
+    assert metrics.metric_of("acc_official").title == "ACC official % ↑"
+    assert metrics.row_of("acc_official") == "acc_*"
+    unknown = metrics.metric_of("account")
+    assert metrics.row_of("account") is None
+    assert (unknown.title, unknown.digits, unknown.contest) == (
+        "account",
+        ".3g",
+        False,
+    )  # which way it is better is not known
+
+
+def test_columns_are_in_the_order_of_the_table() -> None:
+    names = ["seconds", "made up", "acc_b", "fm", "acc_train", "acc_a", "acc"]
+    assert metrics.in_order(names) == ["acc", "fm", "acc_a", "acc_b", "acc_train", "made up", "seconds"]
 
 
 def test_two_tasks_are_enough_for_all() -> None:

@@ -121,6 +121,8 @@ def test_every_room_has_its_judges() -> None:
             assert judges(TREE, room, file), file
     assert judges(TREE, "penalties", "src/tmln/penalties/mas.py")[0] == "tests/penalties/test_mas.py"
     assert judges(TREE, "optim", "src/tmln/optim/guards.py")[-1] == "tests/test_every_part.py"
+    assert judges(TREE, "data", "src/tmln/data/cifar.py")[0] == "tests/data/test_cifar.py"
+    assert "tests/test_every_part.py" not in judges(TREE, "streams", "src/tmln/streams/split.py")
 
 
 def test_what_is_called_equivalent_has_a_reason() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tmln.data import extract, images, mnist, unpickle
 from tmln.lab import files, plainyaml
-from tmln.streams import extract, images, mnist, unpickle
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing is large, and a program must come to own its signals early
 if TYPE_CHECKING:
+    from typing import Any
+
     from tmln import curvature, metrics, optim
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner

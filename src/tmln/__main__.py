@@ -1,5 +1,18 @@
 """``python -m tmln`` is ``tmln``."""
 
-from tmln.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Until signals have their owner, who comes before anything large is imported, they end the program."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from tmln.stopping import owned
+
+    with owned():
+        from tmln.cli import main as work
+
+        work()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,26 @@
-"""How well it went, as pure functions of the accuracy matrix: R[k][j] is the accuracy on task j after learning task k.
+"""How well it went: one table of metrics, each a pure function of what a run observed, with how it is shown.
 
-Accuracies are fractions. What is undefined for a single task (forgetting, transfer) is NaN, not 0.
+R[k][j] is the accuracy on task j after learning task k. Accuracies are fractions. What is undefined for a single task
+(forgetting, transfer) is NaN, not 0. A result stores what was observed; metrics are computed when it is read, so that a
+new row of the table is there for older runs, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Range = tuple[float, float]  # what a quantity can be, ends included
+ANY: Range = (-math.inf, math.inf)
+POSITIVE: Range = (0.0, math.inf)
+SHARE: Range = (0.0, 1.0)
+CHANGE: Range = (-1.0, 1.0)  # the difference of two shares
 
 
 def _matrix(R: ArrayLike) -> NDArray[np.float64]:
@@ -87,17 +98,150 @@ def average_anytime_accuracy(R: ArrayLike) -> float:
     return float(np.mean([matrix[k, : k + 1].mean() for k in range(len(matrix))]))
 
 
-def summary(R: ArrayLike, reference: Sequence[float] | None = None) -> dict[str, Any]:
-    """The metrics that need no more than the matrix, and intransigence where there is a reference."""
-    found: dict[str, Any] = {
-        "acc": average_accuracy(R),
-        "fm": forgetting(R),
-        "bwt": backward_transfer(R),
-        "learning_accuracy": learning_accuracy(R),
-        "average_anytime_accuracy": average_anytime_accuracy(R),
-    }
-    if reference is not None:
-        found["int"] = intransigence(R, reference)
-        found["int_all"] = intransigence(R, reference, over="all")
-        found["int_last"] = intransigence(R, reference, over="last")
+def last_value(values: Sequence[float]) -> float:
+    """At the end."""
+    return float(values[-1])
+
+
+def as_observed(value: float) -> float:
+    """What was measured is the metric."""
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table.
+
+    ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``, ``baseline``,
+    ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``, ``effective_rate``, ``seconds``. The unit
+    ``%`` marks fractions; ``digits`` is how other numbers are written. ``shown`` says where it is a column unasked:
+    always, where it is there, or where rows differ in it. Of what is no ``contest`` the best is no merit.
+    """
+
+    heading: str
+    about: str
+    compute: Callable[..., float]
+    needs: tuple[str, ...] = ("accuracy",)
+    more_is_better: bool = True
+    within: Range = SHARE
+    unit: str = "%"
+    digits: str = ".1f"
+    shown: Literal["always", "there", "differs", ""] = ""
+    contest: bool = True
+
+    @property
+    def percent(self) -> bool:
+        return self.unit == "%"
+
+    @property
+    def title(self) -> str:
+        """``ACC % ↑``: the arrow says what is better."""
+        arrow = ("↑" if self.more_is_better else "↓") if self.contest else ""
+        return " ".join(word for word in (self.heading, self.unit, arrow) if word)
+
+
+_loss = partial(Metric, more_is_better=False, within=CHANGE)
+_cost = partial(Metric, compute=as_observed, more_is_better=False, within=POSITIVE, unit="", contest=False)
+_REFERENCE = ("accuracy", "reference_accuracy")
+
+# In the order of columns. A name that ends in * is a family: a metric for each member of what it needs.
+METRICS: dict[str, Metric] = {
+    "acc": Metric("ACC", "accuracy over all tasks at the end", average_accuracy, shown="always"),
+    "fm": _loss("FM", "forgetting: how far tasks fell from their best", forgetting, shown="always"),
+    "int": _loss(
+        "INT", "intransigence: how far new tasks stay behind the reference", intransigence, _REFERENCE, shown="always"
+    ),
+    "bwt": Metric("BWT", "backward transfer: what later tasks did to earlier ones", backward_transfer, within=CHANGE),
+    "fwt": Metric(
+        "FWT",
+        "forward transfer: what earlier tasks gave to later ones",
+        forward_transfer,
+        ("accuracy", "baseline"),
+        within=CHANGE,
+    ),
+    "learning_accuracy": Metric("LA", "accuracy on each task when it had just been learned", learning_accuracy),
+    "average_anytime_accuracy": Metric(
+        "AAA", "accuracy on the tasks seen so far, averaged over time", average_anytime_accuracy
+    ),
+    "acc_*": Metric("ACC", "accuracy on an extra test set at the end", last_value, ("extra_accuracy",), shown="there"),
+    "acc_task_masked": Metric(
+        "masked ACC", "accuracy when the task is told at test time", average_accuracy, ("masked_accuracy",)
+    ),
+    "acc_train": Metric(
+        "train ACC",
+        "accuracy on the training data of all tasks at the end",
+        as_observed,
+        ("train_accuracy",),
+        shown="there",
+    ),
+    "int_all": _loss(
+        "INT all", "intransigence, the first task included", partial(intransigence, over="all"), _REFERENCE
+    ),
+    "int_last": _loss(
+        "INT last", "intransigence of the last task alone", partial(intransigence, over="last"), _REFERENCE
+    ),
+    "rate": _cost(
+        "rate",
+        "eta/lambda: the learning rate without curvature, at the start",
+        needs=("effective_rate",),
+        digits=".3g",
+        shown="differs",
+    ),
+    "seconds": _cost("seconds", "the whole run", needs=("seconds",), shown="always"),
+}
+
+
+def metric_of(name: str) -> Metric:
+    """The row of a metric, or of its family; what is in neither, a result's own, is shown as it is."""
+    if name in METRICS:
+        return METRICS[name]
+    family = row_of(name)
+    if family is None:
+        return Metric(name, "", as_observed, (), within=ANY, unit="", digits=".3g", contest=False)
+    return replace(METRICS[family], heading=f"{METRICS[family].heading} {name.removeprefix(family[:-1])}")
+
+
+def row_of(name: str) -> str | None:
+    """Under which name the table has a metric: its own, or its family's."""
+    families = (row for row in METRICS if row.endswith("*") and name.startswith(row[:-1]))
+    return name if name in METRICS else next(families, None)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """As the table has them; what it does not have comes before what is no contest."""
+    rows = list(METRICS)
+    end = next((k for k, row in enumerate(rows) if not METRICS[row].contest), len(rows))
+
+    def place(name: str) -> tuple[float, str]:
+        row = row_of(name)
+        return (end - 0.5 if row is None else rows.index(row), name)
+
+    return sorted(names, key=place)
+
+
+def measure(observed: Mapping[str, Any]) -> dict[str, float]:
+    """Every metric for which what it needs was observed, by name.
+
+    >>> measure({"accuracy": [[0.5, 0.0], [0.25, 0.75]]})["fm"]
+    0.25
+    """
+    matrix = observed.get("accuracy") or ()
+    tasks = len(matrix) if all(len(row) == len(matrix) for row in matrix) else 0
+    found: dict[str, float] = {}
+    for name, metric in METRICS.items():
+        given = [observed.get(need) for need in metric.needs]
+        if name.endswith("*"):
+            members = (given[0] or {}).items()
+            found |= {name[:-1] + kind: metric.compute(values) for kind, values in members if _there(values, tasks)}
+        elif all(_there(value, tasks) for value in given):
+            found[name] = metric.compute(*given)
     return found
+
+
+def _there(value: Any, tasks: int) -> bool:
+    """A number; or one for each task; or a row of them for each task: a run that did not come to its end has fewer."""
+    if isinstance(value, (int, float)):
+        return not math.isnan(value)
+    if not value or len(value) != tasks:
+        return False
+    return all(len(row) == tasks for row in value if isinstance(row, (list, tuple)))

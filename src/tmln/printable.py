@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # C0 and C1 but for the line's end and the tab, and what turns the direction of writing around.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -28,6 +30,15 @@ def csv_cell(text: str) -> str:
     """The same for a cell of a CSV file; text that a spreadsheet would run gets an apostrophe, numbers stay numbers."""
     text = printable(text)
     return f"'{text}" if _FORMULA.match(text) and text != "-" and not _is_number(text) else text
+
+
+def readable(value: Any) -> Any:
+    """The value, with halves of characters, which JSON can hold and files cannot, replaced by question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {readable(key): readable(item) for key, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list) else value
 
 
 def _written_out(found: re.Match[str]) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 T = TypeVar("T")
+PAUSE = 15.0  # seconds between lines where there is no terminal
 PATIENCE = 2.0  # seconds before a bar appears
 
 
 def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T]:
     """The items, with a bar after two seconds if a terminal is attached (``show`` forces it on or off)."""
     if show is False or (show is None and not sys.stderr.isatty()):
-        yield from items
+        yield from _told(items, what) if show is None else items
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -33,3 +34,14 @@ def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T
     finally:
         if started:
             bar.stop()
+
+
+def _told(items: Iterable[T], what: str) -> Iterator[T]:
+    """The items, with a line every fifteen seconds."""
+    total = f" of {len(items):,}" if isinstance(items, Sized) else ""
+    said = time.monotonic()
+    for number, item in enumerate(items):
+        yield item
+        if time.monotonic() - said > PAUSE:
+            said = time.monotonic()
+            print(f"{what}: {number + 1:,}{total}", file=sys.stderr, flush=True)

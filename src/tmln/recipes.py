@@ -1,19 +1,20 @@
-"""Every named method: a replay, a penalty and a step, with the numbers that differ from the parts' own."""
+"""Every named method: a part of every family, with the numbers that differ from the parts' own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from tmln.parts import Part, Penalty, Replay, Step, find_part, read_settings
-from tmln.penalties import PENALTIES
-from tmln.replay import REPLAYS
+from tmln.families import FAMILIES, INNER
+from tmln.owncode import check_code, code_allowed, is_code
 from tmln.seeds import seed_of
-from tmln.steps import STEPS
 from tmln.suggest import did_you_mean
 
-FAMILIES: dict[str, Mapping[str, type[Part[Any]]]] = {"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS}
+if TYPE_CHECKING:  # the table of methods is read without torch
+    from tmln.parts import Part, Term
+
+__all__ = ["FAMILIES", "RECIPES", "Choice", "Recipe", "find_recipe", "make_parts"]
 
 
 @dataclass(frozen=True)
@@ -24,54 +25,135 @@ class Choice:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Recipe:
-    """What makes a method: ``joint`` starts afresh at every task, on all data so far, ``independent`` on it alone."""
+    """What makes a method: ``joint`` starts afresh at every task, on all data so far, ``independent`` on it alone.
 
-    replay: Choice = Choice()
-    penalty: Choice = Choice()
-    step: Choice = Choice("sgd")
+    >>> recipe = Recipe(replay=Choice("er"), about="experience replay")
+    >>> recipe.replay.name, recipe.penalty.name, recipe.step.name
+    ('er', 'none', 'sgd')
+
+    A family that is not named has its default.
+    """
+
+    chosen: Mapping[str, Choice]  # of every family
     joint: bool = False
     independent: bool = False
     about: str = ""
 
+    def __init__(
+        self,
+        *,
+        chosen: Mapping[str, Choice] | None = None,
+        joint: bool = False,
+        independent: bool = False,
+        about: str = "",
+        **parts: Choice,
+    ) -> None:
+        for name in parts:
+            if name not in FAMILIES:
+                raise TypeError(
+                    f"a recipe has no {name!r}{did_you_mean(name, FAMILIES)} (parts: {', '.join(FAMILIES)})"
+                )
+        usual = {name: Choice(FAMILIES.default(name)) for name in FAMILIES}
+        values = {"chosen": {**usual, **(chosen or {}), **parts}, "joint": joint}
+        for name, value in {**values, "independent": independent, "about": about}.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Choice:
+        """``recipe.step`` and so on."""
+        if name in FAMILIES and "chosen" in vars(self):
+            return self.chosen[name]
+        raise AttributeError(f"a recipe has no {name!r}")
+
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Recipe:
-        """A recipe from the plain containers that ``dataclasses.asdict`` makes of it."""
-        parts = {family: Choice(**plain[family]) for family in FAMILIES}
+        """A recipe from the plain containers of :meth:`plain`; a family that was not there then has its default."""
+        parts = {family: Choice(**plain[family]) for family in FAMILIES if family in plain}
         return cls(**{**plain, **parts})
 
+    def plain(self) -> dict[str, Any]:
+        """Plain containers, to be saved."""
+        parts = {name: {"name": c.name, "settings": dict(c.settings)} for name, c in self.chosen.items()}
+        return {**parts, **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "chosen"}}
+
     def part(self, family: str) -> tuple[type[Part[Any]], Any]:
-        """The class of one part and its checked settings."""
-        choice: Choice = getattr(self, family)
-        kind = find_part(family, FAMILIES[family], choice.name)
-        return kind, read_settings(kind, choice.settings)
+        """The class of one part and its checked settings. Code of the user's is imported."""
+        from tmln.parts import read_settings
+
+        kind = FAMILIES[family].find(self.chosen[family].name)
+        return kind, read_settings(kind, self.chosen[family].settings)
+
+    def settings_of(self, family: str) -> dict[str, Any]:
+        """All settings of a part, defaults included; of code that nobody has allowed, those given."""
+        choice = self.chosen[family]
+        if is_code(choice.name) and not code_allowed():
+            return dict(choice.settings)
+        found: dict[str, Any] = self.part(family)[1].model_dump()
+        return found
 
     def with_part(self, family: str, name: str) -> Recipe:
-        """Another part, with its default settings; the same one keeps the recipe's."""
-        if name == getattr(self, family).name:
+        """Another part, with its default settings; the same one keeps the recipe's. Code is not looked at yet."""
+        if name == self.chosen[family].name:
             return self
-        find_part(family, FAMILIES[family], name)
-        changes: dict[str, Any] = {family: Choice(name)}
-        return replace(self, **changes)
+        if not is_code(name):
+            FAMILIES[family].find(name)
+        return replace(self, chosen={**self.chosen, family: Choice(name)})
 
     def with_setting(self, key: str, value: Any) -> Recipe:
-        """``step.damping`` = 0.2 and the like."""
+        """``step.damping`` = 0.2 and the like. Another inner part drops the settings of the one before."""
         family, _, setting = key.partition(".")
         if family not in FAMILIES or not setting:
             raise ValueError(
                 f"unknown setting {key!r}{did_you_mean(family, FAMILIES)} "
-                "(write replay.NAME, penalty.NAME or step.NAME)"
+                f"(write {' or '.join(f'{family}.NAME' for family in FAMILIES)})"
             )
-        choice: Choice = getattr(self, family)
-        changes: dict[str, Any] = {family: Choice(choice.name, {**choice.settings, setting: value})}
-        changed = replace(self, **changes)
-        changed.part(family)
+        choice = self.chosen[family]
+        kept = dict(choice.settings)
+        if setting.split(".")[-1] == INNER and value != self.settings_of(family).get(setting):
+            kept = {name: old for name, old in kept.items() if not name.startswith(f"{setting}.")}
+        changed = replace(self, chosen={**self.chosen, family: Choice(choice.name, {**kept, setting: value})})
+        if not is_code(choice.name):
+            changed.part(family)
         return changed
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """Several at once, in any order: an inner part comes before its settings."""
+        recipe = self
+        for key in sorted(settings, key=lambda key: key.count(".")):
+            recipe = recipe.with_setting(key, settings[key])
+        return recipe
+
+    def check_code(self) -> None:
+        """An error if a part, or one within it, is code that nobody has allowed."""
+        for family, choice in self.chosen.items():
+            check_code(family, choice.name)
+            for setting, value in choice.settings.items():
+                if setting.split(".")[-1] == INNER:
+                    check_code(family, str(value))
+
+    def holds(self, half: bool = False) -> list[Term] | None:
+        """What the method holds in the middle of a task after the first; None where a part has not said.
+
+        ``half``: of weights in half precision.
+        Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
+        """
+        from tmln.parts import Beside
+
+        found: list[Term] = []
+        beside = Beside(bent=bool(self.part("penalty")[0].bends), half=half)
+        for family in FAMILIES:
+            part, settings = self.part(family)
+            terms = part.holds(settings, beside)
+            if terms is None:
+                return None
+            found += [replace(term, name=f"{family}.{term.name}") for term in terms]
+        return found
 
 
 _MOMENTUM = Choice("sgd", {"momentum": 0.9})
 _PLAIN = Choice("sgd")
+_SHARP = Choice("sam", {"inner.momentum": 0.9})
 _ER = Choice("er")
 _EXACT = {"proximal": True}
 
@@ -79,42 +161,45 @@ RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
     "joint": Recipe(step=_MOMENTUM, joint=True, about="the oracle: afresh on all data so far, at every task"),
     "independent": Recipe(step=_MOMENTUM, independent=True, about="a reference: afresh at every task, on it alone"),
-    "er": Recipe(_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
+    "er": Recipe(replay=_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
     # Explicit steps overshoot the anchor and diverge: those of ewc++ at the paper's strength, those of importances that
     # add up over the tasks sooner or later.
     "ewc++": Recipe(penalty=Choice("ewc++", _EXACT), step=_PLAIN, about="a running Fisher penalty, its step exact"),
-    "rwalk": Recipe(_ER, Choice("rwalk"), _PLAIN, about="Riemannian walk: Fisher and path penalty, with replay"),
+    "rwalk": Recipe(
+        replay=_ER, penalty=Choice("rwalk"), step=_PLAIN, about="Riemannian walk: Fisher and path penalty, with replay"
+    ),
     "upgd": Recipe(step=Choice("upgd"), about="noise and gradient gated by utility"),
-    "ocar": Recipe(_ER, step=Choice("ocar"), about="K-FAC natural gradient on current and replayed samples"),
-    "tmln": Recipe(_ER, step=Choice("tmln"), about="gradient / (F + lambda + gamma*S-bar), with replay"),
-    "tmln-static": Recipe(_ER, step=Choice("tmln", {"trajectory": 0.0}), about="TMLN without S-bar"),
-    "tmln-euclidean": Recipe(_ER, step=Choice("tmln", {"geometry": "euclidean"}), about="TMLN without F"),
-    "der++": Recipe(Choice("der++"), step=_MOMENTUM, about="replay of logits and labels"),
-    "er-ace": Recipe(Choice("er-ace"), step=_MOMENTUM, about="replay with asymmetric cross entropy"),
+    "ocar": Recipe(replay=_ER, step=Choice("ocar"), about="K-FAC natural gradient on current and replayed samples"),
+    "tmln": Recipe(replay=_ER, step=Choice("tmln"), about="gradient / (F + lambda + gamma*S-bar), with replay"),
+    "tmln-static": Recipe(replay=_ER, step=Choice("tmln", {"trajectory": 0.0}), about="TMLN without S-bar"),
+    "tmln-euclidean": Recipe(replay=_ER, step=Choice("tmln", {"geometry": "euclidean"}), about="TMLN without F"),
+    "der++": Recipe(replay=Choice("der++"), step=_MOMENTUM, about="replay of logits and labels"),
+    "er-ace": Recipe(replay=Choice("er-ace"), step=_MOMENTUM, about="replay with asymmetric cross entropy"),
     "ewc": Recipe(penalty=Choice("ewc", _EXACT), step=_PLAIN, about="online EWC: Fisher at task ends"),
     "si": Recipe(penalty=Choice("si", _EXACT), step=_PLAIN, about="synaptic intelligence: path penalty"),
     "mas": Recipe(penalty=Choice("mas", _EXACT), step=_PLAIN, about="memory-aware synapses: output sensitivity"),
     "lwf": Recipe(penalty=Choice("lwf"), step=_MOMENTUM, about="learning without forgetting: distillation"),
     "a-gem": Recipe(step=Choice("a-gem"), about="gradients that would hurt the memory are projected"),
-    "tmln+der++": Recipe(Choice("der++"), step=Choice("tmln"), about="the TMLN step under DER++ replay"),
-    "tmln+er-ace": Recipe(Choice("er-ace"), step=Choice("tmln"), about="the TMLN step under ER-ACE replay"),
+    "sam": Recipe(step=_SHARP, about="SGD with momentum on the gradient of the worst place near by"),
+    "er+sam": Recipe(replay=_ER, step=_SHARP, about="sharpness-aware steps under experience replay"),
+    "tmln+der++": Recipe(replay=Choice("der++"), step=Choice("tmln"), about="the TMLN step under DER++ replay"),
+    "tmln+er-ace": Recipe(replay=Choice("er-ace"), step=Choice("tmln"), about="the TMLN step under ER-ACE replay"),
 }
 
 
 def find_recipe(name: str) -> Recipe:
+    """The method of this name."""
     if name not in RECIPES:
         raise ValueError(f"unknown method {name!r}{did_you_mean(name, RECIPES)} (tmln list methods)")
     return RECIPES[name]
 
 
-def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> tuple[Replay[Any], Penalty[Any], Step[Any]]:
-    """The three parts, ready to train ``model``."""
-    replay_kind, replay_settings = recipe.part("replay")
-    penalty_kind, penalty_settings = recipe.part("penalty")
-    step_kind, step_settings = recipe.part("step")
-    assert issubclass(replay_kind, Replay)
-    assert issubclass(penalty_kind, Penalty)
-    assert issubclass(step_kind, Step)
-    replay = replay_kind(replay_settings, seed_of(seed, "replay"))
-    step = step_kind(step_settings, model, lr, seed_of(seed, "step"), replay.memory)
-    return replay, penalty_kind(penalty_settings, model), step
+def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> dict[str, Part[Any]]:
+    """A part of every family, ready to train ``model``."""
+    from tmln.parts import Given
+
+    made: dict[str, Part[Any]] = {}
+    for family in FAMILIES:
+        kind, settings = recipe.part(family)
+        made[family] = kind.make(settings, Given(model, lr, seed_of(seed, family), made))
+    return made

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tmln.cli import app
 from tmln.recipes import FAMILIES, RECIPES
 from tmln.streams import BENCHMARKS
+from tmln.streams.options import described
 
 
 def run(*words: str) -> str:
@@ -34,8 +35,31 @@ def test_everything_is_listed() -> None:
     assert all(f"{family} {name}" in parts for family, table in FAMILIES.items() for name in table)
     assert "step.damping" in parts
     benchmarks = run("list", "benchmarks")
-    assert all(name in benchmarks for name in BENCHMARKS)
+    for name, row in BENCHMARKS.items():
+        (line,) = (line for line in benchmarks.splitlines() if line.split()[0] == name)
+        assert row.summary in line
+        one = run("list", "benchmarks", "folder:photos" if name == "folder" else name)
+        assert f"{row.model} " in one
+        for option in described(row.options):
+            assert f"benchmark.{option.name} " in one
+            assert option.about in one
     assert "resnet18" in run("list", "models")
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "tune", "overhead", "landscape", "barrier"])
+def test_help_tells_the_options_of_benchmarks(command: str) -> None:
+    text = "".join(run(command, "--help").split())  # lines may be broken anywhere
+    for row in BENCHMARKS.values():
+        for option in described(row.options):
+            assert f"{option.name}{option.about}({option.form})".replace(" ", "") in text
+
+
+@pytest.mark.parametrize("words", [["run", "--help"], ["list", "benchmarks"], ["data", "list"]])
+def test_what_only_tells_needs_no_torch(words: list[str]) -> None:
+    code = (
+        f"import sys; from tmln.cli import app; app({words}, standalone_mode=False); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
 def test_data_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,15 +89,14 @@ def test_compare_show_and_once_more(tmp_path: Path) -> None:
     first = run(*words)
     for word in ("naive", "tmln", "ACC", "FM", "INT", "±", "paired t-test"):
         assert word in first
-    assert "done before" in run(*words)
+    assert "6 runs were done before" in run(*words)
     shown = run("show", str(tmp_path))
     assert "joint" in shown
     assert json.loads(run("show", str(tmp_path), "--format", "json"))
     assert "| tmln |" in run("show", str(tmp_path), "--format", "md")
     dry = run(*words, "--dry-run")
     assert "benchmark: split-digits" in dry
-    assert "6 runs, 0 of them not done yet" in dry
-    assert "steps" in dry
+    assert "# 6 runs: 6 finished, 0 begun, 0 not begun; 2 of them as references for INT" in dry
 
 
 def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
@@ -85,6 +108,46 @@ def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
     assert "seed 3: done before" in again
 
 
+COMMANDS = {
+    "demo": [],
+    "run": [],
+    "compare": ["--methods", "--workers"],
+    "sweep": ["--grid", "--cpus", "--workers"],
+    "tune": ["--trials", "--cpus"],
+    "paper": ["--scale", "--threads"],
+    "show": [],
+    "report": [],
+    "pareto": [],
+    "overhead": [],
+    "landscape": [],
+    "barrier": [],
+    "list": [],
+    "data list": [],
+    "data get": [],
+    "data check": [],
+}
+SHARED = ["--out", "--checkpoint-steps", "--logger", "--executor", "--workers", "--threads", "--gpus", "--retries"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_commands_help_has_an_example_that_is_right(name: str) -> None:
+    text = run(*name.split(), "--help")
+    example = text.partition("Example:")[2].strip().partition("\n")[0]
+    assert example.startswith(f"tmln {name}")
+    assert all(option in text for option in COMMANDS[name])
+    if name in ("run", "compare", "sweep", "tune", "paper"):
+        assert all(option in text for option in SHARED)
+    options = [word for word in example.split() if word.startswith("-")]
+    assert all(option in text for option in options)
+
+
+def test_the_list_of_commands_cuts_nothing() -> None:
+    text = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "killed at any moment, the same command goes on where it was." in text
+    for words in ([], ["data"]):
+        assert "..." not in CliRunner().invoke(app, [*words, "--help"]).output.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -93,6 +156,10 @@ def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
         (["run", "--benchmark", "split-digits", "--method", "tlmn"], "did you mean 'tmln'"),
         (["run", "--benchmark", "split-digits", "--set", "step.damping"], "KEY=VALUE"),
         (["run", "--benchmark", "split-digits", "--set", "step.damping=-1"], "greater than 0"),
+        (["run", "--benchmark", "core50", "--set", "size=32"], "unknown setting 'size'; did you mean 'benchmark.size'"),
+        (["run", "--benchmark", "split-digits", "--set", "benchmark.foo=1"], "(it takes tasks, per_class, "),
+        (["list", "benchmarks", "split-digit"], "did you mean 'split-digits'"),
+        (["list", "models", "mlp"], "a name is for benchmarks"),
         (["show", "nowhere"], "no folder nowhere"),
     ],
 )

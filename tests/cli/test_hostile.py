@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tmln.analysis.gather import Problem
-from tmln.cli.tables import passed_over
+from tmln.cli.options import configs_of
+from tmln.fleet.perform import perform
+from tmln.fleet.plan import Job
+from tmln.fleet.task import Task
 from tmln.lab import RunConfig, Store
-from tmln.lab.executors.work import Work, perform
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
-from tmln.lab.session import Job
+from tmln.lab.terms import Terms
 from tmln.models.own import code_allowed
+from tmln.results.notes import folder_notes
+from tmln.results.read import Problem
 
 TITLE = "\x1b]0;owned\x07"
 SOURCE = """
@@ -74,7 +77,7 @@ def test_bad_folders_are_counted_and_the_rest_is_shown(tmp_path: Path) -> None:
 def test_many_bad_folders_are_one_line() -> None:
     problems = [Problem(f"run{number}", "corrupt", "torn") for number in range(12)]
     problems.append(Problem("half", "unfinished", ""))
-    unfinished, corrupt = passed_over(problems)
+    unfinished, corrupt = folder_notes([], problems)
     assert unfinished == "1 folder was left out, not finished: half"
     assert corrupt.startswith("12 folders were passed over: run0: torn; run1: torn; ")
     assert corrupt.endswith("run9: torn; and 2 more")
@@ -107,6 +110,12 @@ def test_a_tag_on_the_command_line_is_one_line() -> None:
     wrong = process("run", "--benchmark", "split-digits", "--set", "seed=!!timestamp x")
     assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (2, 1)
     assert "seed = '!!timestamp x'" in wrong.stderr
+
+
+def test_a_configuration_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bytes.yaml").write_bytes(b"seed: \xff")
+    with pytest.raises(ValueError, match=r"bytes\.yaml is no text in UTF-8 \(byte 6\); a configuration is YAML"):
+        configs_of(None, [None], 1, None, None, tmp_path / "bytes.yaml", False)
 
 
 def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
@@ -147,12 +156,12 @@ def test_a_worker_has_the_leave_of_whoever_asked(tmp_path: Path, monkeypatch: py
     """A worker on another machine has an environment of its own; the work says what was allowed."""
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     config = RunConfig(benchmark="split-digits", method="er", model="nowhere_at_all:net")
-    work = Work(Job(config), str(tmp_path), "none")
+    work = Task(Job(config), str(tmp_path), Terms())
     monkeypatch.delenv("TMLN_ALLOW_CODE")
     assert "no module 'nowhere_at_all'" in perform(work, lambda moment: None).error
     assert code_allowed()
     monkeypatch.delenv("TMLN_ALLOW_CODE")
-    unasked = Work(Job(config), str(tmp_path), "none")
+    unasked = Task(Job(config), str(tmp_path), Terms())
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     assert "--allow-code" in perform(unasked, lambda moment: None).error
     assert not Store(tmp_path).open(config).finished

@@ -249,7 +249,7 @@ def test_the_fallback_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         diagonal_fisher(model, [(x, y)])
         diagonal_fisher(model, [(x, y)])
     assert len(caplog.records) == 1
-    assert caplog.records[0].message.startswith("diagonal_fisher: Fresh goes by loop, which is slower (")
+    assert caplog.records[0].message.startswith("per-sample gradients: Fresh goes by loop, which is slower (")
 
 
 def test_batches_may_be_a_generator_and_chunks_do_not_matter() -> None:

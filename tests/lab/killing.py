@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
+from tmln.fleet.schedule import Event
 from tmln.lab.config import RunConfig
-from tmln.lab.executors import Event
+from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
 from tmln.models import MLP
@@ -86,7 +87,7 @@ class Notes:
         return [event.moment.step for event in mine if event.moment is not None]
 
 
-def uninterrupted(root: Path, wanted: RunConfig) -> dict[str, Any]:
+def uninterrupted(root: Path, wanted: RunConfig) -> Result:
     """The run, done in this process."""
     run = Store(root).open(wanted)
     with run.lock:

@@ -11,7 +11,7 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from tmln.cli.options import configs_of
-from tmln.lab.command import command_of, commands_of
+from tmln.lab.command import changed_of, command_of, commands_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.recipes import RECIPES
 
@@ -95,7 +95,7 @@ def test_any_numbers_survive(damping: float, trajectory: float, form: str, capac
 
 def test_stretches_of_seeds() -> None:
     config = RunConfig(**DIGITS, method="er", seed=5)
-    commands = commands_of(config, [3, 0, 1, 4, 9])
+    commands = commands_of(config.resolved(), changed_of(config), [3, 0, 1, 4, 9])
     assert commands == [
         "tmln run --benchmark split-digits --method er --seeds 2",
         "tmln run --benchmark split-digits --method er --seeds 2 --set seed=3",

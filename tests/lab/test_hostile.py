@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from tmln.analysis.saved import save_analysis
-from tmln.analysis.trajectory import record
 from tmln.lab import Run, RunConfig, Store, run_id
 from tmln.lab.files import Linked, from_json, read_own, write_whole
 from tmln.lab.identity import is_named, run_name
 from tmln.lab.logfile import append_line, read_lines, truncate_after
-from tmln.lab.plainyaml import read_yaml
+from tmln.lab.plainyaml import read_value, read_yaml
 from tmln.lab.result import read_result, write_result
 from tmln.lab.run import build
-from tmln.lab.values import read_value
 from tmln.learner.checkpoint import write_checkpoint
+from tmln.measure.trajectory import record
+from tmln.results.measurements import save_analysis
 
 CONFIG = RunConfig(benchmark="split-digits", method="er", seed=1)
 RESULT = {"accuracy": [[1.0, 0.0], [0.5, 0.9]], "metrics": {"acc": 0.7, "fm": 0.5, "int": math.nan}, "seconds": 1.5}
@@ -298,7 +297,7 @@ def test_settings_that_json_has_no_number_for(tmp_path: Path) -> None:
     endless = RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": math.inf})
     run = finished(Store(tmp_path), endless)
     assert run.result is not None
-    again = RunConfig.of(run.result["config"])
+    again = RunConfig.of(run.result.config)
     assert run_id(again) == run.name
 
 

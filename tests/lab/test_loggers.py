@@ -11,8 +11,9 @@ import pytest
 
 from tmln.lab.config import RunConfig
 from tmln.lab.loggers import make_logger
-from tmln.lab.run import Execution, Watch
+from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
+from tmln.lab.terms import Terms
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 12}
 
@@ -27,11 +28,11 @@ def test_tensorboard_holds_loss_and_accuracy(tmp_path: Path) -> None:
 
     run = run_of(tmp_path)
     with run.lock:
-        result = Execution(run, Watch(logger="tensorboard"))()
+        result = Execution(run, Terms(logger="tensorboard"))()
     events = EventAccumulator(str(run.tensorboard))
     events.Reload()
     last = [event.value for event in events.Scalars("accuracy/task 5")]
-    assert last == pytest.approx([row[4] for row in result["accuracy"]])
+    assert last == pytest.approx([row[4] for row in result.accuracy])
     assert [event.step for event in events.Scalars("loss")] == [r["step"] for r in run.read_log() if "loss" in r]
 
 
@@ -75,7 +76,7 @@ def test_wandb_gets_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     run = run_of(tmp_path)
     with run.lock:
-        Execution(run, Watch(logger="wandb"))()
+        Execution(run, Terms(logger="wandb"))()
     assert said[0]["id"] == run.name
     assert said[0]["resume"] == "allow"
     assert said[-1] == "finished"
@@ -90,3 +91,15 @@ def test_loggers_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tmln.lab.loggers.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'tmln\[wandb\]'"):
         make_logger("wandb", run, 0)
+
+
+def test_wandb_without_a_login_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise Exception("No API key configured.\nUse wandb login.")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    monkeypatch.setattr("tmln.lab.loggers.find_spec", lambda name: True)
+    with pytest.raises(
+        ValueError, match=r"^W&B cannot be started \(No API key configured. Use wandb login.\); log in "
+    ):
+        make_logger("wandb", run_of(tmp_path), 0)

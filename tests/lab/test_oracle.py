@@ -1,4 +1,4 @@
-"""Intransigence is against one reference, which every run of the same data, model and seed shares."""
+"""Which run is the reference of intransigence: one that every run of the same data, model and seed shares."""
 
 from __future__ import annotations
 
@@ -7,74 +7,13 @@ from typing import Any
 
 import pytest
 
-from tmln import metrics
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.oracle import reference_config, reference_of, with_reference, with_references
-from tmln.lab.session import plan
+from tmln.lab.oracle import reference_config, reference_names, reference_of
 from tmln.lab.store import Store
 from tmln.recipes import RECIPES
 
-R = [[0.9, 0.1], [0.5, 0.7]]
-
-
-def result(config: RunConfig | None, accuracy: list[list[float]] = R, **more: Any) -> dict[str, Any]:
-    assert config is not None
-    full = config.resolved()
-    found = {"acc": 0.6, "fm": 0.4, "own": 1.0}
-    return {
-        **{key: full[key] for key in ("benchmark", "method", "seed")},
-        "config": full,
-        "accuracy": accuracy,
-        "metrics": found,
-        "oracle": "none",
-        **more,
-    }
-
-
 BASE = RunConfig.of({"benchmark": "split-digits", "method": "er", "benchmark_options": {"tasks": 2}})
-JOINT = [[0.95, 0.0], [0.9, 0.85]]
-MERGED = [[0.8, 0.75]]
-
-
-def test_the_reference_of_the_same_seed_is_used() -> None:
-    other = BASE.with_setting("seed", 1)
-    runs = [result(BASE), result(other), result(reference_config(BASE, "prefix"), JOINT)]
-    first, second, joint = with_references(runs)
-    assert first["metrics"]["int"] == pytest.approx(0.85 - 0.7)
-    assert first["metrics"]["int_all"] == metrics.intransigence(R, [0.95, 0.85], over="all")
-    assert first["oracle"] == "prefix"
-    assert first["metrics"]["own"] == 1.0  # what is there stays
-    assert "int" not in second["metrics"]
-    assert joint is runs[2]
-    assert "int" not in runs[0]["metrics"]  # what was given is not touched
-
-
-def test_the_full_oracle_is_preferred_to_the_shortcut() -> None:
-    shortcut = result(reference_config(BASE, "final"), MERGED)
-    (first, _) = with_references([result(BASE), shortcut])
-    assert (first["oracle"], first["metrics"]["int"]) == ("final", pytest.approx(0.75 - 0.7))
-    joint = result(reference_config(BASE, "prefix"), JOINT)
-    for given in (result(BASE), first):
-        filled = with_references([given, shortcut, joint])[0]
-        assert (filled["oracle"], filled["metrics"]["int"]) == ("prefix", pytest.approx(0.85 - 0.7))
-
-
-def test_a_diverged_reference_is_none() -> None:
-    joint = result(reference_config(BASE, "prefix"), JOINT, diverged="the loss is nan")
-    assert "int" not in with_references([result(BASE), joint])[0]["metrics"]
-    whole = result(reference_config(BASE, "prefix"), JOINT)
-    broken = result(BASE, [[0.5, 0.5]], diverged="the loss is nan")
-    assert with_references([broken, whole])[0] is broken
-
-
-def test_results_of_another_version_are_left_as_they_are() -> None:
-    old = result(BASE)
-    old["config"] = {**old["config"], "forgotten_field": 3}
-    assert with_references([old, result(reference_config(BASE, "prefix"), JOINT)])[0] is old
-    assert with_references([]) == []
-
-
-# -- which run is the reference ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -145,70 +84,15 @@ def test_the_independent_reference_is_the_diagonal(tmp_path: Path, independent: 
     with run.lock:
         run.finish({"accuracy": [[0.97, 0.1], [0.2, 0.9]], "metrics": {}})
     assert reference_of(store, BASE, "independent") == [0.97, 0.9]
-    assert run.result is not None
-    filled = with_references([result(BASE), run.result])[0]
-    assert (filled["oracle"], filled["metrics"]["int"]) == ("independent", pytest.approx(0.9 - 0.7))
 
 
-def test_one_kind_can_be_asked_for(independent: None) -> None:
-    joint, alone = (result(reference_config(BASE, oracle), JOINT) for oracle in ("prefix", "independent"))
-    alone["accuracy"] = [[1.0, 0.0], [0.0, 1.0]]
-    runs = [result(BASE), joint, alone]
-    found = {oracle: with_references(runs, oracle)[0] for oracle in (None, "prefix", "independent", "final", "none")}
-    assert {oracle: one["oracle"] for oracle, one in found.items()} == {
-        None: "prefix",
-        "prefix": "prefix",
-        "independent": "independent",
-        "final": "none",
-        "none": "none",
-    }
-    assert found["independent"]["metrics"]["int"] == pytest.approx(0.3)
-    assert "int" not in found["final"]["metrics"]
-
-
-# -- what a result says itself -----------------------------------------------------------------------------------------
-
-FAST = BASE.with_setting("lr", 0.5)
-STATED: dict[str, Any] = {"metrics": {"acc": 0.6, "int": 0.11, "int_all": 0.1, "int_last": 0.11}, "oracle": "prefix"}
-
-
-def stated(config: RunConfig, **more: Any) -> dict[str, Any]:
-    return result(config, **{**STATED, **more})
-
-
-def test_what_was_found_against_the_same_reference_counts_without_it() -> None:
-    reference = reference_config(BASE, "prefix")
-    assert reference is not None
-    for given in (stated(BASE), stated(BASE, reference=run_id(reference)), stated(FAST, reference=run_id(reference))):
-        assert with_references([given]) == [given]
-
-
-def test_what_was_found_against_another_does_not() -> None:
-    """Runs that do not name their reference had one at their own rate, which is another where that is not the usual."""
-    for given in (stated(FAST), stated(BASE, reference="split-digits-joint-s0-0123456789abcdef")):
-        (found,) = with_references([given])
-        assert (found["oracle"], found["metrics"]) == ("none", {"acc": 0.6})
-        assert given["metrics"]["int"] == 0.11  # what was given is not touched
-
-
-def test_the_reference_that_is_there_is_better_than_what_was_said() -> None:
-    joint = result(reference_config(BASE, "prefix"), JOINT)
-    for given in (stated(BASE), stated(FAST)):
-        assert with_references([given, joint])[0]["metrics"]["int"] == pytest.approx(0.85 - 0.7)
-
-
-def test_other_tasks_are_no_reference() -> None:
-    joint = result(reference_config(BASE, "prefix"), [[0.9]])
-    assert "int" not in with_references([result(BASE), joint])[0]["metrics"]
-
-
-def test_a_result_is_asked_for_its_own_reference_only() -> None:
-    asked: list[tuple[str, RunConfig]] = []
-
-    def find(name: str, config: RunConfig) -> None:
-        asked.append((name, config))
-
-    wanted = reference_config(FAST, "prefix")
-    assert wanted is not None
-    with_reference(result(FAST), find, ("prefix",))
-    assert [(name, run_id(config)) for name, config in asked] == [(run_id(wanted), run_id(wanted))]
+def test_the_names_of_all_references_are_those_of_their_runs() -> None:
+    wanted = {oracle: reference_config(BASE, oracle) for oracle in ("prefix", "final", "independent")}
+    names = reference_names(BASE.resolved())
+    assert names == {oracle: run_id(config) for oracle, config in wanted.items() if config is not None}
+    assert len(set(names.values())) == 3
+    for config in wanted.values():
+        assert config is not None
+        assert reference_names(config.resolved()) == {}
+    with pytest.raises(ValueError, match="another version"):
+        reference_names({**BASE.resolved(), "forgotten_field": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,18 @@ import pytest
 
 from tests.lab.killing import PATIENCE
 from tmln import metrics
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import Event, execute
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig
+from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config, reference_of
-from tmln.lab.run import Execution, Interrupted, Watch
-from tmln.lab.session import cost, plan, run_jobs
+from tmln.lab.result import Result
+from tmln.lab.run import Execution, build, steps_in
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.recipes import RECIPES
+from tmln.stopping import Interrupted
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
 
@@ -39,36 +47,45 @@ def config(method: str = "tmln", **changes: Any) -> RunConfig:
     return RunConfig.of({**SMALL, "method": method, **changes})
 
 
-def finish(root: Path, wanted: RunConfig, **options: Any) -> dict[str, Any]:
+def finish(root: Path, wanted: RunConfig, **options: Any) -> Result:
     run = Store(root).open(wanted)
     with run.lock:
         return Execution(run, **options)()
 
 
-def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in result.items() if k not in ("seconds", "peak_memory_bytes")}
+def result_of(store: Store, wanted: RunConfig) -> Result:
+    result = store.open(wanted).result
+    assert result is not None
+    return result
+
+
+def comparable(result: Result) -> Result:
+    return replace(result, seconds=0.0, peak_memory_bytes=0)
 
 
 def test_a_result_has_all_that_the_contract_names(tmp_path: Path) -> None:
     result = finish(tmp_path, config())
+    written = json.loads((tmp_path / result.name / "result.json").read_text())
     for key in ("benchmark", "method", "seed", "config", "accuracy", "metrics", "seconds", "peak_memory_bytes"):
-        assert key in result
-    assert (result["benchmark"], result["method"], result["seed"]) == ("split-digits", "tmln", 0)
-    assert result["parameters"] == 64 * 128 + 128 + 128 * 10 + 10
-    R = result["accuracy"]
+        assert key in written
+    assert {"acc", "fm", "bwt", "fwt"} <= written["metrics"].keys()
+    assert written["metrics"] == {key: result.metrics[key] for key in written["metrics"]}  # as computed when read
+    assert (result.benchmark, result.method, result.seed) == ("split-digits", "tmln", 0)
+    assert result.parameters == 64 * 128 + 128 + 128 * 10 + 10
+    R = result.accuracy
     assert (len(R), len(R[0])) == (5, 5)
-    assert result["metrics"]["acc"] == metrics.average_accuracy(R)
-    assert result["metrics"]["fwt"] == metrics.forward_transfer(R, result["baseline"])
-    assert "int" not in result["metrics"]
-    assert result["oracle"] == "none"
-    for masked, row in zip(result["masked_accuracy"], R, strict=True):
+    assert result.metrics["acc"] == metrics.average_accuracy(R)
+    assert result.metrics["fwt"] == metrics.forward_transfer(R, result.baseline)
+    assert "int" not in result.metrics
+    assert result.oracle == "none"
+    for masked, row in zip(result.masked_accuracy, R, strict=True):
         assert all(m >= a for m, a in zip(masked, row, strict=True))  # fewer classes compete
 
 
 def test_equal_configurations_give_equal_bits(tmp_path: Path) -> None:
     one, two = finish(tmp_path / "a", config()), finish(tmp_path / "b", config())
     assert comparable(one) == comparable(two)
-    assert finish(tmp_path / "c", config(seed=1))["weights_sha256"] != one["weights_sha256"]
+    assert finish(tmp_path / "c", config(seed=1)).weights_sha256 != one.weights_sha256
 
 
 # Importing all that a run needs takes seconds, so one process does that and forks those that are killed.
@@ -78,8 +95,9 @@ warnings.simplefilter("ignore")
 import sklearn.datasets, torch, torch._dynamo
 torch.set_num_threads(1)
 from tmln.lab.config import RunConfig
-from tmln.lab.run import Execution, Watch
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 
 for line in sys.stdin:
     root, file, at = line.rstrip("\\n").split("\\t")
@@ -93,7 +111,7 @@ for line in sys.stdin:
 
     run = Store(root).open(RunConfig.from_yaml(open(file).read()))
     with run.lock:
-        Execution(run, Watch(checkpoint_steps=5, on_step=step))()
+        Execution(run, Terms(checkpoint_steps=5), on_step=step)()
     os._exit(0)
 """
 
@@ -120,7 +138,7 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
 ) -> None:
     wanted = config(method)
     whole = finish(tmp_path / "whole", wanted)
-    at = random.Random(method).randrange(3, whole["steps"])
+    at = random.Random(method).randrange(3, whole.steps)
     file = tmp_path / "config.yaml"
     file.write_text(wanted.to_yaml())
     root = tmp_path / "killed"
@@ -129,19 +147,23 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
     assert not run.finished
     assert bool(list(run.checkpoints.glob("*"))) == (at > 5)
     with run.lock:  # the dead process's lock does not stand in the way
-        resumed = Execution(run, Watch(checkpoint_steps=5))()
+        resumed = Execution(run, Terms(checkpoint_steps=5))()
     assert comparable(resumed) == comparable(whole)
+    assert whole.log_crc32 == run.log_checksum
     assert run.read_log() == Store(tmp_path / "whole").open(wanted).read_log()
 
 
 def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path) -> None:
-    steps = cost(config("naive")).steps // 5  # of a task
+    steps = steps_in(build(config("naive"))[0], config("naive")) // 5  # of a task
     at: list[int] = []
-    watch = Watch(
-        checkpoint_steps=steps, on_step=lambda moment: at.append(moment.step), stop=lambda: len(at) == steps + 1
-    )
     with pytest.raises(Interrupted):
-        finish(tmp_path / "stopped", config("naive"), watch=watch)
+        finish(
+            tmp_path / "stopped",
+            config("naive"),
+            terms=Terms(checkpoint_steps=steps),
+            on_step=lambda moment: at.append(moment.step),
+            stop=lambda: len(at) == steps + 1,
+        )
     newest = sorted((tmp_path / "stopped").glob("*/checkpoint/*"))[-1]
     shutil.rmtree(newest)  # back to the checkpoint of the task's last step, before its accuracy was logged
     finish(tmp_path / "stopped", config("naive"))
@@ -153,11 +175,11 @@ def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path
 def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> None:
     whole = finish(tmp_path / "whole", config())
     seen: list[int] = []
-    stopping = Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: len(seen) == 11)
-    with pytest.raises(Interrupted, match=f"step 11 of {whole['steps']}"):
-        finish(tmp_path / "stopped", config(), watch=stopping)
+    stopping = {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: len(seen) == 11}
+    with pytest.raises(Interrupted, match=f"step 11 of {whole.steps}"):
+        finish(tmp_path / "stopped", config(), **stopping)
     rest: list[int] = []
-    resumed = finish(tmp_path / "stopped", config(), watch=Watch(on_step=lambda moment: rest.append(moment.step)))
+    resumed = finish(tmp_path / "stopped", config(), on_step=lambda moment: rest.append(moment.step))
     assert rest[0] == 12
     assert comparable(resumed) == comparable(whole)
 
@@ -181,9 +203,29 @@ def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
     result = finish(tmp_path, config("naive", lr=1e30))
-    assert "lower lr" in result["diverged"]
-    assert result["metrics"]["acc"] != result["metrics"]["acc"]  # NaN
+    assert "lower lr" in result.diverged
+    assert result.metrics["acc"] != result.metrics["acc"]  # NaN
     assert Store(tmp_path).open(config("naive", lr=1e30)).finished
+
+
+def test_a_checkpoint_that_a_new_owner_removed_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that slept in the middle of writing it; a failure of the disk stays one."""
+
+    def fails(*arguments: object) -> None:
+        (lost.path / ".lock" / "00000002").touch()
+        raise FileNotFoundError(2, "No such file or directory")
+
+    lost = Store(tmp_path / "lost").open(config())
+    monkeypatch.setattr("tmln.lab.run.write_checkpoint", fails)
+    with pytest.raises(LockLost, match="another took over"):
+        finish(tmp_path / "lost", config(), terms=Terms(checkpoint_steps=5))
+
+    def is_full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tmln.lab.run.write_checkpoint", is_full)
+    with pytest.raises(OSError, match="No space"):
+        finish(tmp_path / "full", config(), terms=Terms(checkpoint_steps=5))
 
 
 def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,23 +233,23 @@ def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pyte
         raise FloatingPointError("the path integral is not finite")
 
     monkeypatch.setattr("tmln.steps.tmln.TMLNStep.end", overflow)
-    assert finish(tmp_path, config())["diverged"] == "the path integral is not finite"
+    assert finish(tmp_path, config()).diverged == "the path integral is not finite"
 
 
 def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted, config("er")], "prefix")
     assert [(job.config.method, job.reference) for job in jobs] == [("joint", True), ("tmln", False), ("er", False)]
-    results: dict[str, dict[str, Any]] = {}
-    run_jobs(store, jobs, "prefix", on_end=lambda job, result: results.update({job.config.method: result}))
-    reference = [results["joint"]["accuracy"][k][k] for k in range(5)]
+    assert execute(store, jobs, Terms("prefix"), Crew("serial")) == []
+    results = {job.config.method: result_of(store, job.config) for job in jobs}
+    reference = [results["joint"].accuracy[k][k] for k in range(5)]
     assert reference_of(store, wanted, "prefix") == reference
-    expected = metrics.intransigence(results["tmln"]["accuracy"], reference)
-    assert results["tmln"]["metrics"]["int"] == pytest.approx(expected)
-    assert results["tmln"]["oracle"] == "prefix"
-    again: list[bool] = []
-    run_jobs(store, jobs, "prefix", on_begin=lambda job, finished: again.append(finished))
-    assert again == [True, True, True]  # nothing is computed twice
+    expected = metrics.intransigence(results["tmln"].accuracy, reference)
+    assert results["tmln"].metrics["int"] == pytest.approx(expected)
+    assert results["tmln"].oracle == "prefix"
+    again: list[Event] = []
+    execute(store, jobs, Terms("prefix"), on_event=again.append)
+    assert [event.kind for event in again] == ["before"] * 3  # nothing is computed twice
 
 
 def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
@@ -221,28 +263,33 @@ def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
 
 def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
-    results: list[dict[str, Any]] = []
-    run_jobs(store, plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
-    merged, mine = results
-    assert (len(merged["accuracy"]), len(merged["accuracy"][0])) == (1, 5)
-    assert merged["metrics"]["acc"] == pytest.approx(sum(merged["accuracy"][0]) / 5)
-    assert mine["oracle"] == "final"
-    expected = metrics.intransigence(mine["accuracy"], merged["accuracy"][0])
-    assert mine["metrics"]["int"] == pytest.approx(expected)
+    jobs = plan([wanted], "final")
+    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    merged, mine = (result_of(store, job.config) for job in jobs)
+    assert (len(merged.accuracy), len(merged.accuracy[0])) == (1, 5)
+    assert merged.metrics["acc"] == pytest.approx(sum(merged.accuracy[0]) / 5)
+    assert mine.oracle == "final"
+    expected = metrics.intransigence(mine.accuracy, merged.accuracy[0])
+    assert mine.metrics["int"] == pytest.approx(expected)
 
 
-def test_costs_are_counted_before_they_are_paid(tmp_path: Path) -> None:
-    assert cost(config("naive")).steps == finish(tmp_path, config("naive"))["steps"]
-    joint = finish(tmp_path, config("joint"))
-    assert cost(config("joint")).steps == joint["steps"] > cost(config("naive")).steps
-    assert cost(config("er")).seconds_per_step > 0
-    assert cost(config("er")).peak_bytes > 10**7
+@pytest.mark.parametrize("method", ["naive", "joint", "independent"])
+def test_steps_are_counted_before_they_are_taken(method: str, tmp_path: Path) -> None:
+    assert steps_in(build(config(method))[0], config(method)) == finish(tmp_path, config(method)).steps
 
 
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
+    """The second waits, and says for whom; once the first has gone it does the run itself."""
     run = Store(tmp_path).open(config())
     words = ["run", "--config", str(run.path / "config.yaml"), "--out", str(tmp_path), "--oracle", "none"]
-    with run.lock:
-        other = subprocess.run([sys.executable, "-m", "tmln", *words], check=False, capture_output=True, text=True)
-    assert other.returncode == 2
-    assert f"{os.getpid()}" in other.stderr
+    command = [sys.executable, "-m", "tmln", *words]
+    with run.lock, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        assert other.stderr is not None
+        said = other.stderr.readline()
+        assert "waits, for run" in said
+        assert f"{os.getpid()}" in said
+        assert not run.finished
+        run.lock.release()
+        other.communicate(timeout=PATIENCE)
+    assert other.returncode == 0
+    assert run.finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -10,22 +11,27 @@ from typing import Any
 import pytest
 import torch
 
-from tests.lab.test_run import config, finish
+from tests.lab.test_run import config, finish, result_of
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import Event, execute
+from tmln.fleet.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
-from tmln.lab.run import Execution, Interrupted, Watch, build, fingerprint
-from tmln.lab.session import Job, asked_to_stop, plan, run_jobs
+from tmln.lab.result import Result
+from tmln.lab.run import Execution, build, fingerprint
 from tmln.lab.store import Run, Store
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, asked_to_stop
 from tmln.streams.split import class_order
 
 
-def stopped_at(step: int) -> Watch:
+def stopped_at(step: int) -> dict[str, Any]:
     seen: list[int] = []
-    return Watch(on_step=lambda moment: seen.append(moment.step), stop=lambda: seen[-1] == step)
+    return {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: seen[-1] == step}
 
 
 # -- the effective rate ------------------------------------------------------------------------------------------------
@@ -49,18 +55,19 @@ def test_the_rate_is_eta_over_lambda(tmp_path: Path, method: str, settings: dict
 
 def test_the_rate_is_in_the_result_also_of_a_run_that_goes_on(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        finish(tmp_path, config(), watch=stopped_at(7))
-    assert finish(tmp_path, config())["effective_rate"] == pytest.approx(0.1)
+        finish(tmp_path, config(), **stopped_at(7))
+    assert finish(tmp_path, config()).effective_rate == pytest.approx(0.1)
 
 
 def test_a_result_names_the_run_that_it_was_held_against(tmp_path: Path) -> None:
     wanted = config("naive", lr=0.05)
     reference = reference_config(wanted, "final")
     assert reference is not None
-    results: list[dict[str, Any]] = []
-    run_jobs(Store(tmp_path), plan([wanted], "final"), "final", on_end=lambda job, result: results.append(result))
-    assert [(result["oracle"], result["reference"]) for result in results] == [
-        ("none", None),
+    store, jobs = Store(tmp_path), plan([wanted], "final")
+    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    results = [result_of(store, job.config) for job in jobs]
+    assert [(result.oracle, result.reference) for result in results] == [
+        ("none", ""),
         ("final", run_id(reference)),
     ]
 
@@ -75,11 +82,11 @@ def test_training_accuracy_is_of_the_stored_data_after_the_last_task(tmp_path: P
         work = Execution(run)
         result = work()
     by_task = [evaluate(work.learner.model, task.train, work.stream.prepare)["accuracy"] for task in work.stream]
-    assert result["metrics"]["acc_train"] == pytest.approx(sum(by_task) / 5)
+    assert result.metrics["acc_train"] == pytest.approx(sum(by_task) / 5)
     assert by_task[-1] > by_task[0]  # naive training forgets its training data, too
     plain = finish(tmp_path, config("naive"))
-    assert "acc_train" not in plain["metrics"]
-    assert plain["weights_sha256"] == result["weights_sha256"]  # it is looked at only
+    assert "acc_train" not in plain.metrics
+    assert plain.weights_sha256 == result.weights_sha256  # it is looked at only
 
 
 def test_training_accuracy_with_closed_classes_and_of_a_run_that_diverged(tmp_path: Path) -> None:
@@ -90,7 +97,7 @@ def test_training_accuracy_with_closed_classes_and_of_a_run_that_diverged(tmp_pa
         for p in work.learner.model.parameters():
             p.zero_()
     assert work._train_accuracy() == pytest.approx(0.5 / 5)  # one class of the first task, and nothing of the others
-    assert "acc_train" not in finish(tmp_path, config("naive", train_accuracy=True, lr=1e30))["metrics"]
+    assert "acc_train" not in finish(tmp_path, config("naive", train_accuracy=True, lr=1e30)).metrics
 
 
 def test_training_accuracy_is_part_of_a_run_only_if_asked_for() -> None:
@@ -120,8 +127,8 @@ def test_each_seed_has_its_own_class_order_and_shares_it_with_its_reference(tmp_
         orders[seed] = expected
     assert orders[0] != orders[1]
     result = finish(tmp_path, config("naive", seed=1, **by_seed))
-    assert result["stream"]["class_order"] == list(orders[1])
-    assert result["config"]["benchmark_options"]["class_order"] == "run-seed"  # one row for all seeds
+    assert result.stream["class_order"] == list(orders[1])
+    assert result.config["benchmark_options"]["class_order"] == "run-seed"  # one row for all seeds
 
 
 # -- what a boundary found out -----------------------------------------------------------------------------------------
@@ -147,7 +154,7 @@ def test_diagnostics_of_each_boundary_are_logged(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("tmln.lab.run.make_logger", lambda name, run, step: noted)
     result = finish(tmp_path, config("naive"))
     lines = [line for line in Store(tmp_path).open(config("naive")).read_log() if "boundary" in line]
-    steps = [result["steps"] // 5 * (k + 1) for k in range(5)]
+    steps = [result.steps // 5 * (k + 1) for k in range(5)]
     assert lines == [
         {"step": step, "task": k, "boundary": {"step/active": (k + 1) / 4, "step/head_share": 0.5}}
         for k, step in enumerate(steps)
@@ -175,7 +182,7 @@ def test_a_process_that_lost_its_run_saves_no_checkpoint(tmp_path: Path) -> None
             (run.lock.folder / "00000099").write_text("")
 
     with run.lock, pytest.raises(LockLost, match="leave the run to that one"):
-        Execution(run, Watch(checkpoint_steps=4, on_step=take_over))()
+        Execution(run, Terms(checkpoint_steps=4), on_step=take_over)()
     assert not list(run.checkpoints.glob("*"))
 
 
@@ -190,10 +197,10 @@ def test_seconds_count_those_of_before(tmp_path: Path, monkeypatch: pytest.Monke
         return clock[0] == 6.0
 
     with pytest.raises(Interrupted):
-        finish(tmp_path, config("naive"), watch=Watch(on_step=tick, stop=stop))
+        finish(tmp_path, config("naive"), on_step=tick, stop=stop)
     clock[0] = 1000.0  # a day later
-    result = finish(tmp_path, config("naive"), watch=Watch(on_step=tick))
-    assert result["seconds"] == result["steps"]  # a second a step, the pause not counted
+    result = finish(tmp_path, config("naive"), on_step=tick)
+    assert result.seconds == result.steps  # a second a step, the pause not counted
 
 
 def test_a_run_that_another_finished_meanwhile_is_not_done_again(
@@ -203,21 +210,25 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     theirs = finish(tmp_path / "theirs", config("naive"))
     run = Store(tmp_path / "mine").open(config("naive"))
 
-    def begin(job: Job, finished: bool) -> None:
-        assert not finished
+    def begin(event: Event) -> None:
+        if event.kind == "finished":
+            ended.append(event.result)
+        if event.kind != "begun":
+            return
         with Run(run.path, run.config).lock as lock:
             other = Run(run.path, run.config)
             other.lock = lock
-            other.finish(theirs)
+            other.finish(json.loads((tmp_path / "theirs" / theirs.name / "result.json").read_text()))
 
     def never(*words: Any) -> None:
         raise AssertionError("it is finished")
 
-    monkeypatch.setattr("tmln.lab.session.Execution", never)
-    ended: list[dict[str, Any]] = []
+    monkeypatch.setattr("tmln.fleet.perform.Execution", never)
+    ended: list[Result | None] = []
     jobs = plan([config("naive")], "none")
-    run_jobs(Store(tmp_path / "mine"), jobs, "none", on_begin=begin, on_end=lambda job, result: ended.append(result))
-    assert ended[0]["weights_sha256"] == theirs["weights_sha256"]
+    assert execute(Store(tmp_path / "mine"), jobs, on_event=begin) == []
+    assert ended[0] is not None
+    assert ended[0].weights_sha256 == theirs.weights_sha256
 
 
 # -- what is logged, tested and saved on the way -----------------------------------------------------------------------
@@ -234,11 +245,11 @@ def test_every_fiftieth_step_and_every_tasks_end_are_logged(tmp_path: Path, note
     wanted = config("naive", epochs=12)
     result = finish(tmp_path, wanted)
     log = Store(tmp_path).open(wanted).read_log()
-    assert [line["step"] for line in log if "loss" in line] == list(range(50, result["steps"] + 1, 50))
-    assert [line["accuracy"] for line in log if "accuracy" in line] == result["accuracy"]
+    assert [line["step"] for line in log if "loss" in line] == list(range(50, result.steps + 1, 50))
+    assert [line["accuracy"] for line in log if "accuracy" in line] == result.accuracy
     assert [line["task"] for line in log if "accuracy" in line] == [0, 1, 2, 3, 4]
     seen = [values["accuracy/seen"] for values, _ in noted.said if "accuracy/seen" in values]
-    assert seen == pytest.approx([sum(row[: k + 1]) / (k + 1) for k, row in enumerate(result["accuracy"])])
+    assert seen == pytest.approx([sum(row[: k + 1]) / (k + 1) for k, row in enumerate(result.accuracy)])
 
 
 class Ticking:
@@ -263,7 +274,7 @@ def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
     written: list[int] = []
     monkeypatch.setattr("tmln.lab.run.time", Ticking(tick))
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", lambda root, state, step: written.append(step))
-    steps = finish(tmp_path, config("naive"), watch=Watch(checkpoint_seconds=seconds))["steps"]
+    steps = finish(tmp_path, config("naive"), terms=Terms(checkpoint_seconds=seconds)).steps
     if saved is None:  # a look a step: the third after the last checkpoint is beyond 2.5 s
         assert 5 < len(written) < steps
     else:
@@ -273,22 +284,22 @@ def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
 def test_the_peak_is_that_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 700)
     with pytest.raises(Interrupted):
-        finish(tmp_path, config("naive"), watch=stopped_at(7))
+        finish(tmp_path, config("naive"), **stopped_at(7))
     monkeypatch.setattr("tmln.lab.run.peak_bytes", lambda: 300)
-    assert finish(tmp_path, config("naive"))["peak_memory_bytes"] == 700
+    assert finish(tmp_path, config("naive")).peak_memory_bytes == 700
 
 
 def test_only_classes_met_so_far_compete_if_asked(tmp_path: Path) -> None:
     """After the first task of two classes, nothing of the others can be right; over all classes some are by chance."""
-    rows = {mask: finish(tmp_path, config("naive", logit_mask=mask, epochs=1))["accuracy"] for mask in ("seen", "none")}
+    rows = {mask: finish(tmp_path, config("naive", logit_mask=mask, epochs=1)).accuracy for mask in ("seen", "none")}
     assert rows["seen"][0][1:] == [0.0] * 4
     assert rows["seen"][0][0] > rows["none"][0][0]
 
 
 def test_masked_accuracy_has_a_metric_of_its_own(tmp_path: Path) -> None:
     result = finish(tmp_path, config("naive"))
-    assert result["metrics"]["acc_task_masked"] == pytest.approx(sum(result["masked_accuracy"][-1]) / 5)
-    assert result["metrics"]["acc_task_masked"] > result["metrics"]["acc"]
+    assert result.metrics["acc_task_masked"] == pytest.approx(sum(result.masked_accuracy[-1]) / 5)
+    assert result.metrics["acc_task_masked"] > result.metrics["acc"]
 
 
 def test_extra_test_sets_count_as_they_are_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +309,7 @@ def test_extra_test_sets_count_as_they_are_at_the_end(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("tmln.lab.run.build", with_extra)
     result = finish(tmp_path, config("naive"))
-    assert result["metrics"]["acc_first"] == result["accuracy"][-1][0] < result["accuracy"][0][0]
+    assert result.metrics["acc_first"] == result.accuracy[-1][0] < result.accuracy[0][0]
 
 
 def test_what_was_logged_before_the_first_checkpoint_is_dropped(tmp_path: Path) -> None:

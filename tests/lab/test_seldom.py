@@ -1,4 +1,4 @@
-"""What seldom comes: a number made twice, a dead child, a beat that is due, a loss noticed, a slow first step."""
+"""What seldom comes: a number made twice, a dead child, a beat that is due, a loss noticed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tmln.lab.config import RunConfig
 from tmln.lab.lock import LockLost, Owner, RunLock, alive
-from tmln.lab.session import cost
 from tmln.lab.store import Store
 
 
@@ -73,15 +71,3 @@ def test_a_new_run_is_on_the_disk_with_its_folder(tmp_path: Path, monkeypatch: p
     assert synced == [tmp_path / "runs"]
     Store(tmp_path / "runs").open(config)
     assert len(synced) == 1  # it was there
-
-
-def test_the_fastest_step_tried_is_the_cost_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of a kind waits for memory and caches."""
-    times = iter([100.0, 107.0, 109.0, 114.0, 118.0])
-
-    class Clock:
-        perf_counter = staticmethod(lambda: next(times))
-
-    monkeypatch.setattr("tmln.lab.session.time", Clock)
-    wanted: dict[str, Any] = {"benchmark": "split-digits", "benchmark_options": {"per_class": 64}, "method": "naive"}
-    assert cost(RunConfig.of(wanted), tries=4).seconds_per_step == 2.0

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ def test_a_run_from_beginning_to_end(tmp_path: Path) -> None:
     assert again is not None
     assert again.finished
     assert again.result is not None
-    assert again.result["accuracy"] == RESULT["accuracy"]
-    assert again.result["metrics"]["acc"] == 0.7
-    assert math.isnan(again.result["metrics"]["int"])
-    assert {key: again.result[key] for key in ("format", "benchmark", "method", "seed", "seconds")} == {
-        "format": 2,
+    assert again.result.accuracy == RESULT["accuracy"]
+    assert again.result.metrics["acc"] == 0.7
+    assert math.isnan(again.result.metrics["int"])
+    assert {key: getattr(again.result, key) for key in ("name", "benchmark", "method", "seed", "seconds")} == {
+        "name": again.name,
         "benchmark": "split-digits",
         "method": "er",
         "seed": 1,
@@ -169,6 +170,24 @@ def test_a_lost_configuration_is_written_again(tmp_path: Path) -> None:
     assert (run.path / "config.yaml").is_file()
 
 
+@pytest.mark.parametrize(("old", "new"), [("seed: 1", "seed: 2"), ("method: er", "method: si"), ("model:", "modol:")])
+def test_a_configuration_that_is_not_its_folders_is_listed_as_such_and_written_again(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    """One flipped bit, and an unfinished run was shown with another seed than its own."""
+    store = Store(tmp_path)
+    file = store.open(CONFIG).path / "config.yaml"
+    sound = file.read_text()
+    assert old in sound
+    file.write_text(sound.replace(old, new))
+    (entry,) = store.runs()
+    assert (entry.state, entry.config) == ("corrupt", None)
+    assert "is of another run, or damaged" in entry.reason
+    store.open(CONFIG)
+    assert file.read_text() == sound
+    assert [entry.state for entry in store.runs()] == ["unfinished"]
+
+
 def test_a_run_is_made_once_and_leftovers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process makes the run between our look and our rename."""
     old, new = tmp_path / ".making-old", tmp_path / ".making-new"
@@ -254,6 +273,34 @@ def test_lines_of_the_checkpoints_own_step_that_came_after_it_go(tmp_path: Path)
     assert run.read_log() == [{"step": 1, "loss": 0.5}]
 
 
+def test_a_log_that_changed_is_told_when_it_is_read_and_when_it_is_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A digit can change and the line is still JSON; a last line can go without a trace."""
+    run = Store(tmp_path).open(CONFIG)
+    assert run.log_checksum == 0
+    for step in (1, 2):
+        run.append_log({"step": step, "loss": 0.5})
+    size, crc, sound = run.log_size, run.log_checksum, run.log.read_bytes()
+    assert crc == zlib.crc32(sound)
+    with run.lock:
+        run.finish({**RESULT, "log_crc32": crc})
+    with caplog.at_level(logging.WARNING):
+        assert len(run.read_log()) == 2
+        run.append_log({"step": 3, "loss": 0.5})
+        run.truncate_log(2, size, crc)
+        assert run.log.read_bytes() == sound
+    assert not caplog.text
+    for bad in (sound.replace(b"0.5", b"0.7", 1), sound[: len(sound) // 2], b""):
+        run.log.write_bytes(bad)
+        caplog.clear()
+        run.read_log()
+        assert "does not match its checksum in result.json" in caplog.text
+        caplog.clear()
+        run.truncate_log(2, size, crc)
+        assert "is not what it was at step 2" in caplog.text
+
+
 @pytest.mark.parametrize("torn", [0, 1, 5, 11])
 @pytest.mark.parametrize("checkpoint", [-1, 0, 4, 7, 9])
 def test_a_resumed_log_is_the_uninterrupted_one(checkpoint: int, torn: int, tmp_path: Path) -> None:
@@ -285,3 +332,18 @@ def test_a_run_that_another_took_over_is_not_logged_to(tmp_path: Path) -> None:
         with pytest.raises(LockLost):
             run.append_log({"step": 2})
     assert [record["step"] for record in run.read_log()] == [0, 1]
+
+
+def test_a_line_begun_before_a_run_was_taken_over_reaches_no_log(tmp_path: Path) -> None:
+    """The process sleeps between the look at its lock and the write; meanwhile another goes on from a checkpoint."""
+    path = tmp_path / "log.jsonl"
+    for step in (1, 2, 3):
+        append_line(path, {"step": step})
+
+    def taken_over_meanwhile() -> None:
+        truncate_after(path, 2)
+        append_line(path, {"step": 3, "by": "another"})
+
+    append_line(path, {"step": 4}, taken_over_meanwhile)
+    assert read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3, "by": "another"}]
+    assert [file.name for file in tmp_path.iterdir()] == ["log.jsonl"]

@@ -140,7 +140,7 @@ def test_a_compiled_training_pass_learns_the_same() -> None:
         losses.append([])
         learner = Learner(network(), "tmln", batch_size=20, compile=compiled)
         if compiled:
-            learner._forward = torch.compile(learner.model, backend="eager")  # type: ignore[assignment]
+            learner.forward = torch.compile(learner.model, backend="eager")  # type: ignore[assignment]
         for k in range(2):
             learner.learn(blobs(k), on_step=lambda epoch, step, loss: losses[-1].append(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

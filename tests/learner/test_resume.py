@@ -91,6 +91,18 @@ def test_resume_is_exact_for_every_method(method: str, tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
+def test_states_of_before_there_were_families_by_name_are_read() -> None:
+    """Their parts were a list: replay, penalty, step."""
+    learner = Learner(network(0), "tmln", batch_size=10)
+    learner.learn(data(0))
+    state = learner.state_dict()
+    old = {**state, "parts": list(state["parts"].values())}
+    again = Learner(network(1), "tmln", batch_size=10)
+    again.load_state_dict(old)
+    for a, b in zip(everything(learner), everything(again), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_what_a_file_needs_to_be_loaded(tmp_path: Path) -> None:
     learner = Learner(network(0), "joint", batch_size=10)
     learner.learn(data(0))

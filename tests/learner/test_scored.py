@@ -158,7 +158,7 @@ def test_the_mask_follows_the_classes_under_compile() -> None:
         losses.append([])
         trained = learner("er", 6, "seen")
         if compiled:
-            trained._forward = torch.compile(trained.scored, backend="eager")  # type: ignore[assignment]
+            trained.forward = torch.compile(trained.scored, backend="eager")  # type: ignore[assignment]
         for k in range(3):
             trained.learn(task(k), on_step=lambda epoch, step, loss: losses[-1].append(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.optim import TMLN
-from tmln.optim.protection import NIL, Shield, protection, quantile
+from tmln.optim.boundary import NIL, Shield, protection, quantile
 
 D = torch.float64
 

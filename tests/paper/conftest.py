@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import execute
 from tmln.lab.config import RunConfig
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.paper import table1, table4, table6
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, Scale, Stand
-from tmln.paper.work import jobs_of, run_all
+from tmln.paper.work import jobs_of
 
 SMALL = {"benchmark.per_class": 10, "benchmark.per_class_test": 6, "benchmark.tasks": 2, "epochs": 1}
 TINY = Scale(
@@ -33,7 +36,6 @@ TINY = Scale(
     resolution=3,
     samples=10,
     rounds=2,
-    tries=2,
 )
 
 
@@ -52,7 +54,7 @@ def _few() -> Iterator[None]:
         patch.setattr(table1, "METHODS", {m: names[m] for m in ("joint", "naive", "tmln")})
         patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
         patch.setattr(table4, "STEPS", 3)
-        patch.setattr("tmln.analysis.overhead.peak_memory", lambda config, threads: 10**8)
+        patch.setattr("tmln.measure.overhead.peak_memory", lambda config, threads: 10**8)
         patch.setattr(table6, "SWEPT", {m: table6.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
         first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}
         patch.setattr(table6, "TABLE6", first)
@@ -63,7 +65,7 @@ def _few() -> Iterator[None]:
 def store(tmp_path_factory: pytest.TempPathFactory, _few: None) -> Store:
     """Every run of the tiny scale, done once."""
     store = Store(tmp_path_factory.mktemp("paper") / "runs")
-    assert run_all(store, jobs_of(ITEMS.values(), TINY), "serial") == {}
+    assert execute(store, jobs_of(ITEMS.values(), TINY), Terms("prefix"), Crew("serial")) == []
     return store
 
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 from tests.paper.conftest import TINY
 from tmln.cli import app
-from tmln.lab.run import Interrupted
 from tmln.lab.store import Store
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
+from tmln.stopping import Interrupted
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +54,10 @@ def test_a_dry_run_does_nothing(tmp_path: Path) -> None:
 
 
 def test_stopped_it_says_that_it_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*arguments: object) -> None:
+    def stop(*arguments: object, **options: object) -> None:
         raise Interrupted("stopped; the same command goes on from there")
 
-    monkeypatch.setattr("tmln.paper.work.run_all", stop)
+    monkeypatch.setattr("tmln.fleet.execute.execute", stop)
     result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path))
     assert result.exit_code == 130
     assert "the same command goes on" in result.output

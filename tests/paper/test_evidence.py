@@ -10,7 +10,9 @@ import pytest
 from tests.paper.conftest import TINY, finish
 from tmln.lab.config import run_id
 from tmln.lab.store import Store
-from tmln.paper.evidence import Found, Study, find, version_notes
+from tmln.paper.evidence import Study, find
+from tmln.results.asked import Asked
+from tmln.results.notes import version_notes
 
 STAND = TINY.stand("split-cifar10")
 
@@ -20,7 +22,7 @@ def study(tmp_path: Path) -> Study:
     return Study(TINY, Store(tmp_path))
 
 
-def two(study: Study, method: str = "er", seeds: int = 2) -> Found:
+def two(study: Study, method: str = "er", seeds: int = 2) -> Asked:
     return find(study, STAND, method, {}, seeds)
 
 
@@ -103,10 +105,15 @@ def test_a_result_of_a_newer_version_is_left_alone_and_said(study: Study) -> Non
     assert "upgrade tmln" in found.notes("ER")[0]
 
 
+def said(study: Study) -> list[str]:
+    row = two(study).row
+    assert row is not None
+    return [str(note) for note in version_notes(row.results)]
+
+
 def test_mixed_versions_are_said(study: Study) -> None:
     matrix = [[0.9, 0.1], [0.5, 0.5]]
     finish(study.store, STAND.config("er", 0), matrix, versions={"tmln": "0.1.0", "torch": "2.6"})
-    assert version_notes([two(study)]) == []
+    assert said(study) == []
     finish(study.store, STAND.config("er", 1), matrix, versions={"tmln": "0.2.0", "torch": "2.6"})
-    (said,) = version_notes([two(study)])
-    assert "1 of tmln 0.1.0 and torch 2.6; 1 of tmln 0.2.0 and torch 2.6" in said
+    assert said(study) == ["runs were made with several versions of tmln: 0.1.0 (1 run); 0.2.0 (1 run)"]

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY, single
-from tmln.analysis.grid import Strong
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import execute
+from tmln.fleet.plan import Job
+from tmln.lab.config import run_id
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
 from tmln.paper.items import ITEMS
@@ -17,7 +21,9 @@ from tmln.paper.lines import equal_rate
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, Stand
+from tmln.paper.work import jobs_of
 from tmln.paper.write import write_page
+from tmln.results.textgrid import Strong
 
 
 def texts(page: Page) -> list[str]:
@@ -81,16 +87,13 @@ def test_equal_rate_is_tmlns_in_task_1() -> None:
 
 def test_sgd_with_replay_is_tmln_without_its_parts(study: Study) -> None:
     stand = TINY.stand("split-cifar10")
-    control = study.result(stand.config("er", 0, equal_rate(stand)))
+    control = study.store.result(run_id(stand.config("er", 0, equal_rate(stand))))
     bare = stand.config("tmln", 0, {"step.trajectory": 0.0, "step.geometry": "euclidean"})
-    from tmln.lab.session import Job
-    from tmln.paper.work import run_all
-
-    assert run_all(study.store, [Job(bare)], "serial") == {}
-    other = study.result(bare)
+    assert execute(study.store, [Job(bare)]) == []
+    other = study.store.result(run_id(bare))
     assert control is not None
     assert other is not None
-    assert control["accuracy"] == other["accuracy"]
+    assert control.accuracy == other.accuracy
 
 
 def test_table_3_is_read_from_the_recipes(study: Study) -> None:
@@ -156,10 +159,8 @@ def test_runs_that_diverge_are_on_every_page_that_needs_them(tmp_path: Path) -> 
     stands = {paper: Stand(paper, stand.benchmark, wild) for paper, stand in TINY.stands.items()}
     scale = replace(TINY, stands=stands, seeds=1)
     study = Study(scale, Store(tmp_path))
-    from tmln.paper.work import jobs_of, run_all
-
     wanted = [ITEMS[name] for name in ("table2", "figure3")]
-    run_all(study.store, jobs_of(wanted, scale), "serial")
+    assert execute(study.store, jobs_of(wanted, scale), Terms("prefix"), Crew("serial")) == []
     for name in ("table2", "table5", "figure2", "figure3", "barrier"):
         page = ITEMS[name].render(study)
         assert any("diverged" in note for note in page.notes), name

@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.lab.test_run import result_of
 from tests.paper.conftest import TINY
 from tmln import metrics
 from tmln.cli.app import app
-from tmln.lab.session import plan, run_jobs
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import execute
+from tmln.fleet.plan import plan
+from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand
-from tmln.report.data import document
+from tmln.report.document import document
 
 SMALL = {"benchmark.per_class": 24, "benchmark.per_class_test": 20, "benchmark.tasks": 3, "epochs": 2}
 STAND = Stand("split-cifar10", "split-digits", SMALL)
@@ -41,19 +46,18 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     wanted = STAND.config("naive", 0, CHANGES)
     assert wanted.lr != STAND.config("joint").resolved()["lr"]
     asked = [wanted, *([STAND.config("joint", 0, CHANGES)] if also_joint_at_its_rate else [])]
-    store, results = Store(tmp_path / "runs"), {}
-
-    def keep(job: Any, result: dict[str, Any]) -> None:
-        results[job.config.method, job.config.resolved()["lr"]] = result
-
-    run_jobs(store, plan(asked, "prefix"), "prefix", on_end=keep)
+    store, jobs = Store(tmp_path / "runs"), plan(asked, "prefix")
+    assert execute(store, jobs, Terms("prefix"), Crew("serial")) == []
+    results: dict[Any, Result] = {
+        (job.config.method, job.config.resolved()["lr"]): result_of(store, job.config) for job in jobs
+    }
     joint = results["joint", 0.01]  # the benchmark's own rate
-    reference = [row[k] for k, row in enumerate(joint["accuracy"])]
-    by_hand = metrics.intransigence(results["naive", 0.05]["accuracy"], reference)
+    reference = [row[k] for k, row in enumerate(joint.accuracy)]
+    by_hand = metrics.intransigence(results["naive", 0.05].accuracy, reference)
     if also_joint_at_its_rate:
-        other = [row[k] for k, row in enumerate(results["joint", 0.05]["accuracy"])]
-        assert metrics.intransigence(results["naive", 0.05]["accuracy"], other) != by_hand  # or nothing is shown here
-    assert results["naive", 0.05]["metrics"]["int"] == by_hand
+        other = [row[k] for k, row in enumerate(results["joint", 0.05].accuracy)]
+        assert metrics.intransigence(results["naive", 0.05].accuracy, other) != by_hand  # or nothing is shown here
+    assert results["naive", 0.05].metrics["int"] == by_hand
     assert only_int(said("show", store.root, "--format", "json")) == by_hand
     shown = f"{100 * by_hand:.1f}"
     words = ["run", "--config", store.open(wanted).path / "config.yaml", "--out", store.root]
@@ -85,9 +89,10 @@ def test_the_papers_rows_declare_the_references_that_are_looked_up() -> None:
 
 def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
     wanted, store = STAND.config("naive"), Store(tmp_path)
-    for oracle in ("prefix", "final"):
-        run_jobs(store, plan([wanted], oracle), oracle)
-    found = {oracle: said("show", store.root, "--oracle", oracle) for oracle in ("prefix", "final", "none")}
+    asked: tuple[Oracle, ...] = ("prefix", "final")
+    for oracle in asked:
+        assert execute(store, plan([wanted], oracle), Terms(oracle), Crew("serial")) == []
+    found = {name: said("show", store.root, "--oracle", name) for name in ("prefix", "final", "none")}
     assert "INT is against joint training" in found["prefix"]
     assert "INT is against the shortcut oracle" in found["final"]
     assert "INT is not there" in found["none"]

@@ -1,21 +1,27 @@
-"""Doing the runs: shared by items, never stopped by one that fails, and foretold."""
+"""The runs: shared by items, waiting for data, and foretold."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.paper.conftest import SMALL, TINY
-from tmln.lab.config import run_id
-from tmln.lab.session import Job
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import execute
+from tmln.fleet.forecast import Need
+from tmln.lab.config import RunConfig, run_id
 from tmln.lab.store import Store
+from tmln.lab.terms import Terms
 from tmln.paper.evidence import Study
-from tmln.paper.forecast import Kind, forecast, kind_of, try_kind
 from tmln.paper.items import ITEMS
-from tmln.paper.scales import SCALES
-from tmln.paper.work import jobs_of, run_all, waiting
+from tmln.paper.scales import SCALES, Scale
+from tmln.paper.work import foretold, jobs_of, waiting
 
 STAND = TINY.stand("split-cifar10")
 
@@ -35,65 +41,62 @@ def test_runs_without_data_wait(nowhere: Study) -> None:
     assert found.keys() == {"cifar100", "core50"}
 
 
-@pytest.mark.parametrize("executor", ["serial", "local"])
-def test_a_run_that_fails_stops_no_other(executor: str, tmp_path: Path) -> None:
-    broken = STAND.config("er").with_setting("benchmark.tasks", 11)  # of ten classes
-    whole = STAND.config("naive")
-    failed = run_all(Store(tmp_path), [Job(broken), Job(whole)], executor, 1)
-    assert failed.keys() == {run_id(broken)}
-    run = Store(tmp_path).find(whole)
-    assert run is not None
-    assert run.finished
+@pytest.fixture
+def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Ten seconds a run, four tasks, a gigabyte of weights; nothing is tried."""
+    asked: list[RunConfig] = []
+    gib = 2**30
+
+    def outlook(configs: Sequence[RunConfig], terms: Terms) -> Any:
+        asked.extend(configs)
+        need = Need(10.0, 1, steps=100, tasks=4, model_bytes=gib, disk=gib, memory=gib)
+        return SimpleNamespace(
+            of=lambda config: need,
+            trials={"a": SimpleNamespace(memory=SimpleNamespace(pieces=None))},
+            kinds=3,
+            load=0.1,
+        )
+
+    monkeypatch.setattr("tmln.fleet.forecast.Outlook", outlook)
+    return asked
 
 
-def test_a_kind_is_what_runs_share() -> None:
-    assert kind_of(STAND.config("er", 0)) == kind_of(STAND.config("er", 1, {"replay.capacity": 7, "lr": 1.0}))
-    assert kind_of(STAND.config("er")) != kind_of(STAND.config("naive"))
-    assert kind_of(STAND.config("er")) != kind_of(STAND.config("er", changes={"epochs": 2}))
+def said(store: Store, *items: str) -> list[str]:
+    return foretold([ITEMS[item] for item in items], TINY, store, Terms("prefix"), Crew(workers=2))
 
 
-def test_a_kinds_steps_and_sizes_are_counted() -> None:
-    weights = 4 * (64 * 128 + 128 + 128 * 10 + 10)
-    speeds: dict[str, float] = {}
-    try_kind(STAND.config("naive"), 2, speeds)
-    (key,) = speeds
-    assert speeds[key] > 0
-    naive = try_kind(STAND.config("naive"), 2, {key: 1.0})
-    # two tasks of five classes: 50 samples in batches of 32, and 30 tests; each task is tested twice
-    assert naive == Kind(2 * 2 + 2 * 60 / 3 / 32, 2, weights, 2 * weights)  # momentum too
-    joint = try_kind(STAND.config("joint"), 2, {key: 1.0})  # at the same speed, on one task and then on both
-    assert joint.seconds == pytest.approx(2 + 4 + 2 * 60 / 3 / 32)
-
-
-def test_a_forecast_counts_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.paper.forecast.try_kind", lambda config, tries, speeds: Kind(10.0, 2, 1000, 5000))
-    monkeypatch.setattr("tmln.paper.forecast.SMALL", 0)
-    store, items = Store(tmp_path), [ITEMS["table2"]]
-    jobs = jobs_of(items, TINY)
+def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig]) -> None:
+    store = Store(tmp_path)
+    jobs = jobs_of([ITEMS["table2"]], TINY)
     assert len(jobs) == 14  # joint and six rows, two seeds
-    said = forecast(items, TINY, store, 2)
-    assert "14 runs: 0 finished, 0 begun, 14 not begun" in said
-    assert any(line.startswith("about 2 min of training: by the best of 2 steps of 0 kinds") for line in said)
-    assert any("with 2 workers at a time about 70 s" in line for line in said)
-    assert any(line.startswith("at most 0.00 GB") for line in said)
-    run_all(store, jobs[:3], "serial")
+    lines = said(store, "table2")
+    assert "14 runs: 0 finished, 0 begun, 14 not begun" in lines
+    assert [config.method for config in foreseen] == [job.config.method for job in jobs]
+    assert lines[-2].startswith("about 70 s on this machine as it is now, 2 at a time (a few steps of 1 of 3 kinds")
+    assert lines[-1].startswith("at most 1.1 GB of memory each (counted), of ")
+    assert lines[-1].endswith("; up to 15.0 GB of disk for checkpoints")
+    assert execute(store, jobs[:3], Terms("prefix"), Crew("serial")) == []
     store.open(jobs[3].config)
-    assert "14 runs: 3 finished, 1 begun, 10 not begun" in forecast(items, TINY, store, 2)
+    assert "14 runs: 3 finished, 1 begun, 10 not begun" in said(store, "table2")
 
 
-def test_a_forecast_counts_recordings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.paper.forecast.try_kind", lambda config, tries, speeds: Kind(10.0, 4, 10**9, 0))
-    said = forecast([ITEMS["table5"], ITEMS["figure2"]], TINY, Store(tmp_path), 1)
-    assert any("s of training and 30 s once more" in line for line in said)  # 6 recordings of 2 tasks of 4, 5 s each
-    points = 3 * (1 + 2 * 20) + 3 * (1 + 2)
-    assert any(line.startswith(f"at most {points}.00 GB") for line in said)
+@pytest.mark.usefixtures("foreseen")
+def test_a_forecast_counts_recordings_once(tmp_path: Path) -> None:
+    points = 3 * (1 + 2 * 20) + 3 * (1 + 2)  # 6 recordings of 2 tasks of 4, 5 s each
+    wanted = f"then 30 s to train once more and record weights, {1024 * points} MiB of them"
+    assert said(Store(tmp_path), "table5", "figure2")[-1] == wanted
 
 
 def test_a_forecast_says_which_data_are_awaited(nowhere: Study) -> None:
-    said = forecast([ITEMS["table1"]], nowhere.scale, nowhere.store, 2)
-    assert "0 runs: 0 finished, 0 begun, 0 not begun" in said
-    assert any("wait for core50, which is not at hand: tmln data get core50" in line for line in said)
-    assert said[-1] == "nothing is to be trained"
+    lines = foretold([ITEMS["table1"]], nowhere.scale, nowhere.store, Terms(), Crew())
+    assert "0 runs: 0 finished, 0 begun, 0 not begun" in lines
+    assert any("wait for core50, which is not at hand: tmln data get core50" in line for line in lines)
+    assert lines[-1] == "nothing is to be trained"
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_only_a_forecast_says_how_long(scale: Scale) -> None:
+    assert not re.search("minutes|hours|days", scale.about)
 
 
 def test_a_scale_with_other_settings_makes_other_runs() -> None:

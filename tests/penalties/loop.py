@@ -61,6 +61,7 @@ def one_step(part: Penalty[Any], model: nn.Module, optimizer: torch.optim.Optimi
     loss = F.cross_entropy(output, y)
     extra = part.loss(model, Batch(x, y, len(x)), output)
     (loss if extra is None else loss + extra).backward()
+    part.look()
     part.add()
     optimizer.step()
     part.after_step()
@@ -106,6 +107,7 @@ class Numbers(nn.Module):
     def walk(self, part: Penalty[Any], gradient: Sequence[float], step: Sequence[float]) -> Tensor:
         """A plain gradient, then the given step; what the part made of the gradient."""
         self.theta.grad = torch.tensor(gradient, dtype=torch.float64)
+        part.look()
         part.add()
         found: Tensor = self.theta.grad
         with torch.no_grad():

@@ -22,7 +22,7 @@ from tests.penalties.loop import (
     same,
     train,
 )
-from tmln.parts import Batch, Penalty, find_part, read_settings
+from tmln.parts import Batch, Penalty, read_settings
 from tmln.penalties import PENALTIES
 from tmln.penalties.none import NoPenalty
 from tmln.penalties.quadratic import Quadratic
@@ -95,7 +95,8 @@ def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     train(part, model, tasks[:1])
     before = model.head.weight.detach().clone()
     part.begin(make_lesson(model, 1, tasks[1]))
-    part.add()  # what has to be seen before a step
+    part.look()  # what has to be seen before a step
+    part.add()
     with torch.no_grad():
         model.head.weight += 0.1 * torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     for p in model.parameters():
@@ -107,6 +108,7 @@ def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     if extra is not None:
         assert extra.item() > 0
         extra.backward()
+    part.look()
     part.add()
     gradient = model.head.weight.grad
     assert gradient is not None
@@ -291,7 +293,7 @@ def test_other_settings_have_ranges_too(name: str, values: dict[str, Any]) -> No
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="unknown penalty 'ewc#'; did you mean 'ewc"):
-        find_part("penalty", PENALTIES, "ewc#")
+        PENALTIES.find("ewc#")
     for name in NAMES:
         with pytest.raises(ValueError, match="has no setting 'strenght'; did you mean 'strength'"):
             read_settings(PENALTIES[name], {"strenght": 1.0})

@@ -40,6 +40,7 @@ def walked(part: Any, model: Bare, index: int) -> Moves:
         gradient = (0.1 * torch.rand(3, generator=generator) + 0.05).to(model.theta.dtype)
         before = model.theta.detach().double()
         model.theta.grad = gradient.clone()
+        part.look()
         part.add()
         with torch.no_grad():
             model.theta.sub_(0.1 * model.theta.grad)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.penalties.loop import Closing, close, make_lesson, make_net, make_tasks
+from tests.zoo import ZOO
+from tmln.curvature.choose import _log_once
 from tmln.penalties.mas import MAS, MASSettings, output_sensitivity, squared_norm
 
 
@@ -77,12 +79,25 @@ class Branching(nn.Module):
 def test_against_single_samples(make: type[nn.Module], caplog: pytest.LogCaptureFixture) -> None:
     model, (x, y) = make(), make_tasks()[0]
     parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    _log_once.cache_clear()
     with caplog.at_level(logging.WARNING), torch.no_grad():
         found = output_sensitivity(model, [(x[:7], y[:7]), (x[7:], y[7:])], parameters)
-    assert ("sample by sample" in caplog.text) == (make is Branching)
+    assert ("goes by loop" in caplog.text) == (make is Branching)
     expected = by_loop(model, x, parameters)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(found, expected, strict=True))
     assert any(bool((value > 0).any()) for value in found)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_network_against_single_samples(name: str) -> None:
+    """The Fisher's pass with absolute values, whichever way a network goes: rules, vmap over a module, the loop."""
+    torch.manual_seed(1)
+    model, batch = ZOO[name].make().double(), ZOO[name].draw(6)
+    x = batch[0].double() if batch[0].is_floating_point() else batch[0]
+    parameters: list[Tensor] = list(model.parameters())
+    found = output_sensitivity(model, [(x[:5], batch[-1][:5]), (x[5:], batch[-1][5:])], parameters)
+    for a, b in zip(found, by_loop(model, x, parameters), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_an_error_after_the_first_samples_is_not_taken_for_a_model_that_cannot_be_vectorised(
@@ -99,7 +114,7 @@ def test_the_norm_is_of_the_open_outputs() -> None:
     output = torch.tensor([[2.0, -torch.inf, -3.0]], requires_grad=True)
     norm = squared_norm(output)
     assert norm.item() == 13.0
-    assert torch.autograd.grad(norm, output)[0].tolist() == [[4.0, 0.0, -6.0]]
+    assert torch.autograd.grad(norm.sum(), output)[0].tolist() == [[4.0, 0.0, -6.0]]
 
 
 def test_no_samples_is_an_error() -> None:

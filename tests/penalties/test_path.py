@@ -75,6 +75,7 @@ def test_the_penalties_that_walk_a_path_are_safe_too(make: Callable[[Numbers], S
             before = model.theta.detach().clone()
             model.theta.grad = before + task
             plain = model.theta.grad.clone()
+            part.look()
             part.add()
             optimizer.step()
             part.after_step()

@@ -97,6 +97,7 @@ def test_three_tasks_against_plain_numbers(settings: RWalkSettings) -> None:
         part.begin(model.lesson(task, 0.05))
         for _ in range(10):
             model.theta.grad = curvature * (model.theta.detach() - centres[task])
+            part.look()
             part.add()
             with torch.no_grad():
                 model.theta.sub_(0.05 * model.theta.grad)

@@ -84,6 +84,7 @@ def trained(settings: RWalkSettings, steps: int) -> tuple[list[torch.Tensor], RW
         for step in range(steps):
             theta = model.theta.detach().tolist()
             model.theta.grad = torch.tensor([gradient(i, theta[i], task, step) for i in range(3)], dtype=torch.float64)
+            part.look()
             part.add()
             optimizer.step()
             part.after_step()

@@ -47,6 +47,7 @@ def pulled(part: Any, model: nn.Sequential, task: Task, weight: Tensor) -> Tenso
     extra = part.loss(model, Batch(x, y, len(x)), model(x))
     if extra is not None:
         extra.backward()
+    part.look()
     part.add()
     return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
@@ -65,6 +66,7 @@ def test_what_is_unfrozen_is_held_from_the_next_boundary_on(name: str) -> None:
     learn(part, model, optimizer, 1, tasks[1])
     before = first.detach().clone()
     part.begin(make_lesson(model, 2, tasks[2]))
+    part.look()
     part.add()
     gradient = pulled(part, model, tasks[2], first)
     assert ((gradient * (first.detach() - before)).sum() > 0) == (name != "none")
@@ -112,6 +114,10 @@ def test_it_is_measured_as_by_a_penalty_that_is_made_when_it_is_unfrozen(
         def add(self) -> None:
             part.add()
             late.add()
+
+        def look(self) -> None:
+            part.look()
+            late.look()
 
         def after_step(self) -> None:
             part.after_step()

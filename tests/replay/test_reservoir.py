@@ -8,22 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from tests.replay.oracle import one_by_one
 from tmln.replay import Reservoir
-from tmln.replay.reservoir import reservoir_slots
-
-
-def one_by_one(sizes: list[int], capacity: int, seed: int) -> list[int]:
-    """Algorithm R as printed, a sample at a time, from the same draws: the numbers of the samples kept."""
-    generator, kept, n = torch.Generator().manual_seed(seed), [], 0
-    for size in sizes:
-        for u in torch.rand(size, generator=generator, dtype=torch.float64).tolist():
-            j = int(u * (n + 1))
-            if n < capacity:
-                kept.append(n)
-            elif j < capacity:
-                kept[j] = n
-            n += 1
-    return kept
+from tmln.replay.draws import reservoir_slots
 
 
 @settings(max_examples=60, deadline=None)

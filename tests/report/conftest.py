@@ -10,7 +10,8 @@ import pytest
 
 from tmln.lab.config import RunConfig
 from tmln.lab.identity import run_name
-from tmln.lab.result import write_result
+from tmln.lab.result import Result, write_result
+from tmln.results.references import with_references
 
 TASKS = 3
 JOINT = 0.99  # what the reference of INT has on every task when it has just learned it
@@ -61,6 +62,11 @@ def keep(folder: Path, results: list[dict[str, Any]]) -> Path:
         write_result(place / "result.json", one)
         (place / "config.yaml").write_text("benchmark: split-digits\n", encoding="utf-8")
     return folder
+
+
+def read(results: list[dict[str, Any]]) -> list[Result]:
+    """As they are read from a folder."""
+    return with_references(Result.of(one, run_name(one["config"])) for one in results)
 
 
 def usual() -> list[dict[str, Any]]:

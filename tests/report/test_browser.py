@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look, row, until
-from tests.report.conftest import keep, usual
-from tmln.analysis.pareto import front
-from tmln.analysis.render import cell, interval
-from tmln.analysis.sentence import sentence
-from tmln.analysis.statistics import compare, summarise, t_quantile
-from tmln.analysis.tables import rows_of
+from tests.report.conftest import keep, read, usual
+from tmln.metrics import metric_of
+from tmln.results.fronts import front
+from tmln.results.rows import rows_of
+from tmln.results.sentence import sentence
+from tmln.results.statistics import compare, summarise, t_quantile
+from tmln.results.tables import cell, interval
 
 SECTIONS = ["summary", "table", "matrices", "time", "seeds", "tradeoff", "cost", "landscape", "runs", "warnings"]
-ROWS = {one.label: one for one in rows_of(usual())}
+ROWS = {one.label: one for one in rows_of(read(usual()))}
 DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 GROUND = "getComputedStyle(document.body).backgroundColor"
@@ -55,7 +56,7 @@ def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
         cells = row(page, label).locator("td")
         for at, metric in enumerate(("acc", "fm", "int"), 1):
             text = cells.nth(at).locator("> :first-child").inner_text()
-            assert text.replace(NONE, "-") == cell(one.summary(metric), True)
+            assert text.replace(NONE, "-") == cell(one.summary(metric), metric_of(metric))
         assert cells.nth(5).inner_text().strip().replace(NONE, "-") == interval(one.summary("acc"))
     assert page.inner_text("#sentence") == sentence(list(ROWS.values()))
     best = page.eval_on_selector_all("#table strong", "all => all.map(one => one.textContent)")

@@ -7,6 +7,7 @@ import io
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look
 from tests.report.conftest import keep, result, usual
-from tmln.analysis.saved import save_analysis
+from tmln.metrics import METRICS, Metric
+from tmln.results.measurements import save_analysis
 
 browser = pytest.fixture(scope="module")(chromium)
 
@@ -128,7 +130,7 @@ def test_damaged_unfinished_and_newer_runs_are_named(reader: Reader, tmp_path: P
 
 
 def test_mixed_benchmarks_one_seed_and_missing_metrics(reader: Reader, tmp_path: Path) -> None:
-    bare = result("er", 0, benchmark="bare")
+    bare = result("er", 0, benchmark="bare", accuracy=[[math.nan] * 3] * 3)
     bare["metrics"] = {}
     bare.pop("seconds")
     gone = result("er", 0, benchmark="gone", accuracy=[], diverged="at once", metrics={"acc": math.nan})
@@ -142,7 +144,7 @@ def test_mixed_benchmarks_one_seed_and_missing_metrics(reader: Reader, tmp_path:
         page.click(f'.others button:has-text("{name}")')
         everything_drawn(page)
     assert "Accuracy over time needs" in page.inner_text("#time")
-    assert page.inner_text("#sentence").startswith("er is the only method on single: ACC 80.0 (1 seed)")
+    assert page.inner_text("#sentence").startswith("er is the only method on single: ACC 50.0 (1 seed)")
     page.select_option('select[data-focus="Benchmark"]', "split-digits")
     assert page.url.endswith("#b=split-digits")
     assert labels(page) == ["er", "tmln"]
@@ -233,3 +235,15 @@ def test_a_page_of_usual_runs_is_quiet(reader: Reader, tmp_path: Path) -> None:
     page = reader.open(keep(tmp_path / "usual", usual()), width=700)
     everything_drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 700
+
+
+def test_a_new_metric_is_a_column_with_its_own_heading_and_direction(
+    reader: Reader, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = Metric("worst FM", "the most that any task fell", lambda R: R[0][0] - R[-1][0], more_is_better=False)
+    monkeypatch.setitem(METRICS, "fm_worst", replace(toy, shown="always"))
+    page = reader.open(runs)
+    assert "worst FM % ↓" in page.inner_text("#table thead")
+    best = page.locator('#table td[data-metric="fm_worst"] strong')
+    assert best.all_inner_texts() == ["4.0 ± 0.0"]  # of tmln, which loses 2 % with each of two tasks
+    assert page.locator('details.columns input[data-metric="fm_worst"]').count() == 1

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
 from tmln import cli
-from tmln.report.data import document
+from tmln.report.document import document
 from tmln.report.page import SCRIPTS, STYLES, embedded, page, write_report
 
 

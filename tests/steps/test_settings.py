@@ -44,6 +44,8 @@ from tmln.steps import STEPS
         ("a-gem", "capacity", 500, "[1, inf)"),
         ("a-gem", "batch", 128, "[0, inf)"),
         ("a-gem", "inner", "sgd", "any"),
+        ("sam", "rho", 0.05, "[0, inf)"),
+        ("sam", "inner", "sgd", "any"),
     ],
 )
 def test_defaults_and_ranges(part: str, name: str, default: object, allowed: str) -> None:
@@ -57,4 +59,5 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "upgd": False,
         "ocar": False,
         "a-gem": True,
+        "sam": False,
     }

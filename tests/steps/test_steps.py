@@ -27,6 +27,11 @@ def lesson(model: nn.Module, x: Tensor, y: Tensor, index: int = 0) -> Lesson:
     return Lesson(index, model, (0, 1), (2,), 0.1, lambda: iter([(x, y)]), lambda x: x * 2)
 
 
+def asked() -> float:
+    """A closure of a gradient that is there already."""
+    return 0.0
+
+
 def data(seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(12, 3, generator=generator), torch.randint(4, (12,), generator=generator)
@@ -43,7 +48,7 @@ def test_momentum_by_hand_and_its_reset() -> None:
             step.begin(lesson(model, *data(), index=index))
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
-        step.step(lesson(model, *data(), index=index))
+        step.step(asked, lesson(model, *data(), index=index))
         moves.append(before - model.weight.item())
     assert moves == pytest.approx([0.1, 0.19, 0.271, 0.1])
 
@@ -52,10 +57,10 @@ def test_momentum_is_kept_on_request() -> None:
     model = nn.Linear(1, 1, bias=False)
     step = make("sgd", model, momentum=0.9, reset=False)
     model.weight.grad = torch.ones(1, 1)
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     step.begin(lesson(model, *data(), index=1))
     before = model.weight.item()
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     assert before - model.weight.item() == pytest.approx(0.19)
 
 
@@ -64,7 +69,7 @@ def test_decay_by_hand() -> None:
     nn.init.constant_(model.weight, 2.0)
     step = make("sgd", model, weight_decay=0.5)
     model.weight.grad = torch.zeros(1, 1)
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     assert model.weight.item() == pytest.approx(2 - 0.1 * 0.5 * 2)
 
 
@@ -104,7 +109,7 @@ def test_agem_does_not_raise_the_memorys_loss() -> None:
     plain = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     before = F.cross_entropy(model(old * 2), labels).item()
     buffers = [b.clone() for b in model.buffers()]
-    step.step(lesson(model, old, labels, index=1))
+    step.step(asked, lesson(model, old, labels, index=1))
     used = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert not torch.equal(plain, used)
     assert F.cross_entropy(model(old * 2), labels).item() <= before + 1e-6
@@ -133,7 +138,7 @@ def test_agem_checks_a_part_of_the_model_that_the_memory_does_not_use() -> None:
         assert p.grad is not None
         p.grad.neg_()  # up the memory's loss
     model.unused.grad = torch.tensor([3.0, -4.0])
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     torch.testing.assert_close(model.unused.detach(), torch.tensor([-0.3, 0.4]))
 
 
@@ -153,9 +158,9 @@ def test_agem_passes_on_what_its_inner_step_needs() -> None:
         setattr(outer.inner, name, lambda *given, name=name: called.append((name, len(given))))
     outer.begin(lesson(model, x, y))
     outer.before_forward(Batch(x, y, 6), lesson(model, x, y))
-    outer.step(lesson(model, x, y))
+    outer.step(asked, lesson(model, x, y))
     outer.end(lesson(model, x, y))
-    assert called == [("begin", 1), ("before_forward", 2), ("step", 1), ("end", 1)]
+    assert called == [("begin", 1), ("before_forward", 2), ("step", 2), ("end", 1)]
 
 
 def test_agem_without_a_check_is_the_inner_step() -> None:
@@ -166,7 +171,7 @@ def test_agem_without_a_check_is_the_inner_step() -> None:
     step.end(lesson(model, x, y))
     F.cross_entropy(model(x * 2), y).backward()
     gradient = [p.grad.neg_().clone() for p in model.parameters() if p.grad is not None]
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradient, strict=True) if p.grad is not None)
 
 
@@ -176,7 +181,7 @@ def test_tmln_takes_the_metric_of_the_memory() -> None:
     step = make("tmln", model, memory=memory)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(lesson(model, x, y))
+    step.step(asked, lesson(model, x, y))
     memory.add(x, y)
     step.end(lesson(model, x, y))
     stored = [(x * 2, y) for x, y in memory.batches(5)]  # prepared as for a test
@@ -190,7 +195,7 @@ def test_tmln_without_a_memory_takes_the_task_just_learned() -> None:
     step = make("tmln", model)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(lesson(model, x, y))
+    step.step(asked, lesson(model, x, y))
     step.end(lesson(model, x, y))
     assert torch.equal(step.optimizer.state[model.weight]["fisher"], diagonal_fisher(model, [(x * 2, y)])["weight"])
 
@@ -208,7 +213,7 @@ def test_tmln_options() -> None:
         assert k == 0 or step.optimizer.state[model.weight]["fisher"].max() == 0
         model.zero_grad()
         F.cross_entropy(model(data()[0]), data()[1]).backward()
-        step.step(lesson(model, *data()))
+        step.step(asked, lesson(model, *data()))
     assert step.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -218,15 +223,15 @@ def test_tmln_looks_again_only_when_asked() -> None:
     x, y = data()
     for step in (make("tmln", model, memory=memory), make("tmln", model, memory=Reservoir(8), fisher_refresh_every=1)):
         F.cross_entropy(model(x), y).backward()
-        step.step(lesson(model, x, y))  # without a period, or with nothing in memory yet
+        step.step(asked, lesson(model, x, y))  # without a period, or with nothing in memory yet
         assert step.optimizer.state[model.weight]["fisher"].max() == 0
 
 
 def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    wanted = []
 
     def fisher(model: nn.Module, batches: Any, progress: bool | None = None) -> Any:
-        asked.append(progress)
+        wanted.append(progress)
         return diagonal_fisher(model, batches, progress=False)
 
     monkeypatch.setattr("tmln.steps.tmln.diagonal_fisher", fisher)
@@ -234,9 +239,9 @@ def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) 
     memory.add(*data())
     step = make("tmln", model, memory=memory, fisher_refresh_every=1)
     F.cross_entropy(model(data()[0]), data()[1]).backward()
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     step.end(lesson(model, *data()))
-    assert asked == [False, False]
+    assert wanted == [False, False]
 
 
 def test_tmln_goes_on_counting_after_a_load() -> None:
@@ -248,9 +253,9 @@ def test_tmln_goes_on_counting_after_a_load() -> None:
     first, second = (make("tmln", model, memory=memory, fisher_refresh_every=3) for _ in range(2))
     F.cross_entropy(model(x), y).backward()
     for _ in range(2):
-        first.step(lesson(model, x, y))
+        first.step(asked, lesson(model, x, y))
     second.load_state_dict(first.state_dict())
-    second.step(lesson(model, x, y))
+    second.step(asked, lesson(model, x, y))
     assert second.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -260,7 +265,7 @@ def test_tmln_without_curvature_looks_at_no_data() -> None:
     step = make("tmln", model, geometry="euclidean")
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(lesson(model, *data()))
+    step.step(asked, lesson(model, *data()))
     step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
     assert step.optimizer.state[model.weight]["sensitivity"].max() == 1  # but the path has been scored
 
@@ -277,7 +282,7 @@ def test_the_seed_reaches_the_optimizer(name: str) -> None:
         step = STEPS[name](read_settings(STEPS[name], {}), model, 0.1, seed)
         step.before_forward(Batch(x, y, 12), lesson(model, x, y))
         F.cross_entropy(model(x), y).backward()
-        step.step(lesson(model, x, y))
+        step.step(asked, lesson(model, x, y))
         moved.append(model.weight.detach().clone())
     assert torch.equal(moved[0], moved[1])
     assert not torch.equal(moved[0], moved[2])
@@ -346,7 +351,7 @@ def test_tmln_in_the_proximal_form_learns_the_first_task_at_lr() -> None:
         assert step.rate == pytest.approx(0.1)
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
-        step.step(lesson(model, *data()))
+        step.step(asked, lesson(model, *data()))
         assert before - model.weight.item() == pytest.approx(0.1)
 
 
@@ -365,7 +370,7 @@ def test_ocars_rate_is_that_of_the_damping_in_force() -> None:
     x, y = data()
     grown.before_forward(Batch(x, y, 12), lesson(model, x, y))
     F.cross_entropy(model(x), y).backward()
-    grown.step(lesson(model, x, y))
+    grown.step(asked, lesson(model, x, y))
     assert grown.rate == pytest.approx(0.5)  # tau = 2 lr
 
 
@@ -377,7 +382,7 @@ def test_tmln_says_what_a_boundary_found() -> None:
     x, y = data()
     assert dict(step.diagnostics) == {}
     F.cross_entropy(model(x), y).backward()
-    step.step(lesson(model, x, y))
+    step.step(asked, lesson(model, x, y))
     assert isinstance(step, TMLNStep)
     omega: dict[Tensor, float] = {p: step.optimizer.path(p).sum().item() for p in model.parameters()}
     step.end(lesson(model, x, y))
@@ -394,6 +399,6 @@ def test_a_gem_passes_its_inner_steps_diagnostics_on() -> None:
     step = make("a-gem", model, inner="tmln")
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(lesson(model, x, y))
+    step.step(asked, lesson(model, x, y))
     step.end(lesson(model, x, y))
     assert "head share" in step.diagnostics

@@ -1,42 +1,5 @@
-"""One tiny copy of every data set, made once."""
+"""The tiny copies of data sets that data's own tests are made with."""
 
-from __future__ import annotations
+from tests.data.conftest import made_root, real_root, tiny_root
 
-import os
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
-
-from tests.streams import made
-from tmln.streams import cifar
-from tmln.streams.sources import BATCHES
-
-
-@pytest.fixture(scope="session")
-def made_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    made.make_idx(root / "MNIST" / "raw")
-    made.make_idx(root / "FashionMNIST" / "raw")
-    made.make_cifar10(root)
-    made.make_cifar100(root)
-    made.make_tiny_imagenet(root)
-    made.make_core50(root)
-    made.make_folder(root / "own", {"monday": {"cat": 5, "dog": 5}, "tuesday": {"cat": 5, "dog": 5}})
-    return root
-
-
-@pytest.fixture
-def tiny_root(made_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The made data; CIFAR's official numbers of images are set to what was made."""
-    small = replace(cifar.CIFAR10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
-    monkeypatch.setattr(cifar, "CIFAR10", small)
-    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, train={"train": 300}, test={"test": 100}))
-    return made_root
-
-
-@pytest.fixture
-def real_root() -> Path:
-    if not os.environ.get("TMLN_DATA"):
-        pytest.skip("TMLN_DATA is not set: no real data on this machine")
-    return Path(os.environ["TMLN_DATA"])
+__all__ = ["made_root", "real_root", "tiny_root"]

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tmln.streams import make_stream
-from tmln.streams.domain import permutations, rotations
-from tmln.streams.rotate import rotate
+from tmln.streams.domain import permutations, rotate, rotations
 
 
 def test_quarter_turns_are_exact() -> None:

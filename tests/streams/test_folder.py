@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.streams import made
-from tmln.streams import BadDataWarning, DataError, make_stream
-from tmln.streams.foldertree import natural
+from tests.data import made
+from tmln.data import BadDataWarning, DataError
+from tmln.data.folder import natural
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.run import build
+from tmln.streams import make_stream
 
 CLASSES = {"": {"ant": 10, "bee": 10, "cat": 5, "dog": 10}}
 
@@ -154,7 +157,7 @@ def test_options_of_the_other_layout(tmp_path: Path) -> None:
     made.make_folder(tmp_path, {"mon": {"a": 4}, "tue": {"b": 4}})
     with pytest.raises(ValueError, match="its 2 folders are the tasks"):
         make_stream(f"folder:{tmp_path}", tasks=3)
-    with pytest.raises(ValueError, match="test_fraction is between 0 and 1"):
+    with pytest.raises(ValueError, match=r"option 'test_fraction' of folder:.* is a number > 0 and < 1, not 0"):
         make_stream(f"folder:{tmp_path}", test_fraction=0)
 
 
@@ -174,3 +177,12 @@ def test_memory_mapped(tmp_path: Path) -> None:
     mapped = make_stream(f"folder:{tmp_path / 'p'}", memory_limit=0, root=tmp_path / "root")
     assert list((tmp_path / "root" / "prepared" / "folder").glob("*.npy"))
     assert torch.equal(plain[1].train.x, mapped[1].train.x)
+
+
+def test_a_run_takes_the_folder_from_its_name_or_from_its_options(tmp_path: Path) -> None:
+    made.make_folder(tmp_path, {"mon": {"a": 4}, "tue": {"b": 4}}, size=(32, 32))
+    by_name = RunConfig(benchmark=f"folder:{tmp_path}", method="naive")
+    by_option = RunConfig(benchmark="folder", benchmark_options={"path": str(tmp_path)}, method="naive")
+    assert run_id(by_name) == run_id(by_option)
+    for config in (by_name, by_option):
+        assert [task.name for task in build(config)[0]] == ["mon", "tue"]

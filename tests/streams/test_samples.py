@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmln.streams.samples import Joined, Rows, Samples, concat, evenly, of_classes
+from tmln.streams.samples import Joined, Rows, Samples, concat, of_classes
 
 X = torch.arange(5 * 2 * 3 * 4, dtype=torch.uint8).view(5, 2, 3, 4)
 Y = torch.tensor([0, 1, 0, 2, 1])
@@ -105,12 +105,6 @@ def test_refusals() -> None:
         concat([Samples.of(X, Y), Samples.of(X.flatten(1), Y)])
     with pytest.raises(ValueError, match="nothing"):
         concat([])
-
-
-def test_evenly() -> None:
-    assert evenly(10, 4) == [0, 2, 5, 7]
-    assert evenly(3, 5) == evenly(3, None) == [0, 1, 2]
-    assert evenly(0, 5) == []
 
 
 def test_of_classes() -> None:

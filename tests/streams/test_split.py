@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tmln.streams import BadDataWarning, DataError, Samples
+from tmln.data import BadDataWarning, DataError
+from tmln.streams import Samples
 from tmln.streams.options import SplitOptions
-from tmln.streams.split import Pool, class_incremental, class_order, split_sizes
+from tmln.streams.pool import Pool
+from tmln.streams.split import class_incremental, class_order, split_sizes
 
 
 def test_icarl_order_is_numpys_for_1993() -> None:

@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from tmln.cli import data, paper, pictures, report, runs, sweep, tune, weigh
+from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tradeoffs, tune
+from tmln.cli.options import How, What, Who, add
 from tmln.cli.say import Shown, say
+from tmln.cli.work import work
+from tmln.families import FAMILIES
+from tmln.stopping import CODE, SIGNALS, owned
+from tmln.writing import REASONS, CannotWrite
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Pool
+
+
+def _stopped(why: KeyboardInterrupt) -> int:
+    say(f"tmln: {str(why) or 'stopped'}", err=True)
+    return CODE
+
+
+class Interruptible(TyperGroup):
+    """Whatever the command was at when it was asked to stop: one line, and the exit code of that."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            raise typer.Exit(_stopped(stopped)) from None
+
 
 app = typer.Typer(
+    cls=Interruptible,
     help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,7 +63,10 @@ def options(
         str | None, typer.Option(help="Where runs compute: cpu, cuda, cuda:1; the first GPU, if any, unless given.")
     ] = None,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Let configurations name models of your own, whose code is then run.")
+        bool,
+        typer.Option(
+            "--allow-code", help="Let configurations name models and parts of your own, whose code is then run."
+        ),
     ] = False,
 ) -> None:
     _Debug.on = debug
@@ -48,15 +80,20 @@ class _Debug:
     on = False
 
 
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder of runs; what is in it is not computed again.")] = Path(
         "tmln-demo"
     ),
 ) -> None:
-    """The one-minute tour: the paper's methods on digits that ship with scikit-learn."""
+    """The one-minute tour: the paper's methods on digits that ship with scikit-learn.
+
+    \b
+    Example:
+      tmln demo --out tour
+    """
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
-    runs.compare(",".join(DEMO), "split-digits", seeds=3, out=out, threads=1, logger="none")
+    with _hands(out) as pool:
+        work(What(benchmark="split-digits", seeds=3).configs(DEMO), How(out=out), Who(), pool=pool)
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
@@ -65,63 +102,91 @@ def demo(
     report.report_of_demo(out)
 
 
-app.command()(runs.run)
-app.command()(runs.compare)
-app.command()(runs.show)
-app.command()(report.report)
-app.command()(sweep.sweep)
-app.command()(tune.tune)
-app.command()(weigh.pareto)
-app.command()(weigh.overhead)
-app.command()(pictures.landscape)
-app.command()(pictures.barrier)
-app.command()(paper.paper)
+@contextmanager
+def _hands(out: Path) -> Iterator[Pool | None]:
+    """Workers that load what they need while this process does: for a folder with nothing in it yet."""
+    from tmln.fleet.crew import cores
+    from tmln.fleet.local import LocalPool
+
+    if out.exists() or cores() == 1:
+        yield None
+        return
+    pool = LocalPool(cores(), cores())
+    try:
+        pool.warm(min(cores(), len(DEMO)))
+        yield pool
+    finally:
+        pool.close()
 
 
-class What(str, Enum):
+add(app, demo)
+add(app, runs.run)
+add(app, runs.compare)
+add(app, runs.show)
+add(app, report.report)
+add(app, sweep.sweep)
+add(app, tune.tune)
+add(app, tradeoffs.pareto)
+add(app, tradeoffs.overhead)
+add(app, pictures.landscape)
+add(app, pictures.barrier)
+add(app, paper.paper)
+
+
+class Kind(str, Enum):
     methods = "methods"
     parts = "parts"
     benchmarks = "benchmarks"
     models = "models"
 
 
-@app.command("list")
-def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
-    """What there is: methods, their parts with all settings, benchmarks, models."""
+def list_(
+    what: Annotated[Kind, typer.Argument(help="What to list.")],
+    name: Annotated[str | None, typer.Argument(help="Of benchmarks: one of them, with all its options.")] = None,
+) -> None:
+    """What there is: methods, their parts with all settings, benchmarks with their options, models.
+
+    \b
+    Example:
+      tmln list methods
+    """
     from rich.console import Console
     from rich.table import Table
 
+    if name is not None and what is not Kind.benchmarks:
+        raise ValueError(f"a name is for benchmarks: tmln list benchmarks split-digits; got {what.value} {name}")
     table = Table(box=None, pad_edge=False)
-    for row, columns in enumerate(_rows(what)):
+    for row, columns in enumerate(_rows(what, name)):
         if row == 0:
             for heading in columns:
-                table.add_column(heading, no_wrap=heading in ("name", "value"))
+                table.add_column(heading, no_wrap=heading in ("name", "value", "model", "unless given"))
         else:
             table.add_row(*columns)
     Console().print(table)
+    if what is Kind.benchmarks and name is None:
+        say(benchmarks.options_of_all())
 
 
-def _rows(what: What) -> Iterable[tuple[str, ...]]:
-    if what is What.methods:
+add(app, list_, "list")
+
+
+def _rows(what: Kind, name: str | None) -> Iterable[tuple[str, ...]]:
+    if what is Kind.methods:
         from tmln.recipes import RECIPES
 
-        yield "name", "replay", "penalty", "step", "about"
+        yield "name", *FAMILIES, "about"
         for name, recipe in RECIPES.items():
-            yield name, recipe.replay.name, recipe.penalty.name, recipe.step.name, recipe.about
-    elif what is What.parts:
-        from tmln.recipes import FAMILIES
-
+            yield name, *(recipe.chosen[family].name for family in FAMILIES), recipe.about
+    elif what is Kind.parts:
         yield "name", "value", "about"
         for family, table in FAMILIES.items():
+            yield f"{family}s", "", table.question
             for name, part in table.items():
                 yield f"{family} {name}", "", (part.__doc__ or "").split("\n")[0]
                 for setting, field in part.Settings.model_fields.items():
                     yield f"  {family}.{setting}", str(field.default), field.description or ""
-    elif what is What.benchmarks:
-        from tmln.streams import BENCHMARKS
-
-        yield "name", "about"
-        yield from ((name, benchmark.summary) for name, benchmark in BENCHMARKS.items())
+    elif what is Kind.benchmarks:
+        yield from benchmarks.all_benchmarks() if name is None else benchmarks.one_benchmark(name)
     else:
         from tmln.models import MODELS
 
@@ -133,15 +198,42 @@ def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
     say(f"warning: {message}", err=True)
 
 
+def _of_thread(said: threading.ExceptHookArgs) -> None:
+    """What ends a thread of a library's: a failed write is told by whoever writes next, and names the file."""
+    if not isinstance(said.exc_value, OSError) or _Debug.on:
+        threading.__excepthook__(said)
+
+
 def main() -> None:
+    try:
+        with owned():
+            _main()
+    except SystemExit as end:
+        if end.code == CODE:  # all is put away; on a busy machine the interpreter takes seconds to clear itself away
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(CODE)
+        raise
+    finally:
+        for number in SIGNALS:  # what is left to do is the interpreter's, and nothing is lost with it
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _main() -> None:
     warnings.showwarning = _warn
+    threading.excepthook = _of_thread
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Shown())
     try:
         app()
+    except KeyboardInterrupt as stopped:
+        sys.exit(_stopped(stopped))
     except (ArithmeticError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         if _Debug.on:
             raise
+        if isinstance(error, OSError) and error.filename is None and error.errno in REASONS:
+            error = CannotWrite(error.errno, error.strerror, "to the standard output")
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         say(f"tmln: {text}", err=True)
         sys.exit(2)

@@ -6,20 +6,25 @@ from typing import Annotated
 
 import typer
 
+from tmln.cli.options import add
 from tmln.cli.say import say
 
 app = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
 
 
-@app.command("list")
 def data_list() -> None:
-    """Which data sets are at hand, and how large the others are."""
+    """Which data sets are at hand, and how large the others are.
+
+    \b
+    Example:
+      tmln data list
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from tmln.data import data_root, list_data
     from tmln.printable import printable
-    from tmln.streams import data_root, list_data
 
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "at hand", "MB", "about"):
@@ -31,22 +36,35 @@ def data_list() -> None:
     say(f"data root: {data_root()} (set TMLN_DATA to change it)")
 
 
-@app.command("get")
 def data_get(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
-    """Download a data set, resuming where an earlier try stopped, and verify it."""
-    from tmln.streams import download_bar, get_data
+    """Download a data set, resuming where an earlier try stopped, and verify it.
+
+    \b
+    Example:
+      tmln data get cifar100
+    """
+    from tmln.data import download_bar, get_data
 
     with download_bar() as bar:
         say(f"{name}: {get_data(name, progress=bar)}")
 
 
-@app.command("check")
 def data_check(name: Annotated[str, typer.Argument(help="A name from `tmln data list`.")]) -> None:
-    """Verify a data set that is at hand; exit code 1 if anything is wrong."""
-    from tmln.streams import check_data
+    """Verify a data set that is at hand; exit code 1 if anything is wrong.
+
+    \b
+    Example:
+      tmln data check cifar100
+    """
+    from tmln.data import check_data
 
     problems = 0
     for check in check_data(name):
         problems += bool(check.problem)
         say(f"{'WRONG' if check.problem else 'ok':<6}{check.what} {check.problem or check.note or ''}".rstrip())
     raise typer.Exit(1 if problems else 0)
+
+
+add(app, data_list, "list")
+add(app, data_get, "get")
+add(app, data_check, "check")

@@ -1,16 +1,26 @@
-"""Options that several commands share, and the configurations that they ask for."""
+"""Options that several commands share: each group is declared once, and :func:`grouped` puts it into a command."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from tmln.cli.benchmarks import TakesSettings
+from tmln.families import FAMILIES
+
 if TYPE_CHECKING:
+    from tmln.fleet.crew import Crew
     from tmln.lab.config import RunConfig
+    from tmln.lab.result import Oracle
+    from tmln.lab.terms import Terms
 
 
 class OracleName(str, Enum):
@@ -21,21 +31,16 @@ class OracleName(str, Enum):
 
 
 Benchmark = Annotated[str | None, typer.Option(help="A name from `tmln list benchmarks`, or folder:PATH.")]
+Method = Annotated[str | None, typer.Option(help="A name from `tmln list methods`; tmln unless given.")]
+Methods = Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")]
 Seeds = Annotated[
     int, typer.Option(min=1, help="How many seeds: 0, 1, ..., or from the one given by --set seed or --config on.")
 ]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2 or benchmark.tasks=5."),
 ]
 Out = Annotated[Path, typer.Option(help="The folder of runs.")]
-Config = Annotated[Path | None, typer.Option(exists=True, help="A YAML file with the same settings.")]
-OracleOption = Annotated[
-    OracleName,
-    typer.Option(
-        help="The reference of INT, at the benchmark's own lr: joint on tasks 1..k for every k (prefix), one joint "
-        "model (final, a shortcut), a model of task k alone (independent), or none."
-    ),
-]
 ShownOracle = Annotated[
     OracleName | None,
     typer.Option(
@@ -43,11 +48,177 @@ ShownOracle = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it would cost.")]
-Every = Annotated[int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")]
-LoggerName = Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")]
-Compile = Annotated[bool, typer.Option("--compile", help="torch.compile the training pass: a slow start, then faster.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all cores unless given.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
+Spaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--space",
+        metavar="KEY=LOW..HIGH",
+        help="Where to look: LOW..HIGH (log scale from a factor of ten on; :log or :linear after it say which), "
+        "V1,V2,..., or KEY alone for what the part declares. Without any, all numbers that the parts declare.",
+    ),
+]
+
+
+if TYPE_CHECKING:
+
+    class Parts:
+        """A part by name, for every family."""
+
+else:  # an option for every family: --replay and so on
+    _ABOUT = "A {} by name (tmln list parts), or package.module:Class, in place of the method's."
+    Parts = make_dataclass(
+        "Parts",
+        [
+            (family, Annotated[str | None, typer.Option(help=_ABOUT.format(family))], field(default=None))
+            for family in FAMILIES
+        ],
+        frozen=True,
+    )
+
+
+@dataclass(frozen=True)
+class What:
+    """What is run, apart from the methods."""
+
+    benchmark: Benchmark = None
+    seeds: Seeds = 1
+    epochs: Epochs = None
+    sets: Sets = None
+    config: Annotated[Path | None, typer.Option(exists=True, help="A YAML file with the same settings.")] = None
+    compile: Annotated[
+        bool, typer.Option("--compile", help="torch.compile the training pass: a slow start, then faster.")
+    ] = False
+
+    def configs(
+        self, methods: Sequence[str | None], seeds: int | None = None, parts: Parts | None = None
+    ) -> list[RunConfig]:
+        """Methods times seeds, every error before any work."""
+        many = self.seeds if seeds is None else seeds
+        named = {family: name for family, name in (vars(parts) if parts else {}).items() if name is not None}
+        return configs_of(self.benchmark, methods, many, self.epochs, self.sets, self.config, self.compile, named)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where runs are kept, and what is kept of them on the way."""
+
+    out: Out = Path("runs")
+    checkpoint_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")
+    ] = None
+    logger: Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")] = "none"
+
+
+@dataclass(frozen=True)
+class How(Kept):
+    """The same, and what they are held against."""
+
+    oracle: Annotated[
+        OracleName,
+        typer.Option(
+            help="The reference of INT, at the benchmark's own lr: joint on tasks 1..k for every k (prefix), one joint "
+            "model (final, a shortcut), a model of task k alone (independent), or none."
+        ),
+    ] = OracleName.prefix
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who does the runs."""
+
+    executor: Annotated[
+        str,
+        typer.Option(
+            help="local: processes of this machine (a run alone: this one); serial: one after another in this process; "
+            "ray: tasks of a Ray cluster."
+        ),
+    ] = "local"
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at one time; as many as cores suffice for unless given.")
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            "--cpus",
+            min=1,
+            help="Threads of each run; by the size of its network unless given, whatever else is to be done: "
+            "a result's last bits depend on them.",
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="What a run may hold, e.g. 4GB: batches go through the model in pieces that fit, with the same result "
+            "to rounding; its share of what is free unless given."
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
+    ] = None
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs that each run asks of Ray, e.g. 0.5.")] = 0.0
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
+    ] = 2
+
+    def crew(self) -> Crew:
+        from tmln.fleet.crew import Crew
+
+        return Crew(self.executor, self.workers, self.address, self.gpus, self.retries)
+
+    def terms(self, kept: Kept, oracle: Oracle) -> Terms:
+        """The terms of every run of a command."""
+        from tmln.lab.footprint import VARIABLE, read_size
+        from tmln.lab.terms import Terms
+
+        if self.memory is not None:
+            read_size(self.memory)
+            os.environ[VARIABLE] = self.memory
+        return Terms(oracle, checkpoint_steps=kept.checkpoint_steps, logger=kept.logger, threads=self.threads)
+
+
+def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
+    """A command, its groups of options spread out; the list of commands has its first words whole."""
+    words = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+    flat = grouped(command)
+    takes_settings = "sets" in inspect.signature(flat).parameters
+    app.command(name, cls=TakesSettings if takes_settings else None, short_help=words)(flat)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer is to read it: a parameter that is a group becomes the options of that group.
+
+    The parameter's default says in which of them the command differs: ``what: What = What(seeds=3)``.
+    """
+    hints, groups = get_type_hints(command, include_extras=True), dict[str, Any]()
+    flat: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        kind = hints[parameter.name]
+        if is_dataclass(kind):
+            default = kind() if parameter.default is parameter.empty else parameter.default  # type: ignore[operator]
+            inner = get_type_hints(kind, include_extras=True)
+            groups[parameter.name] = kind
+            pairs = [(field.name, inner[field.name], getattr(default, field.name)) for field in fields(kind)]
+        else:
+            pairs = [(parameter.name, kind, parameter.default)]
+        flat += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for name, annotation, default in pairs
+        ]
+
+    @functools.wraps(command)
+    def typed(**given: Any) -> None:
+        made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**given, **made)
+
+    typed.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    typed.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    return typed
 
 
 def names_in(text: str) -> list[str]:
@@ -58,11 +229,12 @@ def names_in(text: str) -> list[str]:
 def configs_of(
     benchmark: str | None,
     methods: Sequence[str | None],
-    seeds: int,
-    epochs: int | None,
-    sets: list[str] | None,
-    file: Path | None,
-    compile: bool,
+    seeds: int = 1,
+    epochs: int | None = None,
+    sets: list[str] | None = None,
+    file: Path | None = None,
+    compile: bool = False,
+    parts: Mapping[str, str] | None = None,
 ) -> list[RunConfig]:
     """What the options ask for: methods times seeds, every error before any work."""
     from tmln.lab.config import RunConfig
@@ -77,15 +249,24 @@ def configs_of(
         if not equals:
             raise ValueError(f"--set takes KEY=VALUE, e.g. step.damping=0.2; got {text!r}")
         changes[key.strip()] = value.strip()
+    changes |= parts or {}
     if file is None and benchmark is None:
         raise ValueError("which benchmark? --benchmark split-digits, say (tmln list benchmarks)")
     configs = []
     for method in methods:
         if method is not None:
             find_recipe(method)
-        base = RunConfig.from_yaml(file.read_text(encoding="utf-8")) if file else RunConfig(benchmark=str(benchmark))
+        base = RunConfig.from_yaml(_text_of(file)) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
         base = base.with_settings({**given, **changes})
         check_allowed(base.model or "", base.model_options)
+        base.recipe().check_code()
         configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
     return configs
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 (byte {error.start}); a configuration is YAML") from None

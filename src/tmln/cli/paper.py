@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, Out, Threads
+from tmln.cli.options import DryRun, Kept, Who
 from tmln.cli.say import say
 from tmln.cli.tables import Format
+from tmln.cli.work import display_of
 
 if TYPE_CHECKING:
     from tmln.paper.evidence import Study
@@ -38,67 +39,58 @@ class ScaleName(str, Enum):
     full = "full"
 
 
-class Executor(str, Enum):
-    serial = "serial"
-    local = "local"
-    ray = "ray"
-
-
 def paper(
     item: Annotated[ItemName, typer.Argument(help="A table or figure of the paper, or all of them.")],
     scale: Annotated[
         ScaleName,
-        typer.Option(help="smoke: digits, minutes. cpu: real images, width 20, hours. full: the paper's protocol."),
+        typer.Option(help="smoke: digits. cpu: real images, width 20, few epochs. full: the paper's protocol."),
     ],
-    out: Out = Path("runs"),
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The folder of tables and pictures; paper-SCALE unless given.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; the scale's own unless given.")] = None,
     format: Annotated[Format, typer.Option(help="How to print the tables; files are in every format.")] = Format.table,
+    kept: Kept = Kept(),
+    who: Who = Who(),
     dry_run: DryRun = False,
-    executor: Annotated[
-        Executor, typer.Option(help="One run after another, on all cores of this machine, or on a Ray cluster.")
-    ] = Executor.local,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as cores unless given.")] = None,
-    threads: Threads = None,
 ) -> None:
-    """Regenerate the paper's tables and figures from runs, ours beside what the paper prints."""
+    """Regenerate the paper's tables and figures from runs, ours beside what the paper prints.
+
+    \b
+    Example:
+      tmln paper table1 --scale smoke
+    """
     import torch
 
-    from tmln.analysis.picture import new_figure
-    from tmln.lab.executors import cores
-    from tmln.lab.run import Interrupted
+    from tmln.draw.picture import new_figure
+    from tmln.fleet.execute import execute
+    from tmln.lab.config import run_id
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study
-    from tmln.paper.forecast import forecast
     from tmln.paper.items import ITEMS
     from tmln.paper.scales import find_scale, with_seeds
-    from tmln.paper.work import jobs_of, run_all
+    from tmln.paper.work import foretold, jobs_of
     from tmln.paper.write import head_of, write_index
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
-    chosen, store = with_seeds(find_scale(scale.value), seeds), Store(out)
-    threads = threads or chosen.threads
-    if threads is not None:
-        torch.set_num_threads(threads)
+    chosen, store = with_seeds(find_scale(scale.value), seeds), Store(kept.out)
+    terms, crew = who.terms(kept, "prefix"), who.crew()
     if dry_run:
-        many = 1 if executor is Executor.serial else workers or cores()
-        torch.set_num_threads(threads or max(1, cores() // many))  # as the workers will have
-        for line in forecast(items, chosen, store, many):
+        for line in foretold(items, chosen, store, terms, crew):
             say(line)
         return
     if any(wanted.picture for wanted in items):
         new_figure(1, 1)  # is matplotlib there? asked before long work
+    threads = who.threads or chosen.threads
+    if threads is not None:
+        torch.set_num_threads(threads)  # for what is recorded and measured in this process
     jobs = jobs_of(items, chosen)
-    try:
-        failed = run_all(store, jobs, executor.value, workers) if jobs else {}
-    except Interrupted as stopped:
-        say(f"tmln: {stopped}", err=True)
-        raise typer.Exit(130) from None
+    with display_of(jobs) as display:
+        failures = execute(store, jobs, terms, crew, on_event=display.note)
+    failed = {run_id(failure.job.config): failure.error for failure in failures}
     folder = output or Path(f"paper-{scale.value}")
     pages = _pages(items, Study(chosen, store, failed), folder, format)
-    index = write_index(pages, folder, head_of(chosen, out)) if item is ItemName.all else None
+    index = write_index(pages, folder, head_of(chosen, kept.out)) if item is ItemName.all else None
     say(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import Benchmark, Epochs, Seeds, Sets, Threads, configs_of, names_in
+from tmln.cli.options import Benchmark, Epochs, Methods, Seeds, Sets, Threads, configs_of, names_in
 from tmln.cli.say import say
 from tmln.cli.tables import Format, print_grid
 
@@ -33,7 +33,6 @@ class Split(str, Enum):
     train = "train"
 
 
-Methods = Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")]
 Samples = Annotated[int, typer.Option(min=1, help="How many samples of a task the loss is of, the same everywhere.")]
 SplitOption = Annotated[Split, typer.Option(help="Whether these are test or training samples.")]
 Statistics = Annotated[
@@ -62,11 +61,16 @@ def landscape(
     output: Picture = Path("landscape.png"),
     threads: Threads = None,
 ) -> None:
-    """Draw the first task's loss around the way to the second, methods side by side."""
+    """Draw the first task's loss around the way to the second, methods side by side.
+
+    \b
+    Example:
+      tmln landscape --benchmark split-digits --methods naive,er,tmln -o landscape.png
+    """
     configs = _configs(benchmark, methods, 1, epochs, [*(sets or []), f"seed={seed}"], output, threads)
-    from tmln.analysis.landscape import landscape as measure
-    from tmln.analysis.landscape_plot import landscape_figure
+    from tmln.draw.landscape import landscape_figure
     from tmln.lab.store import Store
+    from tmln.measure.landscape import landscape as measure
 
     found = measure(
         configs,
@@ -110,11 +114,16 @@ def barrier(
     output: Picture = Path("barrier.png"),
     threads: Threads = None,
 ) -> None:
-    """Measure what earlier tasks lose on the straight line from each task's solution to the next."""
+    """Measure what earlier tasks lose on the straight line from each task's solution to the next.
+
+    \b
+    Example:
+      tmln barrier --benchmark split-digits --methods naive,er,tmln --seeds 3 -o barrier.png
+    """
     configs = _configs(benchmark, methods, seeds, epochs, sets, output, threads)
-    from tmln.analysis.barrier import barriers
-    from tmln.analysis.barrier_plot import barrier_figure, short
+    from tmln.draw.barrier import barrier_figure, short
     from tmln.lab.store import Store
+    from tmln.measure.barrier import barriers
 
     found = barriers(configs, Store(out), points=points, samples=samples, bn=bn.value, split=split.value)
     lines = [["method", "n", "barrier ↓", "climb ↓", "accuracy barrier % ↓", "loss at the ends"]]
@@ -144,14 +153,14 @@ def _configs(
     threads: int | None,
 ) -> list[RunConfig]:
     """What is to be measured; what cannot work is said before long work."""
-    from tmln.analysis.picture import checked_suffix, new_figure
+    from tmln.draw.picture import checked_suffix, new_figure
 
     checked_suffix(output)
     new_figure(1.0, 1.0)
     names = names_in(methods)
     if not names:
         raise ValueError("which methods? --methods naive,ewc++,tmln, say (tmln list methods)")
-    configs = configs_of(benchmark, names, seeds, epochs, sets, None, False)
+    configs = configs_of(benchmark, names, seeds, epochs, sets)
     if threads is not None:
         import torch
 
@@ -161,7 +170,7 @@ def _configs(
 
 def _cell(summary: Mapping[str, Any], scale: float) -> str:
     """``0.12 ± 0.04``; a dash where there is nothing."""
-    from tmln.analysis.barrier_plot import short
+    from tmln.draw.barrier import short
 
     if not summary["n"]:
         return "-"
@@ -172,9 +181,9 @@ def _keep(
     out: Path, kind: str, configs: Sequence[RunConfig], what: str, found: Mapping[str, Any], figure: Any, output: Path
 ) -> None:
     """The picture, and its numbers beside the runs; measured again, the same runs' numbers give way."""
-    from tmln.analysis.picture import save_figure
-    from tmln.analysis.saved import save_analysis
+    from tmln.draw.picture import save_figure
     from tmln.lab.config import run_id
+    from tmln.results.measurements import save_analysis
 
     digest = hashlib.sha256(" ".join(run_id(config) for config in configs).encode()).hexdigest()[:8]
     path = save_analysis(out, kind, f"{configs[0].benchmark.partition(':')[0]}-{what}-{digest}", found)

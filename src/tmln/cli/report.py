@@ -16,7 +16,12 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
     oracle: ShownOracle = None,
 ) -> None:
-    """Write one self-contained page of a folder of runs: open it in any browser, offline."""
+    """Write one self-contained page of a folder of runs: open it in any browser, offline.
+
+    \b
+    Example:
+      tmln report runs -o report.html
+    """
     from tmln.report import write_report
 
     if output.is_dir():

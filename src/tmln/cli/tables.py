@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +11,9 @@ import typer
 
 from tmln.cli.options import OracleName, names_in
 from tmln.cli.say import say
-from tmln.printable import one_line
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tmln.analysis.gather import Problem
-
-NAMED = 10  # folders that are named of those passed over
+    from tmln.lab.result import Result
 
 
 class Format(str, Enum):
@@ -32,89 +27,77 @@ class Format(str, Enum):
 FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 
-def finished_results(runs: Path, oracle: OracleName | None = None) -> list[dict[str, Any]]:
+def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Result]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
-    from tmln.analysis.gather import gather
-    from tmln.lab.result import has_checksum
+    from tmln.results.notes import folder_notes
+    from tmln.results.read import read_results
 
-    found, problems = gather(runs, None if oracle is None else oracle.value)
-    for text in passed_over(problems):
+    results, problems = read_results(runs, None if oracle is None else oracle.value)
+    for text in folder_notes(results, problems):
         say(text, err=True)
-    results = list(found.values())
     if not results:
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
-    doubtful = sum(not has_checksum(result) for result in results)
-    if doubtful:
-        say(f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them", err=True)
     return results
 
 
-def passed_over(problems: Sequence[Problem]) -> list[str]:
-    """What a folder of runs holds besides results: counted, and the first few named."""
-    said = []
-    for state in ("unfinished", "corrupt"):
-        mine = [one_line(f"{p.name}: {p.reason}" if p.reason else p.name) for p in problems if p.state == state]
-        if mine:
-            more = [f"and {len(mine) - NAMED} more"] if len(mine) > NAMED else []
-            folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
-            what = "passed over" if state == "corrupt" else "left out, not finished"
-            said.append(f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}")
-    return said
-
-
-def print_results(
-    results: Sequence[dict[str, Any]], format: Format, reference: str | None, metrics: str | None = None
-) -> None:
-    """A table for each benchmark, a sentence in words, and what a reader must know."""
-    from tmln.analysis import render
-    from tmln.analysis.sentence import sentence
-    from tmln.analysis.tables import columns_of, rows_of
+def print_results(results: Sequence[Result], format: Format, reference: str | None, metrics: str | None = None) -> None:
+    """A table for each group of comparable runs, a sentence in words, and what a reader must know."""
+    from tmln.metrics import metric_of
+    from tmln.results.notes import table_notes
+    from tmln.results.rows import columns_of, comparable, rows_of
+    from tmln.results.sentence import sentence
+    from tmln.results.tables import reference_row, row_lines, row_records, row_tree
 
     wanted = None if metrics is None else names_in(metrics)
-    rows = rows_of(result for result in results if not result["config"].get("merged"))
-    if format in (Format.csv, Format.json):
-        say((render.as_csv if format is Format.csv else render.as_json)(rows, wanted))
+    rows = rows_of(results)
+    if print_whole(format, row_records(rows, wanted), row_tree(rows, wanted)):
         return
-    for benchmark in dict.fromkeys(row.benchmark for row in rows):
-        mine = [row for row in rows if row.benchmark == benchmark]
-        against = render.reference_row(mine, reference)
-        lines = render.grid(mine, against, wanted)
-        for left_out in (("seconds",), ("seconds", "rate")):  # rates that differ are in the notes, too
-            if wanted is None and format is Format.table and _too_wide(lines):
-                lines = render.grid(mine, against, [name for name in columns_of(mine) if name not in left_out])
-        print_grid(format, lines, benchmark)
-        for note in (sentence(mine), *render.notes(mine, against)):
+    for name, mine in comparable(rows).items():
+        against, columns = reference_row(mine, reference), list(columns_of(mine, wanted))
+        spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
+        lines = row_lines(mine, against, columns)
+        while spare and format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
+            columns.remove(spare.pop())
+            lines = row_lines(mine, against, columns)
+        print_grid(format, lines, name)
+        for note in (sentence(mine), *table_notes(mine, against)):
             say(note, err=format is not Format.table)
+
+
+def print_whole(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
+    """For programs, every number whole, not as shown; whether that was asked for."""
+    from tmln.lab.files import to_json
+    from tmln.results.textgrid import records_csv
+
+    if format is Format.csv:
+        say(records_csv(records))
+    elif format is Format.json:
+        say(to_json(tree, indent=1))
+    return format in (Format.csv, Format.json)
 
 
 def _too_wide(lines: list[list[str]]) -> bool:
     """Names can be folded, down to fourteen letters; numbers cannot."""
     from rich.console import Console
 
-    from tmln.analysis.grid import grid_rich
+    from tmln.results.textgrid import grid_width
 
     console, longest = Console(), max(len(line[0]) for line in lines)
-    return console.is_terminal and _natural_width(grid_rich(lines)) - max(0, longest - 14) > console.width
-
-
-def _natural_width(table: Table) -> int:
-    from rich.console import Console
-
-    return Console(width=10_000).measure(table).maximum
+    return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
 
 
 def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
     """To the terminal as a table, else as text with an empty line after it."""
     from rich.console import Console
 
-    from tmln.analysis.grid import WRITERS, grid_rich
+    from tmln.results.textgrid import WRITERS, grid_rich, grid_width
 
     if format is Format.table:
-        console, table = Console(), grid_rich(lines, title)
+        console = Console()
         if not console.is_terminal:  # a file has room
-            console.width = max(console.width, _natural_width(table))
-        console.print(table)
+            console.width = max(console.width, grid_width(lines))
+        console.print(grid_rich(lines, title))
     else:
         say(WRITERS[format.value](lines) + "\n")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tmln.curvature.batches import Batch, call, read_batch
+from tmln.curvature.choose import Ways
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
+from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.untouched import untouched
-from tmln.curvature.ways import Ways
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where larger chunks were no faster
@@ -87,42 +88,80 @@ def diagonal_fisher(
     names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not names:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
-    inner = getattr(model, "_orig_mod", model)  # a compiled module: its hooks would be compiled away
     device = next(iter(names.values())).device
-    score = Likelihood(inner, log_likelihood)
-    if targets == "sampled":
-        generator = generator or torch.Generator(device).manual_seed(0)
-    trainable = set(names.values())
-    width = max(p.element_size() for p in trainable)
-    room = memory or max(MEMORY, sum(p.numel() * p.element_size() for p in trainable))
+    generator = (generator or torch.Generator(device).manual_seed(0)) if targets == "sampled" else None
+    score = Likelihood(_inner(model), log_likelihood)
+    found = gradient_sizes(
+        model, batches, set(names.values()), score, SQUARED, "Fisher diagonal", generator, chunk_size, memory, progress
+    )
+    return Fisher({name: found.means[p] for name, p in names.items()}, names, found.samples, found.way)
+
+
+class Sizes(NamedTuple):
+    """The mean size of per-sample gradients, of how many samples, and by which way."""
+
+    means: dict[Tensor, Tensor]
+    samples: int
+    way: str
+
+
+def gradient_sizes(
+    model: nn.Module,
+    batches: Iterable[Any],
+    parameters: set[Tensor],
+    score: Likelihood | LogLikelihood,
+    size: Size,
+    what: str,
+    generator: torch.Generator | None = None,
+    chunk_size: int | None = None,
+    memory: int | None = None,
+    progress: bool | None = None,
+) -> Sizes:
+    """mean_n |d score(f(x_n), y_n) / d theta|^power for these parameters, exactly and per sample, in eval mode.
+
+    One pass for the Fisher diagonal (squares of log p) and for output sensitivities (absolute values of ||f||^2).
+    ``generator`` draws the targets from the model. Parameters that are frozen count, if they are asked for.
+    """
+    inner = _inner(model)
+    likelihood = score if isinstance(score, Likelihood) else Likelihood(inner, score)
+    device = next(iter(parameters)).device
+    width = max(p.element_size() for p in parameters)
+    room = memory or max(MEMORY, sum(p.numel() * p.element_size() for p in parameters))
 
     def chunk(floats: int) -> int:
         return chunk_size or max(1, room // max(1, floats * width))
 
     def label(part: Batch) -> Batch:
-        return part if generator is None or not part.size else _relabelled(inner, score, part, generator)
+        return part if generator is None or not part.size else _relabelled(inner, likelihood, part, generator)
 
     def label_again(part: Batch) -> Batch:  # by draws that are not missing afterwards
         again = torch.Generator(device).manual_seed(0)
-        return part if generator is None else _relabelled(inner, score, part, again)
+        return part if generator is None else _relabelled(inner, likelihood, part, again)
 
-    ways, samples = Ways(inner, trainable, score, chunk, label, label_again), 0
+    ways, samples = Ways(inner, parameters, likelihood, chunk, label, label_again, size), 0
     with untouched(model, training=False), _plainly(device):
-        for raw in track(batches, "Fisher diagonal", progress):
+        for p in parameters:
+            p.requires_grad_(True)
+        for raw in track(batches, what, progress):
             batch = read_batch(raw, labelled=generator is None).to(device)
             if batch.size == 0:
                 continue
             ways.add(batch)
-            score.inspect([*batch.args, *batch.kwargs.values()], batch.target)
+            likelihood.inspect([*batch.args, *batch.kwargs.values()], batch.target)
             samples += batch.size
     if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty")
-    values: dict[str, Tensor] = {}
-    for name, p in names.items():
-        values[name] = torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))
+    means = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in parameters}
+    for p, mean in means.items():
         if p in ways.sums.values:
-            values[name].copy_(ways.sums.values.pop(p)).div_(samples)
-    return Fisher(values, names, samples, ways.slowest)
+            mean.copy_(ways.sums.values.pop(p)).div_(samples)
+    return Sizes(means, samples, ways.slowest)
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """A compiled module's own: its hooks would be compiled away."""
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    return inner
 
 
 @contextmanager

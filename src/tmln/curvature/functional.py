@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.sizes import SQUARED, Size
 
 
 def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
@@ -35,16 +36,16 @@ def _alone(leaves: list[Any], dims: list[int | None]) -> list[Any]:
 
 
 class VmapPass:
-    """Sums of squared per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
+    """Sums of the sizes of per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
-        self.model, self.score = model, score
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+        self.model, self.score, self.size = model, score, size
         self.names = {name: p for name, p in model.named_parameters() if p in trainable}
         self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
         self.fixed |= dict(model.named_buffers())
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        return {p: at_least_single(value).square().sum(0) for p, value in self.gradients(batch).items()}
+        return {p: self.size.of(at_least_single(value)).sum(0) for p, value in self.gradients(batch).items()}
 
     def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
         """Each parameter's gradients [samples, *shape]."""
@@ -74,19 +75,19 @@ class _Functional(nn.Module):
 
 
 class LoopPass:
-    """Sums of squared per-sample gradients, one sample at a time: slow, obvious, works for every model."""
+    """Sums of the sizes of per-sample gradients, one sample at a time: slow, obvious, works for every model."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood) -> None:
-        self.model, self.score = model, score
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+        self.model, self.score, self.size = model, score, size
         self.parameters = [p for p in model.parameters() if p in trainable]
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        squares: dict[Tensor, Tensor] = {}
+        sums: dict[Tensor, Tensor] = {}
         for sample in batch.chunks(1):
             for p, gradient in self.gradients(sample):
                 gradient = at_least_single(gradient)
-                squares[p] = squares[p].addcmul_(gradient, gradient) if p in squares else gradient.square()
-        return squares
+                sums[p] = self.size.add_(sums[p], gradient) if p in sums else self.size.of(gradient)
+        return sums
 
     def gradients(self, sample: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter that leads to the output with its gradient, for one sample, by plain autograd."""

@@ -1,4 +1,4 @@
-"""The fast pass: one forward, one backward without weight gradients, each layer squared as its gradient arrives."""
+"""The fast pass: one forward, one backward without weight gradients, each layer summed as its gradient arrives."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelih
 from tmln.curvature.functional import module_gradients
 from tmln.curvature.pieces import Made, Piece, Product
 from tmln.curvature.rules import Rule, rule_for
+from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.squares import Sums
 from tmln.curvature.watch import Unsupported
 
@@ -68,19 +69,20 @@ def _walk(
 
 @dataclass
 class HookPass:
-    """Sums of squared per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
+    """Sums of the sizes of per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
 
     model: nn.Module
     trainable: set[Tensor]
     score: LogLikelihood
     whole: frozenset[nn.Module] = frozenset()  # modules that rules do not see through: by vmap over each
+    size: Size = SQUARED
     found: list[Unit] = field(init=False)
 
     def __post_init__(self) -> None:
         self.found = list(units(self.model, self.trainable, self.whole))
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        sums = Sums()
+        sums = Sums(self.size)
         self.add(batch, sums)
         return sums.values
 

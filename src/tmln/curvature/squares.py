@@ -1,4 +1,4 @@
-"""Sums of squared per-sample gradients: the one place where anything is squared, in tiles that fit the cache."""
+"""Sums of per-sample gradients' sizes: the one place where anything is squared, in tiles that fit the cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.pieces import Lookup, Piece, Product, gradients, merged
+from tmln.curvature.sizes import SQUARED, Size
 
 # Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
 # convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
@@ -24,9 +25,10 @@ SQUARING = 12
 
 
 class Sums:
-    """``values[p]`` grows by the squared gradient of each sample, in the layout in which the pieces are made."""
+    """``values[p]`` grows by the size of each sample's gradient, in the layout in which the pieces are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size = SQUARED) -> None:
+        self.size = size
         self.values: dict[Tensor, Tensor] = {}
 
     def add(self, p: Tensor, pieces: Sequence[Piece], size: int) -> None:
@@ -34,20 +36,26 @@ class Sums:
         pieces = merged(pieces)
         if len(pieces) == 1:
             only = pieces[0]
-            if isinstance(only, Lookup):
+            if isinstance(only, Lookup) and self.size is SQUARED:
                 values = at_least_single(only.values)
                 if p not in self.values:
                     self.values[p] = values.new_zeros(p.shape)
                 self.values[p].index_add_(0, only.row, values.square())
-                return
-            if isinstance(only, Product) and only.left.shape[2] == len(p) and by_pairs(only.left.shape[1]):
-                for left, right in _blocks(only):
-                    self._put(p, pair_squares(left, right))
-                return
+                return None
+            if isinstance(only, Product) and only.left.shape[2] == len(p):
+                positions = only.left.shape[1]
+                if positions == 1:  # the size of a product is the product of sizes, whichever they are
+                    left, right = at_least_single(only.left[:, 0]), at_least_single(only.right[:, 0])
+                    return self._put(p, self.size.of(left).t() @ self.size.of(right))
+                if self.size is SQUARED and by_pairs(positions):
+                    for left, right in _blocks(only):
+                        self._put(p, pair_squares(left, right))
+                    return None
         for rows, block in tiles(p, pieces, size):
             for start in range(0, size, block):
                 samples = slice(start, min(start + block, size))
-                self._square(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows))
+                self._measure(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows))
+        return None
 
     def merge(self, other: Sums) -> None:
         for p, value in other.values.items():
@@ -56,19 +64,19 @@ class Sums:
     def _put(self, p: Tensor, value: Tensor) -> None:
         self.values[p] = self.values[p].add_(value) if p in self.values else value
 
-    def _square(self, p: Tensor, rows: slice, found: Tensor) -> None:
+    def _measure(self, p: Tensor, rows: slice, found: Tensor) -> None:
         found = at_least_single(found)
         if found[0].numel() == p.numel() < LARGE:
-            return self._put(p, _sum_of_squares(found))
+            return self._put(p, _summed(found, self.size))
         if p not in self.values:
             whole = found[0].numel() == p.numel()  # else rows of it, which have the order of the parameter itself
             self.values[p] = torch.zeros_like(found[0]) if whole else found.new_zeros(p.shape)
         into = self.values[p] if found[0].numel() == p.numel() else self.values[p][rows]
         if found[0].numel() < LARGE:
-            into.add_(found.square().sum(0))
+            into.add_(self.size.of(found).sum(0))
         else:
             for gradient in found:
-                into.addcmul_(gradient, gradient)
+                self.size.add_(into, gradient)
         return None
 
 
@@ -92,30 +100,28 @@ def by_pairs(positions: int) -> bool:
 
 
 def _blocks(product: Product) -> Iterator[tuple[Tensor, Tensor]]:
-    """A few samples at a time, since pairs take more room than what they are made of; single positions at once."""
-    size, positions = product.left.shape[:2]
+    """A few samples at a time, since pairs take more room than what they are made of."""
+    positions = product.left.shape[1]
     pairs = positions * (positions + 1) // 2 * (product.left.shape[2] + product.right.shape[2])
-    step = size if positions == 1 else max(1, 8 * BLOCK // pairs)
+    step = max(1, 8 * BLOCK // pairs)
     return zip(product.left.split(step), product.right.split(step), strict=True)
 
 
 def pair_squares(left: Tensor, right: Tensor) -> Tensor:
     r"""sum_n (sum_t l_nt r_nt)^2 = sum_n sum_{t,u} (l_nt l_nu)(r_nt r_nu): one product for all samples.
 
-    With one position this is the square itself. With more it may round to less than nothing where a sum cancels.
+    It may round to less than nothing where a sum cancels.
     """
     left, right = at_least_single(left), at_least_single(right)
-    if left.shape[1] == 1:
-        return left[:, 0].square().t() @ right[:, 0].square()
     t, u = torch.triu_indices(left.shape[1], left.shape[1], device=left.device)
     twice = torch.where(t == u, 1.0, 2.0).to(left)[:, None]
     pairs = (left[:, t] * left[:, u] * twice).flatten(0, 1)
     return (pairs.t() @ (right[:, t] * right[:, u]).flatten(0, 1)).clamp_min_(0.0)
 
 
-def _sum_of_squares(found: Tensor) -> Tensor:
+def _summed(found: Tensor, size: Size) -> Tensor:
     """Over dim 0, in the order of storage: across it, the rules' permuted results sum 30x slower."""
     strides = found.stride()
     order = sorted(range(1, found.dim()), key=lambda d: -strides[d])
-    summed = found.permute(0, *order).square().sum(0)
+    summed = size.of(found.permute(0, *order)).sum(0)
     return summed.permute([order.index(d) for d in range(1, found.dim())])

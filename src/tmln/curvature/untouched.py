@@ -10,6 +10,24 @@ from torch import nn
 
 
 @contextmanager
+def same_buffers(model: nn.Module) -> Iterator[None]:
+    """Running statistics and other buffers are, on leaving, as they were."""
+    buffers = [
+        (module, name, buffer, None if buffer is None else buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+    ]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer
+                if buffer is not None and value is not None and not torch.equal(buffer, value):
+                    buffer.copy_(value)
+
+
+@contextmanager
 def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
     """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
 
@@ -17,14 +35,9 @@ def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[Non
     ``.grad`` is ``None`` inside the block.
     """
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module, name, buffer, None if buffer is None else buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-    ]
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     devices = {p.device for p, _, _ in parameters if p.device.type == "cuda"}
-    with torch.random.fork_rng(devices):
+    with same_buffers(model), torch.random.fork_rng(devices):
         try:
             for p, _, _ in parameters:
                 p.grad = None
@@ -37,8 +50,3 @@ def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[Non
             for p, requires_grad, grad in parameters:
                 p.requires_grad_(requires_grad)
                 p.grad = grad
-            with torch.no_grad():
-                for module, name, buffer, value in buffers:
-                    module._buffers[name] = buffer
-                    if buffer is not None and value is not None and not torch.equal(buffer, value):
-                        buffer.copy_(value)

@@ -17,7 +17,7 @@ from tmln.curvature.squares import tiles
 from tmln.curvature.watch import Unsupported
 
 # The two samples' gradients are compared as g_0 - WEIGHT * g_1. The sign is in the score of the chunk that they are in,
-# so that samples that are alike cannot be mixed unseen; squares do not see it. Any other weight than 1 will do.
+# so that samples that are alike cannot be mixed unseen; sizes do not see it. Any other weight than 1 will do.
 WEIGHT = 1.6180339887
 
 

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from tmln.lab.defaults import Defaults, defaults_of
+from tmln.families import FAMILIES
 from tmln.lab.identity import canonical, run_name
-from tmln.lab.plainyaml import read_yaml
-from tmln.lab.values import model_options, one_line, read_value
-from tmln.recipes import FAMILIES, Recipe, find_recipe
-from tmln.streams.benchmarks import BENCHMARKS, checked_options
+from tmln.lab.plainyaml import read_value, read_yaml
+from tmln.lab.values import model_options, one_line
+from tmln.recipes import Recipe, find_recipe
+from tmln.streams.benchmarks import find_benchmark, options_of
+from tmln.streams.options import PLACES
 from tmln.suggest import did_you_mean
 
 __all__ = ["RunConfig", "canonical", "run_id"]
 
-# Where data are, not what they are: of no concern to a run's identity.
-PLACES = ("root", "memory_limit")
+
+# Families that every run's name spells out. One that came later is spelled out where it is not the default, so that
+# runs from before keep their names.
+NAMED = ("replay", "penalty", "step")
+
+if TYPE_CHECKING:
+    _Parts = BaseModel
+else:  # a field for every family
+    _Parts = create_model("_Parts", **dict.fromkeys(FAMILIES, (str | None, None)))
 
 
-class RunConfig(BaseModel):
+class RunConfig(_Parts):
     """One run; what is None is the benchmark's or the recipe's own.
 
     >>> RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2}).resolved()["epochs"]
@@ -38,9 +45,6 @@ class RunConfig(BaseModel):
     model: str | None = None
     model_options: dict[str, Any] = Field(default_factory=dict)
     method: str = "tmln"
-    replay: str | None = None
-    penalty: str | None = None
-    step: str | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -66,14 +70,12 @@ class RunConfig(BaseModel):
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunConfig:
         """A configuration from plain values, wholly checked; errors are one line."""
-        for key in values:
-            if key not in cls.model_fields:
-                known = ", ".join(cls.model_fields)
-                raise ValueError(f"unknown setting {key!r}{did_you_mean(str(key), cls.model_fields)} (known: {known})")
         try:
-            config = cls(**values)
+            config = cls(**{key: value for key, value in values.items() if key in cls.model_fields})
         except ValidationError as error:
             raise ValueError(one_line(error)) from None
+        for key in values.keys() - cls.model_fields.keys():
+            raise ValueError(f"unknown setting {key!r}{config._hint(str(key))} (known: {', '.join(cls.model_fields)})")
         config.resolved()
         return config
 
@@ -93,15 +95,16 @@ class RunConfig(BaseModel):
                 raise error from None
 
     def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
-        """Several changes in any order: ``penalty`` comes before ``penalty.strength``."""
+        """Several changes in any order: ``penalty`` comes before ``penalty.strength``, an inner part before its own."""
         config = self
-        for key in sorted(changes, key=lambda key: "." in key):
+        for key in sorted(changes, key=lambda key: key.count(".")):
             config = config.with_setting(key, changes[key])
         return config
 
     def _with(self, key: str, value: Any) -> RunConfig:
         values = self.model_dump()
-        direct = [name for name in values if not name.endswith("options") and name != "settings"]
+        direct = [name for name in values if not name.endswith("options") and name not in ("settings", *FAMILIES)]
+        direct += FAMILIES
         groups = ("benchmark", "model", *FAMILIES)
         group, _, name = key.partition(".")
         if key in direct:
@@ -110,12 +113,19 @@ class RunConfig(BaseModel):
             inner, name = ("settings", key) if group in FAMILIES else (f"{group}_options", name)
             values[inner][name] = value
         else:
-            known = [*direct, *(f"{group}.{name}" for group in groups if name)]
             raise ValueError(
-                f"unknown setting {key!r}{did_you_mean(key, known)} "
+                f"unknown setting {key!r}{self._hint(key)} "
                 f"(settings: {', '.join(direct)}; and {', '.join(f'{group}.NAME' for group in groups)})"
             )
         return RunConfig.of(values)
+
+    def _hint(self, key: str) -> str:
+        """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
+        full = self.resolved()
+        dotted = [f"benchmark.{name}" for name in find_benchmark(self.benchmark).options.model_fields]
+        dotted += [*(f"model.{name}" for name in full["model_options"]), *full["settings"]]
+        meant = next((known for known in dotted if known.partition(".")[2] == key), None)
+        return f"; did you mean {meant!r}?" if meant else did_you_mean(key, [*type(self).model_fields, *dotted])
 
     def recipe(self) -> Recipe:
         """The method's, with the parts and settings asked for."""
@@ -123,25 +133,20 @@ class RunConfig(BaseModel):
         for family in FAMILIES:
             name = getattr(self, family)
             recipe = recipe if name is None else recipe.with_part(family, name)
-        for key, value in self.settings.items():
-            recipe = recipe.with_setting(key, value)
-        return recipe
+        return recipe.with_settings(self.settings)
 
     def resolved(self) -> dict[str, Any]:
         """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
-        row, recipe = defaults_of(self.benchmark), self.recipe()
+        row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
-        settings: dict[str, Any] = {}
-        for family in FAMILIES:
-            values = recipe.part(family)[1].model_dump()
-            settings.update({f"{family}.{name}": value for name, value in values.items()})
+        parts, settings = _spelled(recipe)
         complete = {
             "benchmark": self.benchmark.partition(":")[0],
-            "benchmark_options": self._benchmark_options(row),
+            "benchmark_options": self._benchmark_options(row.tasks),
             "model": model,
             "model_options": model_options(model, self.model_options),
             "method": self.method,
-            **{family: getattr(recipe, family).name for family in FAMILIES},
+            **parts,
             "settings": settings,
             "epochs": self.epochs or row.epochs,
             "batch_size": self.batch_size or row.batch_size,
@@ -154,14 +159,9 @@ class RunConfig(BaseModel):
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 
-    def _benchmark_options(self, row: Defaults) -> dict[str, Any]:
-        name, _, path = self.benchmark.partition(":")
-        given = {**({"path": path} if path else {}), **self.benchmark_options}
-        if name == "folder" and "path" not in given:
-            raise ValueError("benchmark 'folder' is called folder:PATH")
-        options = asdict(checked_options(self.benchmark, BENCHMARKS[name].options, given))
-        options = {key: value for key, value in options.items() if key not in PLACES}
-        options["tasks"] = options["tasks"] or row.tasks
+    def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
+        options = options_of(self.benchmark, self.benchmark_options).model_dump(exclude=set(PLACES))
+        options["tasks"] = options["tasks"] or tasks
         order = options.get("class_order")
         if isinstance(order, str) and "," in order:
             options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]
@@ -183,6 +183,18 @@ class RunConfig(BaseModel):
 def run_id(config: RunConfig) -> str:
     """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
     return run_name(config.resolved())
+
+
+def _spelled(recipe: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
+    """The parts of a run and all their settings."""
+    parts: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for family, choice in recipe.chosen.items():
+        values = recipe.settings_of(family)
+        if family in NAMED or choice.name != FAMILIES.default(family) or values != Recipe().settings_of(family):
+            parts[family] = choice.name
+            settings.update({f"{family}.{name}": value for name, value in values.items()})
+    return parts, settings
 
 
 def _sorted(value: Any) -> Any:

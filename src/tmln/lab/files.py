@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tmln.writing import writing
+
 MOST_BYTES = 1 << 26  # of a file that is read whole; a result has some thousands
 DEEPEST = 40  # lists and objects of a JSON text within each other
 GUARDED = ("checkpoint", ".lock")  # folders of a run whose content is overwritten and deleted
@@ -60,19 +62,26 @@ def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
         return file.read(most)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str | bytes) -> None:
     """Replaces ``path`` at once; a reader, or whoever comes after a crash, sees the old text or the new."""
-    writing = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        writing.unlink(missing_ok=True)  # of a process of the same number that was killed
-        with os.fdopen(open_own(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(writing, path)
-    finally:
-        writing.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    with writing(path):
+        aside.unlink(missing_ok=True)  # of a process of the same number that was killed
+        try:
+            with os.fdopen(open_own(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(text.encode() if isinstance(text, str) else text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """And those above it, as far as they are not there."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -44,7 +44,7 @@ def spelled(value: Any) -> Any:
 
 def is_named(stored: Mapping[str, Any], name: str) -> bool:
     """Whether a configuration, as it was stored and by whatever version, is that of the folder of this name."""
-    return name in (run_name(stored), run_name(_numbers(stored)))
+    return name == run_name(stored) or name == run_name(_numbers(stored))
 
 
 def _numbers(value: Any) -> Any:

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 
+from tmln.writing import writing
+
 STALE_AFTER = 60.0  # seconds without a sign of life from another machine
 FREE = "\nfree\n"
 
@@ -107,9 +109,10 @@ class RunLock:
     def acquire(self) -> None:
         if self._mine is not None:
             raise RuntimeError(f"lock {self.folder} is held by this object already")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        while not self._try():
-            pass
+        with writing(self.folder.parent):  # the run, which is what the user knows of
+            self.folder.mkdir(parents=True, exist_ok=True)
+            while not self._try():
+                pass
         self.lost = False
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat of {self.folder}", daemon=True)
@@ -121,11 +124,16 @@ class RunLock:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        with suppress(FileNotFoundError):  # another took over
-            handle = os.open(self._mine, os.O_WRONLY | os.O_APPEND)
-            os.write(handle, FREE.encode())
-            os.close(handle)
-        self._mine = None
+        mine, self._mine = self._mine, None
+        # Another took over; or nothing can be written there any more, which whoever works on the run has been told of
+        # already. Then the lock is free when this process ends.
+        with suppress(OSError):
+            handle = os.open(mine, os.O_WRONLY)
+            try:
+                os.lseek(handle, -len(FREE), os.SEEK_END)
+                os.write(handle, FREE.encode())
+            finally:
+                os.close(handle)
 
     @property
     def held(self) -> bool:
@@ -156,13 +164,15 @@ class RunLock:
             return False
         path = self.folder / f"{last + 1:08d}"
         aside = self.folder / f".taking-{uuid.uuid4().hex}"
-        aside.write_text(json.dumps(asdict(Owner.this_process())), encoding="utf-8")
+        # with the room that its release will take: on a full disk it could not grow
+        text = json.dumps(asdict(Owner.this_process())) + " " * len(FREE)
         try:
+            aside.write_text(text, encoding="utf-8")
             os.link(aside, path)  # whole or not at all: an empty lock would be nobody's until it is stale
         except FileExistsError:
             return False
         finally:
-            aside.unlink()
+            aside.unlink(missing_ok=True)
         numbers = self._numbers()
         if numbers[:1] != [last + 1]:  # this number was used before, and the file of that time removed
             path.unlink(missing_ok=True)

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import from_json, open_own, to_json
+from tmln.lab.files import from_json, open_own, to_json, write_whole
+from tmln.writing import write_all, writing
 
 log = logging.getLogger(__name__)
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """One line, in one write."""
+def append_line(path: Path, record: Mapping[str, Any], check: Callable[[], None] = lambda: None) -> None:
+    """One line, in one write, if ``check`` does not object; all of it or, on a disk without room for all, nothing.
+
+    It is asked when the file is open: who took the run over in between has put a new file in its place (see
+    :func:`truncate_after`), and a process that slept right here writes to the old one, which nobody reads.
+    """
     if not isinstance(record.get("step"), int):
         raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
-    with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file:
-        file.write(f"{to_json(record)}\n".encode())
+    line = f"{to_json(record)}\n".encode()
+    with (
+        writing(path),
+        os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file,
+    ):
+        check()
+        before = os.fstat(file.fileno()).st_size
+        try:
+            write_all(file, line)
+        except OSError:
+            os.ftruncate(file.fileno(), before)
+            raise
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -29,7 +45,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def truncate_after(path: Path, step: int, size: int | None = None) -> None:
     """Drops every line past ``step``, and a last one without an end, so that a resumed run writes what follows.
 
-    ``size`` is that of the log when the checkpoint was written: lines of the same step that came later go, too.
+    ``size`` is that of the log when the checkpoint was written: lines of the same step that came later go, too. The log
+    is a new file then, out of reach of a process that still has the old one open.
     """
     if not path.exists():
         return
@@ -38,8 +55,20 @@ def truncate_after(path: Path, step: int, size: int | None = None) -> None:
         if (record is not None and record["step"] > step) or (size is not None and end + length > size):
             break
         end += length
-    with os.fdopen(open_own(path, os.O_WRONLY), "ab") as file:
-        file.truncate(end)
+    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+        kept = file.read(end)
+    write_whole(path, kept)
+
+
+def checksum(path: Path, size: int | None = None) -> int:
+    """CRC-32 of the first ``size`` bytes, or of all; that of nothing if there is no log.
+
+    A damaged line can still be JSON, with another number in it: only a checksum kept elsewhere tells.
+    """
+    if not path.exists():
+        return 0
+    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+        return zlib.crc32(file.read() if size is None else file.read(size))
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tmln.lab.store import Run
 from tmln.suggest import did_you_mean
+from tmln.writing import writing
 
 
 class Logger(Protocol):
@@ -24,14 +25,18 @@ class TensorBoard:
     def __init__(self, run: Run, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
+        self.folder = run.tensorboard
+        with writing(self.folder):
+            self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
+        with writing(self.folder):  # its thread writes later: what it met is raised at the next call
+            for name, value in values.items():
+                self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        self.writer.close()
+        with writing(self.folder):
+            self.writer.close()
 
 
 class WeightsAndBiases:
@@ -40,9 +45,14 @@ class WeightsAndBiases:
     def __init__(self, run: Run, step: int) -> None:
         import wandb
 
-        self.run: Any = wandb.init(
-            project="tmln", id=run.name, name=run.name, config=run.config.resolved(), dir=str(run.path), resume="allow"
-        )
+        where: dict[str, Any] = {"project": "tmln", "id": run.name, "name": run.name, "dir": str(run.path)}
+        try:
+            self.run: Any = wandb.init(**where, config=run.config.resolved(), resume="allow")
+        except Exception as error:  # without a login or a network: its errors are of no common kind
+            reason = " ".join((str(error).strip() or type(error).__name__).split())
+            raise ValueError(
+                f"W&B cannot be started ({reason}); log in (wandb login), set WANDB_MODE=offline, or use --logger none"
+            ) from error
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)

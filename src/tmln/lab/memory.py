@@ -34,11 +34,37 @@ def reset_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_bytes() -> int:
-    """The most memory the process held since :func:`reset_peak`; elsewhere than on Linux, since it began."""
+def held_bytes() -> int:
+    """What the process holds now; where that is not to be had, the most it has held."""
+    return _status("VmRSS:") or peak_bytes()
+
+
+def free_bytes() -> int:
+    """What could still be had: of the machine, or of the container this runs in. Without bound where nobody says."""
+    found = [2**62]
+    with suppress(OSError, ValueError, IndexError):
+        meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(int(meminfo["MemAvailable"].split()[0]) * 1024)
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # "max" is no number: no bound
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        found.append(soft - (_status("VmSize:") or 0))
+    return max(0, min(found))
+
+
+def _status(field: str) -> int | None:
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(field):
                 return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_bytes() -> int:
+    """The most memory the process held since :func:`reset_peak`; elsewhere than on Linux, since it began."""
+    if (peak := _status("VmHWM:")) is not None:
+        return peak
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

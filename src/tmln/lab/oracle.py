@@ -7,24 +7,17 @@ own settings, on the same data, model, epochs and batch size, under the same see
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from tmln import metrics
 from tmln.lab.config import RunConfig, canonical, run_id
-from tmln.lab.defaults import defaults_of
+from tmln.lab.result import ORACLES, REFERENCES, Oracle, Result
 from tmln.lab.store import Store
+from tmln.streams.benchmarks import find_benchmark
 
-Oracle = Literal["prefix", "final", "independent", "none"]
-ORACLES: tuple[Oracle, ...] = (
-    "prefix",
-    "final",
-    "independent",
-)  # the first that is there is taken, unless one is named
-REFERENCES = ("joint", "independent")  # methods that see more, or fewer, data than those they are held against
-INTRANSIGENCE = ("int", "int_all", "int_last")
 # What a run hands on to its reference: what it learns with what, and how that is scored. Not lr, which is a method's
 # own: a run at ten times the rate is held against the same network as all others. ``compile`` changes the rounding
 # only, and ``train_accuracy`` what is measured: with them one joint run serves as row and as reference.
@@ -53,86 +46,44 @@ def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
     shared: dict[str, Any] = {key: getattr(config, key) for key in SHARED}
     if oracle == "final":
         return RunConfig.of({**shared, "method": "naive", "merged": True})
-    return RunConfig.of({**shared, "method": "joint" if oracle == "prefix" else "independent"})
+    (method,) = (name for name, kind in REFERENCES.items() if kind == oracle)
+    return RunConfig.of({**shared, "method": method})
 
 
-def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> list[float] | None:
+def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> Sequence[float] | None:
     """a*_k for every task, if the reference run has finished."""
     wanted = reference_config(config, oracle)
     run = None if wanted is None else store.find(wanted)
-    return _reference(None if run is None else run.result, oracle)
+    result = None if run is None else run.result
+    return None if result is None or result.diverged else result.as_reference(oracle)
 
 
-def _reference(result: Mapping[str, Any] | None, oracle: Oracle) -> list[float] | None:
-    if result is None or result.get("diverged"):
-        return None
-    matrix = result["accuracy"]
-    return list(matrix[-1]) if oracle == "final" else [row[k] for k, row in enumerate(matrix)]
-
-
-def with_references(results: Iterable[dict[str, Any]], oracle: Oracle | None = None) -> list[dict[str, Any]]:
-    """The results, with intransigence also where the reference was finished after the run.
-
-    ``prefix`` is preferred to ``final``, and that to ``independent``; ``oracle`` asks for one and no other.
-    """
-    given = list(results)
-    ids: dict[str, dict[str, Any]] = {}
-    kinds = {result.get("oracle") for result in given}
-    for result in given:
-        kind = _kind(result)
-        if kind is not None:
-            with suppress(ValueError):  # of another version
-                ids[run_id(RunConfig.of(result["config"]))] = result
-                kinds.add(kind)
-    wanted = [name for name in ORACLES if name in kinds] if oracle is None else [oracle]
-    return [with_reference(result, lambda name, config: ids.get(name), wanted) for result in given]
-
-
-def with_reference(
-    result: dict[str, Any], find: Callable[[str, RunConfig], Mapping[str, Any] | None], oracles: Sequence[Oracle]
-) -> dict[str, Any]:
-    """The result with intransigence against the first of these references that ``find`` has, by name and configuration.
-
-    What it says itself counts where it is against that reference; against any other it is left out.
-    """
-    config = result["config"]
-    if result.get("diverged") or _kind(result) or not config.keys() <= RunConfig.model_fields.keys():
-        return result
-    shared = canonical({key: config[key] for key in SHARED if key in config})
-    for oracle in oracles:
-        try:
-            wanted = _wanted(shared, oracle)
-        except ValueError:  # of another version
-            return result
-        if wanted is None:
-            continue
-        reference = _reference(find(*wanted), oracle)
-        if reference is not None and len(reference) == len(result["accuracy"]):
-            found = metrics.summary(result["accuracy"], reference)
-            against = {name: found[name] for name in INTRANSIGENCE}
-            return {**result, "metrics": {**result["metrics"], **against}, "oracle": oracle}
-        if result.get("oracle") == oracle and _against(result, wanted[0]):
-            return result
-    kept = {name: value for name, value in result["metrics"].items() if name not in INTRANSIGENCE}
-    return result if len(kept) == len(result["metrics"]) else {**result, "metrics": kept, "oracle": "none"}
+def reference_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """Which run each kind of reference of a resolved configuration is: all that a reader needs to find it."""
+    if not config.keys() <= RunConfig.model_fields.keys():
+        raise ValueError("the configuration is of another version")
+    if config.get("method") in REFERENCES or config.get("merged"):
+        return {}
+    return _names(canonical({key: config[key] for key in SHARED if key in config}))
 
 
 @lru_cache(maxsize=4096)
-def _wanted(shared: str, oracle: Oracle) -> tuple[str, RunConfig] | None:
-    """Name and configuration of the reference of runs that share this; thousands of runs have a few references."""
-    config = reference_config(RunConfig.of(json.loads(shared)), oracle)
-    return None if config is None else (run_id(config), config)
+def _names(shared: str) -> dict[str, str]:
+    """Of runs that share this; thousands of runs have a few references."""
+    config = RunConfig.of(json.loads(shared))
+    wanted = {oracle: reference_config(config, oracle) for oracle in ORACLES}
+    return {oracle: run_id(found) for oracle, found in wanted.items() if found is not None}
 
 
-def _against(result: Mapping[str, Any], wanted: str) -> bool:
-    """Whether the run was held against this reference; those that do not name theirs took one at their own rate."""
-    config = result["config"]
-    own = defaults_of(config["benchmark"]).lr
-    return bool(result["reference"] == wanted) if result.get("reference") else config.get("lr", own) == own
+def with_names(result: Result) -> Result:
+    """A result of an earlier version, with the names of its references; one of which nothing is known has none.
 
-
-def _kind(result: Mapping[str, Any]) -> Oracle | None:
-    """Which reference this run is, if it is one."""
-    if result["config"].get("merged"):
-        return "final"
-    return {"joint": "prefix", "independent": "independent"}.get(str(result["method"]))  # type: ignore[return-value]
+    Such a result may not name what it was held against. It was a reference at the run's own rate, which is the one that
+    counts where that rate is the benchmark's own.
+    """
+    with suppress(TypeError, ValueError):
+        names = reference_names(result.config)
+        own = find_benchmark(result.benchmark).lr
+        named = result.reference or (names.get(result.oracle, "") if result.config.get("lr", own) == own else "")
+        return replace(result, name=run_id(RunConfig.of(result.config)), references=names, reference=named)
+    return result

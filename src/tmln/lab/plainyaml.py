@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 LONGEST = 1 << 20  # characters
 DEEPEST = 20  # lists and mappings within each other
 
@@ -20,6 +22,17 @@ def read_yaml(text: str) -> Any:
         raise ValueError(f"not read: {error}") from None
     except Exception as error:  # a constructor of YAML's can raise almost anything
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+
+
+def read_value(text: str) -> Any:
+    """A value from a command line: YAML, and numbers such as 1e-3, which are text to YAML 1.1."""
+    text = text.strip()
+    if NUMBER.fullmatch(text):
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    try:
+        return read_yaml(text)
+    except ValueError:
+        return text
 
 
 class Unwanted(Exception):

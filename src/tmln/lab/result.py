@@ -1,4 +1,4 @@
-"""``result.json``: what a finished run found. Fractions, not percent; what is undefined is null there, NaN here.
+"""``result.json``: what a finished run observed. Fractions, not percent; what is undefined is null there, NaN here.
 
 From format 2 on it carries a checksum of all that it says. Whatever the format, its configuration must be the one that
 its folder is named by: another run's result, or one that was damaged, is not believed.
@@ -10,16 +10,125 @@ import hashlib
 import json
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tmln.lab.files import from_json, read_own, to_json, write_whole
 from tmln.lab.identity import HEAD, is_named, spelled
+from tmln.metrics import METRICS, measure
+from tmln.printable import readable
+from tmln.recipes import RECIPES
 
+Oracle = Literal["prefix", "final", "independent", "none"]  # kinds of reference of intransigence: tmln.lab.oracle
+ORACLES: tuple[Oracle, ...] = ("prefix", "final", "independent")  # the first that is there, unless one is named
+REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than those they are held against
+    **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
+    **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
+}
 FORMAT = 2
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
 CHECKSUM = "checksum"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run observed; its metrics are computed when they are asked for.
+
+    ``said`` are the metrics as they were when it was written. They count where what a metric needs was not stored, as
+    by earlier versions. ``references`` names the run that each kind of reference is, ``reference`` the one that the run
+    was held against, whose a*_k are ``reference_accuracy``. ``changed`` names the settings that were not the defaults.
+    Both are None in results of earlier versions.
+    """
+
+    benchmark: str
+    method: str
+    seed: int
+    config: Mapping[str, Any]
+    accuracy: Sequence[Sequence[float]] = ()
+    name: str = ""
+    masked_accuracy: Sequence[Sequence[float]] = ()
+    baseline: Sequence[float] = ()
+    extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    train_accuracy: float = math.nan
+    reference_accuracy: Sequence[float] = ()
+    oracle: str = "none"
+    reference: str = ""
+    references: Mapping[str, str] | None = None
+    changed: Sequence[str] | None = None
+    effective_rate: float = math.nan
+    diverged: str = ""
+    steps: int = 0
+    seconds: float = math.nan
+    parameters: int = 0
+    peak_memory_bytes: int = 0
+    micro_batch: int = 0  # samples that went through the model at a time; 0: a batch whole
+    weights_sha256: str = ""
+    log_crc32: int = -1  # of log.jsonl when the run finished; -1: it was not kept
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, float] = field(default_factory=dict)
+    checksum: bool = True
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any], name: str = "") -> Result:
+        """From the values of a file; what is of another kind than it should be is not there."""
+        given = {**plain, "name": name, "said": plain.get("metrics"), CHECKSUM: has_checksum(plain)}
+        known = {f.name: _like(_default(f), given[f.name]) for f in fields(cls) if f.name in given}
+        return cls(**known)
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """By the names of :data:`tmln.metrics.METRICS`."""
+        return {**{key: value for key, value in self.said.items() if _is_number(value)}, **measure(vars(self))}
+
+    @property
+    def merged(self) -> bool:
+        return bool(self.config.get("merged"))
+
+    @property
+    def kind(self) -> Oracle | None:
+        """Which reference this run is, if it is one."""
+        return "final" if self.merged else REFERENCES.get(self.method)
+
+    def as_reference(self, oracle: Oracle) -> Sequence[float]:
+        """a*_k for every task; nothing if it diverged."""
+        if self.diverged:
+            return ()
+        return self.accuracy[-1] if oracle == "final" else [row[k] for k, row in enumerate(self.accuracy)]
+
+    def without_reference(self) -> Result:
+        """The same, held against nothing."""
+        kept = {key: v for key, v in self.said.items() if key not in METRICS or _REFERENCE not in METRICS[key].needs}
+        return replace(self, oracle="none", reference="", reference_accuracy=(), said=kept)
+
+
+_REFERENCE = "reference_accuracy"
+
+
+def _default(of: Any) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+def _like(default: Any, value: Any) -> Any:
+    """The value, if it is of the default's kind; what has no default was checked."""
+    if default is MISSING:
+        return value
+    if default is None:
+        return value if isinstance(value, (list, Mapping)) else None
+    if isinstance(default, str):
+        return str(value) if value else default
+    if _is_number(default):
+        return value if _is_number(value) else default
+    wanted = list if isinstance(default, tuple) else type(default)
+    return value if isinstance(value, wanted) else default
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class NewerResult(ValueError):
@@ -36,7 +145,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     write_whole(path, to_json(complete, indent=1) + "\n")
 
 
-def read_result(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> Result:
     """The result; a ValueError says what is wrong with it."""
     data = read_own(path)
     try:
@@ -52,9 +161,11 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
     _check(result, path.name)
     _check_folder(result, path)
-    result["metrics"] = {key: _number(value) for key, value in result["metrics"].items()}
-    result["accuracy"] = [[_number(value) for value in row] for row in result["accuracy"]]
-    return result
+    for key in ("accuracy", "masked_accuracy", "baseline", "extra_accuracy", "reference_accuracy", "metrics"):
+        if key in result:
+            result[key] = _numbers(result[key])
+    halves = "\\ud" in json.dumps(result)  # of characters; a look at each string takes longer
+    return Result.of(readable(result) if halves else result, path.parent.name)
 
 
 def has_checksum(result: Mapping[str, Any]) -> bool:
@@ -67,8 +178,11 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _number(value: Any) -> Any:
-    return math.nan if value is None else value
+def _numbers(value: Any) -> Any:
+    """NaN for null."""
+    if isinstance(value, Mapping):
+        return {key: _numbers(item) for key, item in value.items()}
+    return [_numbers(item) for item in value] if isinstance(value, list) else math.nan if value is None else value
 
 
 def _check(result: Mapping[str, Any], name: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,28 +16,30 @@ from torch import nn
 
 import tmln
 from tmln import metrics
-from tmln.lab.config import RunConfig, run_id
+from tmln.lab.command import changed_of
+from tmln.lab.config import RunConfig
 from tmln.lab.device import run_device
+from tmln.lab.footprint import fit
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
-from tmln.lab.oracle import Oracle, reference_config
+from tmln.lab.oracle import reference_names
+from tmln.lab.result import Result
 from tmln.lab.store import Run
+from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
+from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
-from tmln.streams.split import RUN_SEED
+from tmln.streams.options import PLACES, RUN_SEED
+from tmln.streams.samples import Samples
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
-
-
-class Interrupted(Exception):
-    """Asked to stop; all is saved, and the same command goes on."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,6 @@ class Moment:
 
 
 @dataclass
-class Watch:
-    """What the outside does with a run: save it every so often, look on, ask it to stop."""
-
-    checkpoint_seconds: float = 300.0
-    checkpoint_steps: int | None = None
-    on_step: Callable[[Moment], None] = lambda moment: None
-    stop: Callable[[], bool] = lambda: False
-    logger: str = "none"
-
-
-@dataclass
 class Progress:
     """A run so far, apart from the learner."""
 
@@ -74,23 +67,35 @@ class Progress:
     masked: list[list[float]] = field(default_factory=list)
     extra: dict[str, list[float]] = field(default_factory=dict)
     baseline: list[float] = field(default_factory=list)
+    pieces: int | None = None  # samples that go through the model at a time, kept so that bits do not change
 
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
     """The stream and a learner at its beginning; one seed fixes both."""
+    stream = stream_of(config)
+    return stream, learner_of(config, stream)
+
+
+def stream_of(config: RunConfig) -> Stream:
     full = config.resolved()
-    check_allowed(full["model"], full["model_options"])
-    given = {k: v for k, v in config.benchmark_options.items() if k in ("root", "memory_limit")}
-    options = {k: v for k, v in full["benchmark_options"].items() if k != "path"}
+    places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
+    options = {**full["benchmark_options"], **places}
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
-    stream = make_stream(config.benchmark, **options, **given)
+    return make_stream(full["benchmark"], **options)
+
+
+def learner_of(config: RunConfig, stream: Stream) -> Learner:
+    """As it begins, with nothing learned."""
+    full, recipe = config.resolved(), config.recipe()
+    check_allowed(full["model"], full["model_options"])
+    recipe.check_code()
     torch.manual_seed(seed_of(full["seed"], "weights"))
     model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
-    learner = Learner(
+    return Learner(
         model,
-        config.recipe(),
+        recipe,
         lr=full["lr"],
         batch_size=full["batch_size"],
         seed=full["seed"],
@@ -99,17 +104,23 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
         logit_mask=full["logit_mask"],
         compile=full["compile"],
     )
-    return stream, learner
 
 
-def steps_of(stream: Stream, learner: Learner, epochs: int, merged: bool = False) -> list[int]:
-    """Steps of each task; ``joint`` learns all earlier ones again, ``merged`` all of them at once."""
-    sizes = [len(task.train) for task in stream]
-    if merged:
-        sizes = [sum(sizes)]
-    if learner.recipe.joint:
-        sizes = [sum(sizes[: k + 1]) for k in range(len(sizes))]
-    return [epochs * -(-size // learner.batch_size) for size in sizes]
+def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
+    """Steps of each task; ``joint`` learns all earlier ones again."""
+    return _steps([len(task.train) for task in stream], learner.recipe.joint, epochs, learner.batch_size)
+
+
+def steps_in(stream: Stream, config: RunConfig) -> int:
+    """Steps of a whole run; a merged one learns all tasks at once."""
+    sizes, full = [len(task.train) for task in stream], config.resolved()
+    sizes = [sum(sizes)] if config.merged else sizes
+    return sum(_steps(sizes, config.recipe().joint, full["epochs"], full["batch_size"]))
+
+
+def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int) -> list[int]:
+    sizes = list(itertools.accumulate(sizes)) if joint else sizes
+    return [epochs * -(-size // batch_size) for size in sizes]
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -133,42 +144,53 @@ class Execution:
     def __init__(
         self,
         run: Run,
-        watch: Watch | None = None,
+        terms: Terms | None = None,
         reference: Sequence[float] | None = None,
-        oracle: Oracle = "none",
+        *,
+        on_step: Callable[[Moment], None] = lambda moment: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.run, self.watch, self.reference, self.oracle = run, watch or Watch(), reference, oracle
+        """``reference`` is that of the terms' oracle; after a step ``on_step`` is told, and ``stop`` is asked."""
+        self.run, self.terms, self.reference = run, terms or Terms(), reference
+        self.on_step, self.stop = on_step, stop
         reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])
         self.stream, self.learner = build(run.config)
-        merged = run.config.merged
-        self.lessons = (merge(self.stream),) if merged else self.stream.tasks
-        self.total = sum(steps_of(self.stream, self.learner, self.epochs, merged))
+        self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
+        self.total = steps_in(self.stream, run.config)
         self.rate = float(self.learner.step.rate)  # as it starts, also for a run that goes on
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
+        need = fit(self.learner, self.stream)
+        self.progress.pieces = need.pieces
         self._restore()
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Result:
         """The result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
-        self.logger = make_logger(self.watch.logger, self.run, self.progress.step)
+        self.logger = make_logger(self.terms.logger, self.run, self.progress.step)
         try:
-            while self.learner.tasks < len(self.lessons):
+            while self.learner.tasks < len(self.tasks):
                 self._learn(self.learner.tasks)
         except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
             diverged = str(error)
-        finally:
-            if self.logger is not None:
-                self.logger.close()
+        except BaseException:
+            with suppress(Exception):  # on a full disk closing fails as well: what came first is to be told
+                self._close()
+            raise
+        self._close()
         self.run.finish(self._result(diverged))
         result = self.run.result
         assert result is not None
         return result
 
+    def _close(self) -> None:
+        if self.logger is not None:
+            self.logger.close()
+
     def _learn(self, index: int) -> None:
-        task = self.lessons[index]
+        task = self.tasks[index]
         self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, on_step=self._after_step)
         self._log_boundary(index)
         self._test()
@@ -192,11 +214,11 @@ class Execution:
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
             self._log({"loss": loss})
-        moment = Moment(index, len(self.lessons), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
-        self.watch.on_step(moment)
-        stop = self.watch.stop()
-        by_step = self.watch.checkpoint_steps and step % self.watch.checkpoint_steps == 0
-        if stop or by_step or time.monotonic() - self._saved_at > self.watch.checkpoint_seconds:
+        moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
+        self.on_step(moment)
+        stop = self.stop()
+        by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
+        if stop or by_step or time.monotonic() - self._saved_at > self.terms.checkpoint_seconds:
             self._save()
         if stop:
             raise Interrupted(f"stopped at step {step} of {self.total}; the same command goes on from there")
@@ -209,18 +231,24 @@ class Execution:
         learner, progress = self.learner, self.progress
         seen = learner.classes if learner.logit_mask == "seen" else None
         tests = [(task.test, task.classes) for task in self.stream]
-        found = evaluate_tasks(learner.model, tests, learner.prepare, open_classes=seen)
+        found = self._evaluated(tests, seen)
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
         for name, samples in self.stream.extra_tests.items():
-            extra = evaluate_tasks(learner.model, [(samples, samples.classes)], learner.prepare, open_classes=seen)
+            extra = self._evaluated([(samples, samples.classes)], seen)
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _evaluated(
+        self, tests: list[tuple[Samples, tuple[int, ...]]], seen: tuple[int, ...] | None
+    ) -> list[dict[str, float]]:
+        rows = 2 * self.learner.at_a_time
+        return evaluate_tasks(self.learner.model, tests, self.learner.prepare, open_classes=seen, batch_size=rows)
 
     def _train_accuracy(self) -> float:
         """Mean over tasks of the accuracy on their training data, as stored."""
         seen = self.learner.classes if self.learner.logit_mask == "seen" else None
         data = [(task.train, task.classes) for task in self.stream]
-        found = evaluate_tasks(self.learner.model, data, self.learner.prepare, open_classes=seen)
+        found = self._evaluated(data, seen)
         return sum(f["accuracy"] for f in found) / len(found)
 
     def _seconds(self) -> float:
@@ -230,57 +258,70 @@ class Execution:
         return max(self.progress.peak, peak_bytes())
 
     def _save(self) -> None:
-        state = {
-            **vars(self.progress),
-            "seconds": self._seconds(),
-            "peak": self._peak(),
-            "learner": self.learner.state_dict(),
-        }
-        state["log_size"] = self.run.log_size
-        self.run.lock.check()
-        write_checkpoint(self.run.checkpoints, state, self.progress.step)
-        self._saved_at = time.monotonic()
+        with saving():
+            state = {
+                **vars(self.progress),
+                "seconds": self._seconds(),
+                "peak": self._peak(),
+                "learner": self.learner.state_dict(),
+            }
+            state["log_size"], state["log_crc32"] = self.run.log_size, self.run.log_checksum
+            self.run.lock.check()
+            try:
+                write_checkpoint(self.run.checkpoints, state, self.progress.step)
+            except OSError:
+                self.run.lock.check()  # whoever took the run over removes what was being written: that is the reason
+                raise
+            self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
         saved = read_newest(self.run.checkpoints)
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]
-            found = evaluate_tasks(self.learner.model, tests, self.learner.prepare)
+            found = self._evaluated(tests, None)
             self.progress.baseline = [f["accuracy"] for f in found]
             return
         state = dict(saved[0])
-        self.run.truncate_log(saved[1], state.pop("log_size"))
+        self.run.truncate_log(saved[1], state.pop("log_size"), state.pop("log_crc32", None))
         history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
         self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
-        self.progress = Progress(**state)
+        now, self.progress = self.progress.pieces, Progress(**state)
+        if now != self.progress.pieces and (now is None or (self.progress.pieces or now + 1) <= now):
+            self.learner.in_pieces(self.progress.pieces)  # as it began, which fits
+        else:
+            self.progress.pieces = now
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
-        progress = self.progress
-        found = {"acc": float("nan"), "fm": float("nan")}
-        if self.run.config.merged and progress.accuracy:
-            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
-        elif len(progress.accuracy) == len(self.stream):
-            found = metrics.summary(progress.accuracy, self.reference)
-            found["fwt"] = metrics.forward_transfer(progress.accuracy, progress.baseline)
-            found["acc_task_masked"] = metrics.average_accuracy(progress.masked)
-            found |= {f"acc_{name}": values[-1] for name, values in progress.extra.items()}
-        if self.run.config.train_accuracy and diverged is None:
-            found["acc_train"] = self._train_accuracy()
-        wanted = None if self.reference is None else reference_config(self.run.config, self.oracle)
-        return {
+        progress, config = self.progress, self.run.config
+        known = config.train_accuracy and diverged is None
+        observed = {
             "accuracy": progress.accuracy,
             "masked_accuracy": progress.masked,
             "baseline": progress.baseline,
-            "metrics": found,
-            "oracle": self.oracle if self.reference is not None else "none",
-            "reference": None if wanted is None else run_id(wanted),
+            "extra_accuracy": progress.extra,
+            "train_accuracy": self._train_accuracy() if known else None,
+            "reference_accuracy": self.reference,
             "effective_rate": self.rate,
+            "seconds": self._seconds(),
+        }
+        found = {name: value for name, value in metrics.measure(observed).items() if metrics.metric_of(name).percent}
+        if config.merged and progress.accuracy:
+            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
+        names = reference_names(config.resolved())
+        return {
+            **observed,
+            "metrics": {"acc": float("nan"), "fm": float("nan"), **found},  # a courtesy: readers compute them anew
+            "oracle": self.terms.oracle if self.reference is not None else "none",
+            "reference": None if self.reference is None else names.get(self.terms.oracle),
+            "references": names,
+            "changed": changed_of(config),
             "diverged": diverged,
             "steps": progress.step,
-            "seconds": self._seconds(),
             "peak_memory_bytes": self._peak(),
+            "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
+            "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),
             "machine": machine(),

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tmln.lab.files import read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.lab.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.lab.identity import is_named
 from tmln.lab.lock import STALE_AFTER, RunLock
-from tmln.lab.logfile import append_line, read_lines, truncate_after
+from tmln.lab.logfile import append_line, checksum, read_lines, truncate_after
 from tmln.lab.plainyaml import read_yaml
-from tmln.lab.result import NewerResult, has_checksum, read_result, write_result
+from tmln.lab.result import NewerResult, Result, read_result, write_result
+from tmln.writing import writing
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -34,8 +36,8 @@ class Entry:
     name: str
     path: Path
     state: Literal["finished", "unfinished", "corrupt"]
-    config: dict[str, Any] | None = None
-    result: dict[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
+    result: Result | None = None
     reason: str = ""
 
 
@@ -64,17 +66,9 @@ class Run:
         return self.path / "log.jsonl"
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """The result of a finished run; one that is damaged is reported, and computed again."""
-        try:
-            return read_result(self.path / "result.json")
-        except FileNotFoundError:
-            return None
-        except NewerResult as error:
-            raise NewerResult(f"run {self.path}: {error}") from None
-        except ValueError as error:
-            log.warning("run %s counts as unfinished: %s", self.path, error)
-            return None
+        return _result(self.path)
 
     @property
     def finished(self) -> bool:
@@ -89,11 +83,14 @@ class Run:
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         """One line of log.jsonl, with its ``step``; none by a process that was stopped, and whose run another took."""
-        if self.lock.held:
-            self.lock.check()
-        append_line(self.log, record)
+        append_line(self.log, record, self.lock.check if self.lock.held else lambda: None)
 
     def read_log(self) -> list[dict[str, Any]]:
+        """Its lines; a warning says if they are not those that the run finished with."""
+        with suppress(ValueError):  # the result of a newer version, whose log can be read all the same
+            result = self.result
+            if result is not None and result.log_crc32 not in (-1, self.log_checksum):
+                log.warning("%s does not match its checksum in result.json: it was damaged, or edited", self.log)
         return read_lines(self.log)
 
     @property
@@ -101,11 +98,24 @@ class Run:
         """Bytes of the log so far, for the checkpoint to remember."""
         return self.log.stat().st_size if self.log.exists() else 0
 
-    def truncate_log(self, step: int, size: int | None = None) -> None:
+    @property
+    def log_checksum(self) -> int:
+        """Of the log so far, for checkpoint and result to remember."""
+        return checksum(self.log)
+
+    def truncate_log(self, step: int, size: int | None = None, crc: int | None = None) -> None:
         """Before going on from the checkpoint of ``step`` (-1: from the beginning): drop what will come again.
 
         ``size`` is the ``log_size`` of that moment; without it, lines of the step itself are taken to be of before.
+        ``crc`` is its ``log_checksum``: a log that has changed since is gone on with, and a warning says so.
         """
+        if crc is not None and checksum(self.log, size) != crc:
+            log.warning(
+                "%s is not what it was at step %d: it was damaged, or edited; the run goes on, its result does not "
+                "depend on the log",
+                self.log,
+                step,
+            )
         truncate_after(self.log, step, size)
 
 
@@ -133,23 +143,29 @@ class Store:
         run = self._run(config)
         if run.path.is_dir():
             refuse_links(run.path)
-            if not (run.path / "config.yaml").is_file():  # somebody's hand was in there
+            if _config_of(run.path)[1]:  # damaged, or somebody's hand was in there
                 write_whole(run.path / "config.yaml", config.to_yaml())
             return run
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root)
         self._sweep()
         making = self.root / f".making-{run.name}-{uuid.uuid4().hex[:8]}"
-        making.mkdir()
-        try:
-            write_whole(making / "config.yaml", config.to_yaml())
-            os.rename(making, run.path)
-        except OSError:
-            if not run.path.is_dir():  # else another process made it in the same moment
-                raise
-        finally:
-            shutil.rmtree(making, ignore_errors=True)
-        sync_folder(self.root)
+        with writing(run.path / "config.yaml"):
+            try:
+                making.mkdir()
+                write_whole(making / "config.yaml", config.to_yaml())
+                os.rename(making, run.path)
+            except OSError:
+                if not run.path.is_dir():  # else another process made it in the same moment
+                    raise
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+            sync_folder(self.root)
         return run
+
+    def result(self, name: str) -> Result | None:
+        """Of the run of this name, if it has finished."""
+        refuse_link(self.root / name)
+        return _result(self.root / name)
 
     def runs(self) -> Iterator[Entry]:
         """Every run, by name. None of them can make the listing fail."""
@@ -169,21 +185,41 @@ class Store:
                     shutil.rmtree(path, ignore_errors=True)
 
 
+def _result(path: Path) -> Result | None:
+    try:
+        return read_result(path / "result.json")
+    except FileNotFoundError:
+        return None
+    except NewerResult as error:
+        raise NewerResult(f"run {path}: {error}") from None
+    except ValueError as error:
+        log.warning("run %s counts as unfinished: %s", path, error)
+        return None
+
+
 def _look(path: Path) -> Entry:
     try:
         refuse_link(path)
         result = read_result(path / "result.json")
-        doubt = "" if has_checksum(result) else "no checksum"
-        return Entry(path.name, path, "finished", result["config"], result, doubt)
+        return Entry(path.name, path, "finished", result.config, result, "" if result.checksum else "no checksum")
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
         return Entry(path.name, path, "corrupt", reason=str(error))
+    config, reason = _config_of(path)
+    return Entry(path.name, path, "corrupt" if reason else "unfinished", config, reason=reason)
+
+
+def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """What config.yaml in this folder says, or else why it is not believed."""
     try:
         config = read_yaml(read_own(path / "config.yaml").decode())
+    except FileNotFoundError:
+        return None, "no config.yaml"
     except (OSError, ValueError) as error:
-        reason = "no config.yaml" if isinstance(error, FileNotFoundError) else f"config.yaml cannot be read ({error})"
-        return Entry(path.name, path, "corrupt", reason=reason)
+        return None, f"config.yaml cannot be read ({error})"
     if not isinstance(config, dict):
-        return Entry(path.name, path, "corrupt", reason="config.yaml holds no configuration")
-    return Entry(path.name, path, "unfinished", config)
+        return None, "config.yaml holds no configuration"
+    if not is_named(config, path.name):
+        return None, f"config.yaml is of another run, or damaged: it is not the one that {path.name!r} names"
+    return config, ""

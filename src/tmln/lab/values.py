@@ -1,31 +1,19 @@
-"""Values as people write them, read as what they are meant to be: numbers, and the options of models."""
+"""The options of models, checked as those who write them mean them."""
 
 from __future__ import annotations
 
 import inspect
-import re
+import reprlib
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tmln.lab.plainyaml import read_yaml
 from tmln.models.table import MODELS
 from tmln.suggest import did_you_mean
 
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-
-
-def read_value(text: str) -> Any:
-    """A value from a command line: YAML, and numbers such as 1e-3, which are text to YAML 1.1."""
-    text = text.strip()
-    if NUMBER.fullmatch(text):
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    try:
-        return read_yaml(text)
-    except ValueError:
-        return text
+LARGEST = 2**31 - 1
 
 
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,9 +39,13 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(what: str, kind: Any, value: Any) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(value)
+        found = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{what} = {value!r}: {error.errors()[0]['msg']}") from None
+    sizes = found if isinstance(found, (list, tuple)) else [found]
+    if any(isinstance(size, int) and abs(size) > LARGEST for size in sizes):  # torch would answer with a trace of C++
+        raise ValueError(f"{what} = {reprlib.repr(value)}: more than {LARGEST:,} is more than a layer can have")
+    return found
 
 
 def one_line(error: ValidationError) -> str:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from tmln.learner.nested import decode, encode
+from tmln.writing import writing
 
 FORMAT = 1
 KEEP = 2
@@ -74,7 +75,13 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
 def _store(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
     path.touch()
     mode = path.stat().st_mode
-    safetensors.torch.save_file(tensors, path, metadata=header)
+    try:
+        safetensors.torch.save_file(tensors, path, metadata=header)
+    except safetensors.SafetensorError as error:  # of a full disk, too, which it tells of in words only
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     path.chmod(mode)  # some versions of safetensors let nobody but the owner read
 
 
@@ -105,14 +112,15 @@ def save_file(path: str | os.PathLike[str], state: Mapping[Any, Any]) -> None:
     """One safetensors file, whose header carries the JSON; replaces an older one only when it is whole."""
     path = Path(path)
     tree, tensors = encode(state)
-    writing = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        _store(tensors, writing, {"tmln": _seal(tree, tensors)})
-        _sync(writing)
-        os.replace(writing, path)
-    finally:
-        writing.unlink(missing_ok=True)
-    _sync(path.parent)
+    aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    with writing(path):
+        try:
+            _store(tensors, aside, {"tmln": _seal(tree, tensors)})
+            _sync(aside)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[Any, Any]:
@@ -138,24 +146,26 @@ def write_checkpoint(root: str | os.PathLike[str], state: Mapping[Any, Any], ste
     One process writes at a time (the run's lock sees to it).
     """
     root = Path(root)
-    root.mkdir(parents=True, exist_ok=True)
-    for left in (*root.glob(".writing-*"), *root.glob(".old-*")):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    serial = 1 + max((number for number, _ in _checkpoints(root)), default=0)
-    final, writing = root / f"{serial:08d}-step-{step}", root / f".writing-{serial:08d}"
     tree, tensors = encode(state)
-    try:
-        writing.mkdir()
-        _store(tensors, writing / TENSORS)
-        (writing / STATE).write_text(_seal(tree, tensors, step=step), encoding="ascii")
-        for path in (writing / TENSORS, writing / STATE, writing):
-            _sync(path)
-        os.rename(writing, final)
-    except BaseException:
-        shutil.rmtree(writing, ignore_errors=True)
-        raise
-    _sync(root)
-    _prune(root)
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        for left in (*root.glob(".writing-*"), *root.glob(".old-*")):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        serial = 1 + max((number for number, _ in _checkpoints(root)), default=0)
+    final, aside = root / f"{serial:08d}-step-{step}", root / f".writing-{serial:08d}"
+    with writing(final):
+        try:
+            aside.mkdir()
+            _store(tensors, aside / TENSORS)
+            (aside / STATE).write_text(_seal(tree, tensors, step=step), encoding="ascii")
+            for path in (aside / TENSORS, aside / STATE, aside):
+                _sync(path)
+            os.rename(aside, final)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        _sync(root)
+        _prune(root)
     return final
 
 

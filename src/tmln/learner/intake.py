@@ -19,6 +19,16 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 KEPT = 256  # values, evenly spaced, of what the functions make
 
 
+def to_float(x: Tensor) -> Tensor:
+    """Stored bytes as fractions; floats as they are."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x
+
+
+def not_augmented(prepare: Prepare, x: Tensor, generator: torch.Generator) -> Tensor:
+    """As in testing."""
+    return prepare(x)
+
+
 def observe_intake(samples: Samples, prepare: Prepare, augment: Augment) -> dict[str, Any]:
     """The shape and type of a stored sample, and what ``prepare`` and ``augment`` make of an artificial one."""
     stored = samples.gather(torch.arange(1))[0]

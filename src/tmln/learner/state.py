@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
+from tmln.learner.epoch import Place
 from tmln.learner.intake import check_intake
 from tmln.parts import copied
 from tmln.streams.arrays import as_samples
@@ -18,21 +18,11 @@ if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
 
-@dataclass
-class Place:
-    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
-
-    known: tuple[int, ...]
-    order: Tensor
-    epoch: int = 0
-    step: int = 0
-
-
 def state_of(learner: Learner) -> dict[str, Any]:
     """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
     return {
         "model": dict(learner.model.state_dict()),
-        "parts": [part.state_dict() for part in learner.parts],
+        "parts": {family: part.state_dict() for family, part in learner.by_family.items()},
         "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
         "tasks": learner.tasks,
         "classes": list(learner.classes),
@@ -49,9 +39,14 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
         check_intake(intake, learner.prepare, learner.augment)
     if learner.recipe.joint and len(history) != state["tasks"]:
         raise ValueError(f"'joint' learned {state['tasks']} tasks; pass their data as history, got {len(history)}")
+    states = _by_family(state["parts"])
+    for family, part in learner.by_family.items():
+        if part.saved and family not in states:
+            raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
     learner.model.load_state_dict(state["model"])
-    for part, saved in zip(learner.parts, state["parts"], strict=True):
-        part.load_state_dict(saved)
+    for family, part in learner.by_family.items():
+        if family in states:
+            part.load_state_dict(states[family])
     order, noise, everyone = state["generators"]
     learner.order.set_state(order.cpu())
     learner.noise.set_state(noise.cpu())
@@ -61,6 +56,11 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
     learner.history = [as_samples(data) for data in history]
+
+
+def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
+    """States of version 0.1 are a list: replay, penalty, step."""
+    return parts if isinstance(parts, Mapping) else dict(zip(("replay", "penalty", "step"), parts, strict=True))
 
 
 @contextmanager

@@ -1,20 +1,17 @@
-"""Models of the user's: ``package.module:Name``, a class of ``torch.nn.Module`` or a function marked as a factory.
-
-A name in a configuration is somebody's text, and importing a module runs it: a run imports nothing unless whoever
-started it has said so (``tmln --allow-code``, or TMLN_ALLOW_CODE=1).
-"""
+"""Models of the user's: ``package.module:Name``, a class of ``torch.nn.Module`` or a function marked as a factory."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from torch import nn
 
-VARIABLE = "TMLN_ALLOW_CODE"
+from tmln.owncode import REMEDY, VARIABLE, check_code, code_allowed, found_code
+
+__all__ = ["VARIABLE", "check_allowed", "code_allowed", "factory", "own_model"]
+
 MARK = "_tmln_factory"
 # Options of timm that load files of anybody's choosing.
 LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
@@ -33,25 +30,20 @@ def factory(build: Build) -> Build:
     return build
 
 
-def code_allowed() -> bool:
-    """Whether configurations may name code, in this process and those it starts."""
-    return os.environ.get(VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def check_allowed(name: str, options: Mapping[str, object]) -> None:
     """An error if a run of this model would import code, or load files by code, that nobody has allowed."""
     kind, colon, rest = name.partition(":")
     if not colon or code_allowed():
         return
     if kind != "timm":
-        what = f"model {name!r} is code outside tmln, and importing it runs it"
-    elif ":" in rest or "/" in rest:
+        check_code("model", name)
+    if ":" in rest or "/" in rest:
         what = f"model {name!r} is fetched from elsewhere, and may bring code"
     elif found := [option for option in LOADING if option in options]:
         what = f"option {found[0]!r} of model {name!r} loads a file that may bring code"
     else:
         return
-    raise ValueError(f"{what}; if you trust this configuration, say so: tmln --allow-code ..., or {VARIABLE}=1")
+    raise ValueError(f"{what}; {REMEDY}")
 
 
 def own_model(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, object]) -> nn.Module:
@@ -69,21 +61,12 @@ def own_model(name: str, shape: tuple[int, ...], classes: int, options: Mapping[
 
 def _found(name: str) -> Callable[..., object]:
     """What is named, if it is of a kind that makes models: nothing else is ever called."""
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise ValueError(f"model {name!r}: no module {module_name!r}; set PYTHONPATH to its folder") from error
-    build: object = getattr(module, attribute, None)
-    if build is None:
-        raise ValueError(f"model {name!r}: {module_name} has no {attribute!r}")
+    build = found_code("model", name)
     if isinstance(build, type) and issubclass(build, nn.Module):
         return build
     if inspect.isfunction(build) and getattr(build, MARK, None) is factory:
         return build
     raise ValueError(
-        f"model {name!r}: {attribute!r} is neither a class of torch.nn.Module nor a function marked as one that makes "
-        "models; write @tmln.models.factory before its def"
+        f"model {name!r}: {name.partition(':')[2]!r} is neither a class of torch.nn.Module nor a function marked as "
+        "one that makes models; write @tmln.models.factory before its def"
     )

@@ -9,14 +9,20 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.optim.boundary import cross, sensitivity_score, shields_of, weigh
+from tmln.optim.boundary import (
+    Consolidation,
+    Protection,
+    cross,
+    protection,
+    sensitivity_score,
+    shields_of,
+    warn_of_nil,
+    weigh,
+)
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient
-from tmln.optim.matching import match_fisher, parameter_names
-from tmln.optim.metric import laid_out, preconditioner, state_of, take_fisher
-from tmln.optim.move import step_group
-from tmln.optim.path import STRETCH, arrive, bank, depart, fix_metric, walked_so_far
+from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
+from tmln.optim.move import STRETCH, arrive, bank, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.protection import Consolidation, Protection, protection, warn_of_nil
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.barrier import barriers
-from tmln.analysis.barrier_plot import barrier_figure
+from tmln.draw.barrier import barrier_figure
+from tmln.measure.barrier import barriers
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.lines import equal_rate

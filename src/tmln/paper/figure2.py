@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.landscape import landscape
-from tmln.analysis.landscape_plot import landscape_figure
+from tmln.draw.landscape import landscape_figure
+from tmln.measure.landscape import landscape
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured

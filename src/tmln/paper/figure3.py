@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.pareto import Fronts, fronts_of
-from tmln.analysis.pareto_plot import pareto_figure
-from tmln.analysis.pareto_table import configurations, volumes
-from tmln.analysis.pareto_table import notes as front_notes
-from tmln.analysis.statistics import summarise
-from tmln.analysis.tables import Row
-from tmln.paper.evidence import Study, find, percent
+from tmln.draw.fronts import pareto_figure
+from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import Line
 from tmln.paper.notes import NOTES
@@ -20,6 +15,9 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES
 from tmln.paper.table6 import BENCHMARK, SWEPT, lines, runs
+from tmln.results.fronts import Fronts, fronts_of
+from tmln.results.rows import Row
+from tmln.results.tables import configuration_lines, volume_lines, volume_notes
 
 TITLE = "Figure 3: stability against plasticity"
 SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")
@@ -33,10 +31,10 @@ def render(study: Study) -> Page:
     if rows:
         ours = replace(fronts_of(rows), benchmark=f"ours: {stand.benchmark}")
         fronts.insert(0, ours)
-        page.notes.extend(front_notes(ours))
-        page.sheets.append(Sheet(f"{ours.benchmark}, configurations", configurations(ours)))
+        page.notes.extend(volume_notes(ours))
+        page.sheets.append(Sheet(f"{ours.benchmark}, configurations", configuration_lines(ours)))
     for each in fronts:
-        page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volumes(each)))
+        page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volume_lines(each)))
         page.records.extend(_records(each))
     page.notes.extend(NOTES[key] for key in SAID)
     return replace(page, figure=pareto_figure(fronts))
@@ -68,9 +66,8 @@ def _printed() -> Fronts:
     for method, grid in TABLE6.items():
         for value, cells in grid.items():
             values = {metric: {0: cells[metric].mean / 100} for metric in ("int", "fm")}
-            summaries = {metric: summarise(found.values()) for metric, found in values.items()}
             label = f"{method} {SWEPT[method].symbol}={value:g}"
-            rows.append(Row(BENCHMARK, label, values, oracles=("prefix",), summaries=summaries))
+            rows.append(Row(BENCHMARK, label, values, oracles=("prefix",)))
     return replace(fronts_of(rows), benchmark=f"paper: {TITLES[BENCHMARK]}")
 
 
@@ -81,10 +78,10 @@ def _records(fronts: Fronts) -> list[Mapping[str, Any]]:
             "method": point.method,
             "setting": point.settings,
             "n": min(point.x.n, point.y.n),
-            "int_mean": percent(point.x.mean),
-            "int_std": percent(point.x.std),
-            "fm_mean": percent(point.y.mean),
-            "fm_std": percent(point.y.std),
+            "int_mean": 100 * point.x.mean,
+            "int_std": 100 * point.x.std,
+            "fm_mean": 100 * point.y.mean,
+            "fm_std": 100 * point.y.std,
             "own_front": number in fronts.methods[point.method].members,
             "skyline": number in fronts.skyline.members,
         }

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln.analysis.grid import Strong
-from tmln.analysis.statistics import summarise
-from tmln.analysis.tables import best_rows, metric_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config
-from tmln.paper.evidence import Found, Study, find, percent, version_notes
+from tmln.metrics import metric_of
+from tmln.paper.evidence import Study, find
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
+from tmln.results.asked import Asked
+from tmln.results.notes import version_notes
+from tmln.results.rows import best_rows
+from tmln.results.textgrid import Strong
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def metric_sheet(
     return Sheet(stand.title, [heading, *body]), records, _notes(stand, lines, found)
 
 
-def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Found]) -> list[str]:
+def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> list[str]:
     said = [stand.remark]
     if stand.missing and not any(each.n for each in found):
         return [*said, f"{stand.title} was not run: {stand.missing} is not at hand; tmln data get {stand.missing}"]
@@ -78,14 +80,14 @@ def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Found]) -> list[
     for line, each in zip(lines, found, strict=True):
         notes = each.notes(f"{stand.benchmark}, {line.label}")
         said += [note for note in notes if len(single) < len(lines) or "one seed only" not in note]
-    return said + version_notes(found)
+    results = [result for each in found if each.row for result in each.row.results]
+    return said + [f"{note}; a new --out folder has them all of one" for note in version_notes(results)]
 
 
-def _records(stand: Stand, line: Line, found: Found) -> list[Mapping[str, Any]]:
+def _records(stand: Stand, line: Line, found: Asked) -> list[Mapping[str, Any]]:
     """Percent, as the paper has it."""
     records: list[Mapping[str, Any]] = []
     for metric in METRICS:
-        summary = summarise([]) if found.row is None else found.row.summary(metric)
         printed = line.paper.get(metric)
         records.append(
             {
@@ -95,8 +97,7 @@ def _records(stand: Stand, line: Line, found: Found) -> list[Mapping[str, Any]]:
                 "method": line.method,
                 "changes": " ".join(f"{key}={value}" for key, value in line.changes.items()),
                 "metric": metric,
-                "n": summary.n,
-                **{part: percent(getattr(summary, part)) for part in ("mean", "std", "low", "high")},
+                **found.summary(metric).parts(scale=100),
                 "diverged": 0 if found.row is None else len(found.row.diverged),
                 "not_run": len(found.why),
                 "paper_mean": None if printed is None else printed.mean,

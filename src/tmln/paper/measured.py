@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tmln.analysis.saved import FOLDER, load_analyses, save_analysis
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.files import to_json
 from tmln.paper.evidence import Study
 from tmln.paper.scales import Stand
+from tmln.results.measurements import FOLDER, load_analyses, save_analysis
 
 Content = dict[str, Any]
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tmln.data import list_data
 from tmln.lab.config import RunConfig
-from tmln.streams import BENCHMARKS, list_data
+from tmln.streams import BENCHMARKS
 from tmln.suggest import did_you_mean
 
-TITLES = {"split-cifar100": "Split CIFAR-100", "split-cifar10": "Split CIFAR-10", "core50": "CORe50"}
+TITLES = {name: BENCHMARKS[name].title for name in ("split-cifar100", "split-cifar10", "core50")}
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,6 @@ class Scale:
     resolution: int = 25  # points a side of a landscape
     samples: int = 500  # whose loss is taken at a point of a landscape or of a line
     rounds: int = 5  # turns of each method when overheads are measured
-    tries: int = 20  # steps that a dry run measures of each kind of run
     threads: int | None = None  # of this process, which records and measures; all cores unless given
 
     def stand(self, benchmark: str) -> Stand:
@@ -86,7 +86,7 @@ _FEW_FRAMES = {
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
-        "minutes on two cores: digits that ship with scikit-learn for the paper's images",
+        "digits that ship with scikit-learn for the paper's images",
         _stands(
             Stand("split-cifar100", "split-digits"),
             Stand("split-cifar10", "split-digits"),
@@ -98,7 +98,7 @@ SCALES: dict[str, Scale] = {
     ),
     "cpu": Scale(
         "cpu",
-        "hours on two cores: the real images, a network of width 20, few epochs",
+        "the real images, a network of width 20, few epochs",
         _stands(
             Stand("split-cifar100", "split-cifar100", {**_SLIM, "epochs": 2}),
             Stand("split-cifar10", "split-cifar10", {**_SLIM, "epochs": 1}),
@@ -109,7 +109,6 @@ SCALES: dict[str, Scale] = {
         resolution=15,
         samples=200,
         rounds=3,
-        tries=2,
     ),
     "full": Scale(
         "full",
@@ -118,7 +117,6 @@ SCALES: dict[str, Scale] = {
         seeds=5,
         grid_seeds=5,
         resolution=41,
-        tries=1,
     ),
 }
 

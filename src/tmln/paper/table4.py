@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.overhead import measure_overhead
-from tmln.analysis.overhead_plot import overhead_figure
-from tmln.analysis.overhead_table import overhead_notes
-from tmln.paper.evidence import NOT_RUN, Study
+from tmln.draw.overhead import overhead_figure
+from tmln.measure.overhead import measure_overhead
+from tmln.paper.evidence import Study
 from tmln.paper.item import Item, no_runs
 from tmln.paper.measured import Content, measured
 from tmln.paper.notes import NOTES
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE4
 from tmln.paper.table1 import METHODS
+from tmln.results.asked import NOT_RUN
+from tmln.results.overhead_table import overhead_notes
 
 TITLE = "Table 4: overhead"
 BENCHMARK = "split-cifar100"

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.analysis.grid import Strong
-from tmln.analysis.statistics import Summary, summarise
-from tmln.analysis.trajectory_losses import MOMENTS, trajectory_losses
-from tmln.paper.evidence import NOT_RUN, Study, finite
+from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
+from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured
 from tmln.paper.notes import NOTES
@@ -17,6 +15,9 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
+from tmln.results.asked import NOT_RUN
+from tmln.results.statistics import Summary, summarise
+from tmln.results.textgrid import Strong
 
 TITLE = "Table 5: losses along the way"
 BENCHMARK = "split-cifar100"
@@ -92,8 +93,8 @@ def _records(found: Mapping[str, Sequence[Summary]], number: int) -> list[Mappin
             "method": method,
             "moment": moment,
             "n": summary.n,
-            "mean": finite(summary.mean),
-            "std": finite(summary.std),
+            "mean": summary.mean,
+            "std": summary.std,
             "paper": paper,
         }
         for method, summaries in found.items()

@@ -1,21 +1,19 @@
-"""Doing the runs that items declare, each once, and saying beforehand what that will take."""
+"""The runs that items declare, each once, and what they would take."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tmln.analysis.tables import label_methods
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.display import Display
-from tmln.lab.executors import execute
-from tmln.lab.livetable import LiveTable
-from tmln.lab.session import Job, plan, run_jobs
+from tmln.fleet.crew import Crew
+from tmln.fleet.forecast import Outlook, forecast
+from tmln.fleet.plan import Job, plan, state_of
+from tmln.fleet.standings import duration
+from tmln.lab.config import RunConfig, canonical
 from tmln.lab.store import Store
-from tmln.paper.item import Item
+from tmln.lab.terms import Terms
+from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data
-
-SERIAL = "serial"
-FAILURES = (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def jobs_of(items: Iterable[Item], scale: Scale) -> list[Job]:
@@ -23,34 +21,6 @@ def jobs_of(items: Iterable[Item], scale: Scale) -> list[Job]:
     jobs = plan([config for item in items for config in item.runs(scale)], "none")
     at_hand = {name: missing_data(name) is None for name in {job.config.benchmark for job in jobs}}
     return [job for job in jobs if at_hand[job.config.benchmark]]
-
-
-def run_all(store: Store, jobs: Sequence[Job], executor: str = "local", workers: int | None = None) -> dict[str, str]:
-    """Do what is not done yet; why a run has no result is returned by its name, and stops no other."""
-    if executor == SERIAL:
-        return _serial(store, jobs)
-    labels = {run_id(job.config): (job, label) for job, label in zip(jobs, _labels(jobs), strict=True)}
-    with LiveTable(labels) as table:
-        failures = execute(store, jobs, "prefix", executor=executor, workers=workers, on_event=table.note)
-    return {run_id(failure.job.config): failure.error for failure in failures}
-
-
-def _serial(store: Store, jobs: Sequence[Job]) -> dict[str, str]:
-    failed = {}
-    with Display(len(jobs)) as display:
-        for job in jobs:
-            try:
-                run_jobs(store, [job], "prefix", on_begin=display.begin, on_step=display.step, on_end=display.end)
-            except FAILURES as error:
-                failed[run_id(job.config)] = str(error)
-    return failed
-
-
-def _labels(jobs: Sequence[Job]) -> list[str]:
-    """``split-digits, er replay.capacity=100, seed 0``."""
-    full = [job.config.resolved() for job in jobs]
-    names = label_methods([{**config, "config": config} for config in full])
-    return [f"{config['benchmark']}, {name}, seed {config['seed']}" for config, name in zip(full, names, strict=True)]
 
 
 def waiting(items: Iterable[Item], scale: Scale) -> dict[str, list[RunConfig]]:
@@ -61,3 +31,40 @@ def waiting(items: Iterable[Item], scale: Scale) -> dict[str, list[RunConfig]]:
         if missing is not None:
             found.setdefault(missing, []).append(job.config)
     return found
+
+
+def foretold(items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew) -> list[str]:
+    """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
+    jobs = jobs_of(items, scale)
+    states = Counter(state_of(store, job) for job in jobs)
+    lines = [
+        f"{scale.name}: {scale.about}",
+        f"{len(jobs)} runs: {states['finished']} finished, {states['begun']} begun, {states['new']} not begun",
+    ]
+    lines += [
+        f"{len(configs)} more wait for {name}, which is not at hand: tmln data get {name}"
+        for name, configs in waiting(items, scale).items()
+    ]
+    recorded = recordings(items, scale)
+    todo = [job.config for job in jobs if state_of(store, job) != "finished"]
+    if not todo and not recorded:
+        return [*lines, "nothing is to be trained"]
+    found = forecast(todo, terms, crew, [one.config for one in recorded])
+    lines += found.lines()
+    if recorded:
+        seconds, disk = map(sum, zip(*(_recording(one, found.outlook) for one in recorded), strict=True))
+        lines.append(f"then {duration(seconds)} to train once more and record weights, {disk / 2**20:.0f} MiB of them")
+    return lines
+
+
+def recordings(items: Sequence[Item], scale: Scale) -> list[Recorded]:
+    """Each once, though Table 5 and Figure 2 share some."""
+    every = [one for item in items for one in item.recordings(scale) if missing_data(one.config.benchmark) is None]
+    return list({(canonical(one.config.resolved()), one.tasks, one.checkpoints): one for one in every}.values())
+
+
+def _recording(one: Recorded, outlook: Outlook) -> tuple[float, int]:
+    """Seconds, and bytes of the weights at the start and at every point of every task."""
+    need = outlook.of(one.config)
+    tasks = one.tasks or need.tasks
+    return need.seconds * tasks / need.tasks, need.model_bytes * (1 + tasks * max(1, one.checkpoints))

@@ -9,12 +9,12 @@ from typing import TextIO
 import torch
 
 import tmln
-from tmln.analysis.grid import grid_csv, grid_latex, grid_markdown, grid_rich
-from tmln.analysis.picture import SUFFIXES, save_figure
-from tmln.lab.files import to_json, write_whole
+from tmln.draw.picture import SUFFIXES, save_figure
+from tmln.lab.files import make_folder, to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
 from tmln.printable import printable
+from tmln.results.textgrid import grid_latex, grid_markdown, grid_rich, grid_width, records_csv
 
 WIDE = 120  # columns where no terminal says how many it has
 
@@ -30,9 +30,9 @@ def print_page(page: Page, file: TextIO | None = None) -> None:
     console.print(Text(page.title, style="bold"))
     for sheet in page.sheets:
         lines = _compact(sheet.lines)
-        if _width(lines) > columns:
+        if grid_width(lines) > columns:
             lines = _without_deviations(lines)
-        console.width = max(columns, _width(lines))  # rather lines that a terminal breaks than numbers cut short
+        console.width = max(columns, grid_width(lines))  # rather lines that a terminal breaks than numbers cut short
         console.print(grid_rich(lines, sheet.title))
         console.width = columns
     for note in page.notes:
@@ -47,11 +47,6 @@ def _compact(lines: list[list[str]]) -> list[list[str]]:
 def _without_deviations(lines: list[list[str]]) -> list[list[str]]:
     paper = [number for number, text in enumerate(lines[0]) if text == "paper"]
     return [[text.partition("±")[0] if k in paper else text for k, text in enumerate(line)] for line in lines]
-
-
-def _width(lines: list[list[str]]) -> int:
-    """Of a table in a terminal: its columns with a space between, and one at the edges."""
-    return sum(max(len(line[k]) for line in lines) + 2 for k in range(len(lines[0])))
 
 
 def as_text(page: Page, format: str) -> str:
@@ -79,11 +74,7 @@ def latex(page: Page) -> str:
 
 def csv_text(page: Page) -> str:
     """The numbers, whole; empty where there is none."""
-    if not page.records:
-        return "nothing\n"
-    heads = list(dict.fromkeys(key for record in page.records for key in record))
-    lines = [["" if record.get(head) is None else str(record[head]) for head in heads] for record in page.records]
-    return grid_csv([heads, *lines]) + "\n"
+    return (records_csv(page.records) if page.records else "nothing") + "\n"
 
 
 def json_text(page: Page) -> str:
@@ -92,7 +83,7 @@ def json_text(page: Page) -> str:
 
 def write_page(page: Page, folder: Path) -> list[Path]:
     """NAME.md, NAME.tex and NAME.csv, and the picture as .png, .svg and .pdf."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     pictures = [] if page.figure is None else [folder / f"{page.name}{suffix}" for suffix in SUFFIXES]
     for path in pictures:
         assert page.figure is not None

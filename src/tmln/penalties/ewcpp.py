@@ -78,6 +78,7 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     name = "ewc++"
     Settings = EWCPlusPlusSettings
     saved = (*Quadratic.saved, "fisher")
+    held = (*Quadratic.held, "fisher")
 
     def __init__(self, settings: EWCPlusPlusSettings, model: nn.Module) -> None:
         super().__init__(settings, model)
@@ -88,12 +89,9 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
         return self.settings.strength if self.settings.half else 2.0 * self.settings.strength
 
     @torch.no_grad()
-    def add(self) -> None:
-        gradients = self.gradients()
+    def look(self) -> None:
         if self.settings.fisher_source == "online":
-            continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
-        if self.pulls:
-            self.pull(gradients)
+            continue_average_(self.fisher, self.gradients(), self.settings.alpha, self.settings.init)
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Lesson, Penalty, Settings
+from tmln.parts import Batch, Beside, Lesson, Penalty, Settings, Term
 
 
 def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
@@ -55,6 +56,10 @@ class LwF(Penalty[LwFSettings]):
         self.model = model
         self.known: list[int] = []
         self.teacher: nn.Module | None = None
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("teacher", "model")]
 
     def begin(self, lesson: Lesson) -> None:
         self.known = list(lesson.known)

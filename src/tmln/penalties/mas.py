@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tmln.curvature.untouched import untouched
+from tmln.curvature.fisher import gradient_sizes
+from tmln.curvature.sizes import ABSOLUTE
 from tmln.parts import Lesson
-from tmln.penalties.quadratic import Quadratic, QuadraticSettings, state_dtype, zeros
-from tmln.progress import track
-
-MEMORY = 128 * 2**20  # bytes of per-sample gradients in flight, as for the Fisher
-logger = logging.getLogger("tmln.penalties")
+from tmln.penalties.quadratic import Quadratic, QuadraticSettings, zeros
 
 
-def squared_norm(output: Tensor) -> Tensor:
-    """||f||^2 of the open outputs: a closed class answers -inf, whatever the weights."""
-    return output.masked_fill(output == -torch.inf, 0.0).square().sum()
+def squared_norm(output: Tensor, target: object = None) -> Tensor:
+    """||f||^2 of each sample's open outputs, whatever its target: a closed class answers -inf, whatever the weights."""
+    return output.masked_fill(output == -torch.inf, 0.0).square().flatten(1).sum(1)
 
 
 def output_sensitivity(
@@ -31,63 +25,14 @@ def output_sensitivity(
     """Omega = mean_n |d ||f(x_n)||^2 / d theta|: the absolute value of each sample's own gradient, in eval mode.
 
     The squared norm is of the whole output vector, the logits of every class but those that are closed (-inf). Labels
-    play no part. The model comes back as it was.
+    play no part. The pass is the Fisher diagonal's, with absolute values in place of squares; the model comes back as
+    it was.
     """
-    sums = zeros(parameters)
-    samples, gradients = 0, _vectorised(model, parameters)
-    chunk = max(1, MEMORY // max(1, 3 * sum(p.numel() * p.element_size() for p in parameters)))
-    with untouched(model, training=False):
-        for x, _ in track(batches, "output sensitivity"):
-            for part in x.to(parameters[0].device).split(chunk):
-                try:
-                    found = gradients(part)
-                except Exception as reason:
-                    if samples:
-                        raise
-                    logger.warning("mas: %s goes sample by sample, which is slower (%s)", type(model).__name__, reason)
-                    for p in parameters:
-                        p.requires_grad_(True)  # one that was frozen since counts as it does in a vectorised pass
-                    gradients = _one_by_one(model, parameters)
-                    found = gradients(part)
-                torch._foreach_add_(sums, found)
-                samples += len(part)
-    if not samples:
-        raise ValueError("mas: the task has no samples to measure the output's sensitivity on")
-    torch._foreach_div_(sums, float(samples))
-    return sums
-
-
-def _vectorised(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor], list[Tensor]]:
-    """Sums of absolute per-sample gradients over a chunk, by vmap."""
-    named: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
-    weights = {named[p]: p.detach() for p in parameters}
-
-    def norm(weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        output: Tensor = functional_call(model, weights, (x.unsqueeze(0),))
-        return squared_norm(output)
-
-    def run(chunk: Tensor) -> list[Tensor]:
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be vectorised
-            gradients = vmap(grad(norm), in_dims=(None, 0))(weights, chunk)
-        return [gradients[named[p]].abs().sum(0, dtype=state_dtype(p)) for p in parameters]
-
-    return run
-
-
-def _one_by_one(model: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor], list[Tensor]]:
-    """The same with a backward pass a sample: for models that cannot be vectorised."""
-
-    def run(chunk: Tensor) -> list[Tensor]:
-        sums = zeros(parameters)
-        for x in chunk.split(1):
-            with torch.enable_grad():
-                norm = squared_norm(model(x))
-            for total, gradient in zip(sums, torch.autograd.grad(norm, parameters, allow_unused=True), strict=True):
-                if gradient is not None:
-                    total.add_(gradient.abs())
-        return sums
-
-    return run
+    found = gradient_sizes(model, batches, set(parameters), squared_norm, ABSOLUTE, "output sensitivity")
+    values = zeros(parameters)  # in the memory layout of the parameters
+    for p, value in zip(parameters, values, strict=True):
+        value.copy_(found.means[p])
+    return values
 
 
 class MASSettings(QuadraticSettings):

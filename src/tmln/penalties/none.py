@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from tmln.parts import Penalty, Settings
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tmln.parts import Beside, Penalty, Settings, Term
 
 
 class NoPenalty(Penalty[Settings]):
     """Looks at nothing, adds nothing, keeps nothing."""
 
     name = "none"
+    off: ClassVar[Mapping[str, Any] | None] = {}
+    active: ClassVar[Mapping[str, Any]] = {}
+    turned: ClassVar[Mapping[str, Any]] = {}
+    bends = False
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []

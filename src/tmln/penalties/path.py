@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tmln.penalties.quadratic import state_dtype, zeros
+from tmln.optim.precision import state_dtype
+from tmln.penalties.quadratic import zeros
 
 
 def walk_(total: list[Tensor], gradients: list[Tensor], before: list[Tensor], weights: list[Tensor]) -> None:

@@ -12,12 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.optim.guards import check_gradient
-from tmln.parts import Lesson, Penalty, Settings
-
-
-def state_dtype(p: Tensor) -> torch.dtype:
-    """Half-precision parameters keep their sums in float32: in 8 bits of mantissa they would stop growing."""
-    return torch.float32 if p.dtype in (torch.float16, torch.bfloat16) else p.dtype
+from tmln.optim.precision import state_dtype
+from tmln.parts import Beside, Lesson, Penalty, Settings, Term, sums
 
 
 def copies(weights: list[Tensor]) -> list[Tensor]:
@@ -104,6 +100,7 @@ class Quadratic(Penalty[Q]):
     """
 
     saved: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
+    held: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # the sums among them
     needs_boundary = True
 
     def __init__(self, settings: Q, model: nn.Module) -> None:
@@ -115,6 +112,10 @@ class Quadratic(Penalty[Q]):
         self.importance: list[Tensor] = []  # empty until a task has ended
         self.rate = 0.0
         self.warned = False
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return sums(*cls.held)
 
     @property
     def stiffness(self) -> float:

@@ -111,6 +111,7 @@ class RWalk(Quadratic[RWalkSettings]):
     name = "rwalk"
     Settings = RWalkSettings
     saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
+    held = (*Quadratic.held, "fisher", "path.recent", "origin", "score", "scores")
 
     def __init__(self, settings: RWalkSettings, model: nn.Module) -> None:
         super().__init__(settings, model)
@@ -136,12 +137,10 @@ class RWalk(Quadratic[RWalkSettings]):
             self.score = [*self.score, *zeros(new)]
 
     @torch.no_grad()
-    def add(self) -> None:
+    def look(self) -> None:
         gradients = self.gradients()
         continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
         self.path.look(gradients, keep=self.pulls)
-        if self.pulls:
-            self.pull(gradients)
 
     @torch.no_grad()
     def after_step(self) -> None:

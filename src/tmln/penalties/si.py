@@ -45,6 +45,7 @@ class SI(Quadratic[SISettings]):
     name = "si"
     Settings = SISettings
     saved = (*Quadratic.saved, "path")
+    held = (*Quadratic.held, "path.recent")
 
     def __init__(self, settings: SISettings, model: nn.Module) -> None:
         super().__init__(settings, model)
@@ -60,11 +61,8 @@ class SI(Quadratic[SISettings]):
         self.path.extend(new)
 
     @torch.no_grad()
-    def add(self) -> None:
-        gradients = self.gradients()
-        self.path.look(gradients, keep=self.pulls)
-        if self.pulls:
-            self.pull(gradients)
+    def look(self) -> None:
+        self.path.look(self.gradients(), keep=self.pulls)
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from tmln.parts import Replay
+from tmln.parts import Family, Replay
 from tmln.replay.derpp import DERpp
 from tmln.replay.er import ER
 from tmln.replay.erace import ERACE
 from tmln.replay.none import NoReplay
 from tmln.replay.reservoir import Reservoir
 
-REPLAYS: dict[str, type[Replay[Any]]] = {part.name: part for part in (NoReplay, ER, DERpp, ERACE)}
+REPLAYS: Family[Replay[Any]] = Family(Replay, NoReplay, ER, DERpp, ERACE)
 
 __all__ = ["REPLAYS", "Reservoir"]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch
+from tmln.parts import Batch, Beside, Term
 from tmln.replay.er import ERSettings, MemoryReplay
 
 
@@ -54,6 +54,11 @@ class DERpp(MemoryReplay[DERSettings]):
     name = "der++"
     Settings = DERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
+    turned: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("memory", "samples", settings.capacity), Term("memory", "logits", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         dark = self._drawn(len(x)) if self.settings.alpha else {}

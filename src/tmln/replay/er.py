@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import Field
 from torch import Tensor
 
-from tmln.parts import Lesson, Replay, Settings
+from tmln.parts import Beside, Lesson, Replay, Settings, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -19,6 +19,11 @@ class ERSettings(Settings):
         "end",
         description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
         "first epoch, or of every epoch",
+    )
+    path: str | None = Field(
+        None,
+        exclude=True,  # where samples are is no part of what a run is: neither its name nor its bits depend on it
+        description="a folder for memories larger than RAM, in which each makes one of its own",
     )
 
 
@@ -33,8 +38,12 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        self.memory = Reservoir(settings.capacity, seed)
+        self.memory = Reservoir(settings.capacity, seed, path=settings.path)
         self.needs_boundary = settings.fill == "end"
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("memory", "samples", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         drawn = self._drawn(len(x))
@@ -63,3 +72,4 @@ class ER(MemoryReplay[ERSettings]):
     name = "er"
     Settings = ERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}

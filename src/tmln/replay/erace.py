@@ -53,6 +53,7 @@ class ERACE(MemoryReplay[ERACESettings]):
     name = "er-ace"
     Settings = ERACESettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
+    turned: ClassVar[Mapping[str, Any]] = {"asymmetric": False}
     saved = (*MemoryReplay.saved, "known")
 
     def __init__(self, settings: ERACESettings, seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.parts import Replay, Settings
+from tmln.parts import Beside, Replay, Settings, Term
 
 
 class NoReplay(Replay[Settings]):
@@ -13,3 +13,7 @@ class NoReplay(Replay[Settings]):
 
     name = "none"
     off: ClassVar[Mapping[str, Any] | None] = {}
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []

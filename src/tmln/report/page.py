@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import write_whole
-from tmln.lab.oracle import Oracle
-from tmln.report.data import document
+from tmln.lab.files import make_folder, write_whole
+from tmln.lab.result import Oracle
+from tmln.report.document import document
 
 # in this order one script; a file uses what those before it define
 SCRIPTS = (
@@ -50,7 +50,7 @@ STYLES = ("theme.css", "page.css", "parts.css", "print.css")
 def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
     """Read the runs, write the page whole, and return where it is."""
     text = page(document(runs, oracle))
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     write_whole(output, text)
     return output
 

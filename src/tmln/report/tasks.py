@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from tmln.streams.split import split_sizes
+import numpy as np
+
+from tmln.lab.result import Result
 
 
-def task_names(result: Mapping[str, Any]) -> list[str]:
+def task_names(result: Result) -> list[str]:
     """One for each column of the accuracy matrix: the data's own where there are any, else the classes, else none."""
-    matrix = result["accuracy"]
-    count = len(matrix[0]) if matrix else 0
-    stream = result.get("stream")
-    about: Mapping[str, Any] = stream if isinstance(stream, Mapping) else {}
+    count = len(result.accuracy[0]) if result.accuracy else 0
     for key in ("tasks", "domains"):
-        names = about.get(key)
+        names = result.stream.get(key)
         if isinstance(names, list) and len(names) == count:
             return [_text(name) for name in names]
-    order = about.get("class_order")
+    order = result.stream.get("class_order")
     if isinstance(order, list) and 0 < count <= len(order):
-        names, start = [], 0
-        for size in split_sizes(len(order), count):
-            names.append("classes " + ", ".join(str(label) for label in order[start : start + size]))
-            start += size
-        return names
+        parts = np.array_split(np.arange(len(order)), count)  # as streams are split
+        return ["classes " + ", ".join(str(order[k]) for k in part) for part in parts]
     return [""] * count
 
 

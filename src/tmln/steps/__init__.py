@@ -2,9 +2,14 @@
 
 from typing import Any
 
-from tmln.parts import Step
-from tmln.steps.agem import INNER, AGEMStep
+from tmln.parts import Family, Step
+from tmln.steps.agem import AGEMStep
+from tmln.steps.ocar import OCARStep
+from tmln.steps.sam import SAMStep
+from tmln.steps.sgd import SGDStep
+from tmln.steps.tmln import TMLNStep
+from tmln.steps.upgd import UPGDStep
 
-STEPS: dict[str, type[Step[Any]]] = {**INNER, AGEMStep.name: AGEMStep}
+STEPS: Family[Step[Any]] = Family(Step, SGDStep, TMLNStep, UPGDStep, OCARStep, AGEMStep, SAMStep)
 
 __all__ = ["STEPS"]

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.untouched import untouched
-from tmln.parts import Batch, Lesson, Settings, Step, read_settings
+from tmln.parts import Beside, Closure, Lesson, Term
 from tmln.replay.reservoir import Reservoir
 from tmln.seeds import seed_of
-from tmln.steps.ocar import OCARStep
-from tmln.steps.sgd import SGDStep
-from tmln.steps.tmln import TMLNStep
-from tmln.steps.upgd import UPGDStep
-
-INNER: dict[str, type[Step[Any]]] = {part.name: part for part in (SGDStep, TMLNStep, UPGDStep, OCARStep)}
+from tmln.steps.wrapping import Wrapping, WrappingSettings
 
 
-class AGEMSettings(Settings):
+class AGEMSettings(WrappingSettings):
     capacity: int = Field(500, ge=1, description="samples kept to check against")
     batch: int = Field(
         128,
@@ -29,7 +24,6 @@ class AGEMSettings(Settings):
         description="samples checked a step; 0 is the inner step alone",
         json_schema_extra={"search": [32, 64, 128, 256]},
     )
-    inner: Literal["sgd", "tmln", "upgd", "ocar"] = Field("sgd", description="the step that takes the gradient")
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
@@ -41,69 +35,61 @@ def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
     return [g - (dot / norm) * r for g, r in zip(gradient, reference, strict=True)]
 
 
-class AGEMStep(Step[AGEMSettings]):
+class AGEMStep(Wrapping[AGEMSettings]):
     """The gradient, where it works against the memory's, loses that component; then the inner step."""
 
     name = "a-gem"
     Settings = AGEMSettings
     saved = ("checks", "inner")
     needs_boundary = True
+    spells_inner = False  # runs without settings of the inner step keep the names they had
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
 
     def __init__(
         self, settings: AGEMSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
     ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        part = INNER[settings.inner]
         self.checks = Reservoir(settings.capacity, seed_of(seed, "checks"))
-        self.inner = part(read_settings(part, {}), model, lr, seed, self.checks if memory is None else memory)
-        self.optimizer = self.inner.optimizer
-        self.traces = self.inner.traces
-        self.looked = False
+        super().__init__(settings, model, lr, seed, self.checks if memory is None else memory)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        terms = super().holds(settings, beside)
+        return None if terms is None else [Term("checks", "samples", settings.capacity), *terms]
 
     @property
-    def rate(self) -> float:
-        return self.inner.rate
+    def bends(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
+        return bool(self.settings.batch and self.checks) or self.inner.bends
 
-    def begin(self, lesson: Lesson) -> None:
-        self.inner.begin(lesson)
-
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
-        self.inner.before_forward(batch, lesson)
-
-    def look(self) -> None:
-        self.looked = True
-        self.inner.look()
-
-    def step(self, lesson: Lesson) -> None:
-        if not (self.settings.batch and self.checks):
-            self.inner.step(lesson)
-            return
-        if alone := not self.looked:  # the inner step is to see the task's own gradient before it is projected
-            self.inner.look()
-        moving = [p for p in lesson.model.parameters() if p.grad is not None]
-        gradient = [p.grad for p in moving if p.grad is not None]
-        reference = self._reference(lesson, moving)
-        for p, g in zip(moving, project(gradient, reference), strict=True):
-            p.grad = g
-        self.inner.step(lesson)
-        if alone:
-            self.inner.walk()
-
-    def walk(self) -> None:
-        self.looked = False
-        self.inner.walk()
-
-    def _reference(self, lesson: Lesson, moving: list[nn.Parameter]) -> list[Tensor]:
-        """The gradient of the memory's loss."""
-        x, y = lesson.ready(*self.checks.sample(self.settings.batch))
-        with untouched(lesson.model):  # the memory's pass leaves no trace in batch statistics
-            loss = nn.functional.cross_entropy(lesson.model(x), y)
-            found = torch.autograd.grad(loss, moving, allow_unused=True)
-        return [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
+    def step(self, closure: Closure, lesson: Lesson) -> None:
+        if self.settings.batch and self.checks:
+            x, y = lesson.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
+            closure = _Projected(closure, lesson.model, x, y)
+        self.inner.step(closure, lesson)
 
     def end(self, lesson: Lesson) -> None:
         for x, y in lesson.samples():
             self.checks.add(x, y)
-        self.inner.end(lesson)
-        self.diagnostics = dict(self.inner.diagnostics)
+        super().end(lesson)
+
+
+class _Projected:
+    """The closure whose gradient is projected on the half-space in which the loss of (x, y) does not rise."""
+
+    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor) -> None:
+        self.closure, self.model, self.x, self.y = closure, model, x, y
+
+    def __call__(self) -> float:
+        value = self.closure()
+        moving = [p for p in self.model.parameters() if p.grad is not None]
+        gradient = [p.grad for p in moving if p.grad is not None]
+        for p, g in zip(moving, project(gradient, self._reference(moving)), strict=True):
+            p.grad = g
+        return value
+
+    def _reference(self, moving: list[nn.Parameter]) -> list[Tensor]:
+        """The gradient of the memory's loss."""
+        with untouched(self.model):  # the memory's pass leaves no trace in batch statistics
+            loss = nn.functional.cross_entropy(self.model(self.x), self.y)
+            found = torch.autograd.grad(loss, moving, allow_unused=True)
+        return [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]

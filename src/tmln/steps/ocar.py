@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from tmln.optim.ocar import OCAR
-from tmln.parts import Batch, Lesson, Settings, Step
+from tmln.parts import Batch, Beside, Lesson, Settings, Step, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -40,6 +40,7 @@ class OCARStep(Step[OCARSettings]):
     Settings = OCARSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    turned: ClassVar[Mapping[str, Any]] = {"damping": 0.01}
     optimizer: OCAR
 
     def __init__(
@@ -48,6 +49,10 @@ class OCARStep(Step[OCARSettings]):
         super().__init__(settings, model, lr, seed, memory)
         options = settings.model_dump(exclude={"replay_weight"})
         self.optimizer = OCAR(model, lr, seed=seed, **options)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("kfac.factors", "K"), Term("kfac.inverses", "K", derived=True)]
 
     @property
     def rate(self) -> float:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.parts import Lesson, Settings, Step
+from tmln.parts import Beside, Lesson, Settings, Step, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -26,6 +26,7 @@ class SGDStep(Step[SGDSettings]):
     Settings = SGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {}
+    turned: ClassVar[Mapping[str, Any]] = {"momentum": 0.5}
 
     def __init__(
         self, settings: SGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
@@ -33,6 +34,10 @@ class SGDStep(Step[SGDSettings]):
         super().__init__(settings, model, lr, seed, memory)
         options = settings.model_dump(include={"momentum", "weight_decay"})
         self.optimizer = torch.optim.SGD(model.parameters(), lr, foreach=True, **options)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("momentum_buffer", "W")] if settings.momentum else []
 
     def begin(self, lesson: Lesson) -> None:
         if self.settings.reset and lesson.index:

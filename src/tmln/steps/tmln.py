@@ -10,7 +10,7 @@ from torch import nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.optim.tmln import TMLN
-from tmln.parts import Lesson, Settings, Step
+from tmln.parts import Beside, Closure, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
 
@@ -58,6 +58,7 @@ class TMLNStep(Step[TMLNSettings]):
     needs_boundary = True
     traces = True
     off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
+    turned: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
     optimizer: TMLN
 
     def __init__(
@@ -75,6 +76,14 @@ class TMLNStep(Step[TMLNSettings]):
         self.optimizer = TMLN(model.named_parameters(), lr, **options)
         self.steps = 0
 
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        found = [*sums("anchor", "sensitivity", "raw_path"), Term("preconditioner", "N", derived=True)]
+        found += sums("fisher") if settings.geometry != "euclidean" else []
+        found += sums("momentum_buffer") if settings.momentum else []
+        found += sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
+        return found + (sums("way") if beside.bent or beside.half else [])  # what was walked by the real displacement
+
     @property
     def rate(self) -> float:
         return super().rate / (1.0 if self.settings.form == "proximal" else self.settings.damping)
@@ -82,8 +91,8 @@ class TMLNStep(Step[TMLNSettings]):
     def look(self) -> None:
         self.optimizer.look()
 
-    def step(self, lesson: Lesson) -> None:
-        self.optimizer.step()
+    def step(self, closure: Closure, lesson: Lesson) -> None:
+        self.optimizer.step(closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from tmln.optim.upgd import UPGD
-from tmln.parts import Settings, Step
+from tmln.parts import Beside, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
 
@@ -33,9 +33,14 @@ class UPGDStep(Step[UPGDSettings]):
     Settings = UPGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
+    turned: ClassVar[Mapping[str, Any]] = {"beta_utility": 0.5}
 
     def __init__(
         self, settings: UPGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
         self.optimizer = UPGD(model.parameters(), lr, seed=seed, **settings.model_dump())
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return sums("utility")

@@ -1,32 +1,36 @@
-"""Data becomes tasks: benchmarks by name, and the user's own data, as one small type."""
+"""Arrays become tasks: benchmarks by name, and the user's own data, as one small type."""
 
-from tmln.streams.arrays import as_samples, stream_of_classes, stream_of_tasks
-from tmln.streams.bad import BadDataWarning, DataError
-from tmln.streams.benchmarks import BENCHMARKS, Benchmark, make_stream
-from tmln.streams.data import check_data, get_data, list_data
-from tmln.streams.downloadbar import download_bar
-from tmln.streams.prefetch import prefetch
-from tmln.streams.root import data_root
-from tmln.streams.samples import Samples, concat
-from tmln.streams.stream import Stream, Task
+from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tmln.data import BadDataWarning, DataError, check_data, data_root, download_bar, get_data, list_data
+    from tmln.streams.arrays import as_samples, stream_of_classes, stream_of_tasks
+    from tmln.streams.benchmarks import BENCHMARKS, Benchmark, make_stream
+    from tmln.streams.readahead import prefetch
+    from tmln.streams.samples import Samples, concat
+    from tmln.streams.stream import Stream, Task
+
+# Loaded when first asked for: the table of benchmarks is read without torch.
+_HOMES = {
+    "tmln.data": "BadDataWarning DataError check_data data_root download_bar get_data list_data",
+    "tmln.streams.arrays": "as_samples stream_of_classes stream_of_tasks",
+    "tmln.streams.benchmarks": "BENCHMARKS Benchmark make_stream",
+    "tmln.streams.readahead": "prefetch",
+    "tmln.streams.samples": "Samples concat",
+    "tmln.streams.stream": "Stream Task",
+}
 __all__ = [
-    "BENCHMARKS",
-    "BadDataWarning",
-    "Benchmark",
-    "DataError",
-    "Samples",
-    "Stream",
-    "Task",
-    "as_samples",
-    "check_data",
-    "concat",
-    "data_root",
-    "download_bar",
-    "get_data",
-    "list_data",
-    "make_stream",
-    "prefetch",
-    "stream_of_classes",
-    "stream_of_tasks",
-]
+    "BENCHMARKS", "BadDataWarning", "Benchmark", "DataError", "Samples", "Stream", "Task", "as_samples",
+    "check_data", "concat", "data_root", "download_bar", "get_data", "list_data", "make_stream", "prefetch",
+    "stream_of_classes", "stream_of_tasks",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'tmln.streams' has no attribute {name!r}")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from tmln.streams.bad import BadData, DataError
-from tmln.streams.complete import complete
-from tmln.streams.normalise import Colour, Normalise
-from tmln.streams.options import SplitOptions
+from tmln.data import DataError
+from tmln.data.dataset import Colour
+from tmln.streams.options import Options, SplitOptions, read_options
+from tmln.streams.pool import Pool, assemble
 from tmln.streams.samples import Samples
-from tmln.streams.split import Pool, class_incremental
+from tmln.streams.split import class_incremental
 from tmln.streams.stream import Augment, Prepare, Stream, Task
 
 Array: TypeAlias = Tensor | NDArray[Any]
@@ -119,6 +118,15 @@ def _labels(y: Tensor, count: int) -> Tensor:
     return y.long()
 
 
+def _names(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:
+    """A name for every label: those given, else the numbers."""
+    highest = max(int(part.y.max()) for part in parts if len(part))
+    names = tuple(class_names or (str(label) for label in range(highest + 1)))
+    if highest >= len(names):
+        raise DataError(f"label {highest}, but only {len(names)} class names")
+    return names
+
+
 def stream_of_tasks(
     tasks: Sequence[tuple[Data, Data]] | Mapping[str, tuple[Data, Data]],
     *,
@@ -136,10 +144,7 @@ def stream_of_tasks(
     if not named:
         raise DataError("a stream needs at least one task")
     pairs = {key: (as_samples(train), as_samples(test)) for key, (train, test) in named.items()}
-    highest = max(int(part.y.max()) for pair in pairs.values() for part in pair if len(part))
-    names = tuple(class_names or (str(label) for label in range(highest + 1)))
-    if highest >= len(names):
-        raise DataError(f"label {highest}, but only {len(names)} class names")
+    names = _names(class_names, (part for pair in pairs.values() for part in pair))
     shapes = {part.shape for pair in pairs.values() for part in pair}
     if len(shapes) > 1:
         raise DataError(f"inputs of different shapes: {sorted(shapes)}")
@@ -147,11 +152,8 @@ def stream_of_tasks(
         Task(key, train, test, tuple(sorted({*train.classes, *test.classes})), key if domains else None)
         for key, (train, test) in pairs.items()
     ]
-    with BadData(name, skip_bad) as bad:
-        checked = complete(parts, names, bad)
-    plain = Normalise(mean, std)
-    shape = next(iter(shapes))
-    return Stream(name, checked, names, shape, augment or plain, prepare or plain, mean, std)
+    pool = Pool(*next(iter(pairs.values())), names, mean, std)
+    return assemble(name, pool, Options(skip_bad=skip_bad), parts, {}, augment=augment, prepare=prepare)
 
 
 def stream_of_classes(
@@ -168,14 +170,7 @@ def stream_of_classes(
     **options: Any,
 ) -> Stream:
     """One data set split into ``tasks`` tasks by class; takes the options of ``SplitOptions``."""
-    known = {field.name for field in fields(SplitOptions)}
-    if unknown := sorted(set(options) - known):
-        raise ValueError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    split = read_options("stream_of_classes", SplitOptions, {"tasks": tasks, **options})
     trained, tested = as_samples(train), as_samples(test)
-    highest = max(int(np.max(part.y.numpy())) for part in (trained, tested))
-    names = tuple(class_names or (str(label) for label in range(highest + 1)))
-    if highest >= len(names):
-        raise DataError(f"label {highest}, but only {len(names)} class names")
-    pool = Pool(trained, tested, names, mean, std)
-    split = SplitOptions(tasks=tasks, **options)
+    pool = Pool(trained, tested, _names(class_names, (trained, tested)), mean, std)
     return class_incremental(name, pool, split, tasks=tasks, augment=augment, prepare=prepare)

@@ -1,49 +1,109 @@
-"""The table of benchmarks, and ``make_stream``, which finds one in it and checks its options."""
+"""The table of benchmarks: one row says all about one. Needs no torch; ``make_stream`` does when it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tmln.streams.cifar import split_cifar10, split_cifar100
-from tmln.streams.core50 import Core50Options, core50
-from tmln.streams.digits import rotated_digits, split_digits
-from tmln.streams.folder import FolderOptions, folder
-from tmln.streams.mnist import permuted_mnist, rotated_mnist, split_fashion_mnist, split_mnist
-from tmln.streams.options import Options, SplitOptions
-from tmln.streams.stream import Stream
-from tmln.streams.tiny_imagenet import split_tiny_imagenet
+from tmln.streams.options import Core50Options, Described, FolderOptions, Options, SplitOptions, described, read_options
 from tmln.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from tmln.streams.stream import Stream
+
+BRIGHTNESS = 63 / 255  # a factor in 1 +- 63/255, as in PyCIL
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One row: what builds the stream, the options it takes, the data it needs (None: nothing to fetch)."""
+    """One row: which data become tasks in which way, the options it takes, and what a run takes unless told otherwise.
 
-    build: Callable[[Any], Stream]
-    options: type[Options]
+    ``scenario`` is a name of ``scenarios.SCENARIOS``, ``data`` one of ``tmln.data.DATA``; where it is None the data are
+    the user's, and the benchmark is called NAME:PATH. ``tasks`` is None where the data say how many. Models, epochs and
+    rates are the paper's where the paper has them.
+    """
+
+    title: str
     summary: str
-    data: str | None = None
+    scenario: str
+    data: str | None
+    options: type[Options]
+    tasks: int | None
+    model: str
+    epochs: int
+    batch_size: int = 128
+    lr: float = 0.01
+    augment: str = "none"
+    brightness: float = 0.0
 
 
+# fmt: off
 BENCHMARKS: dict[str, Benchmark] = {
-    "split-digits": Benchmark(split_digits, SplitOptions, "8x8 digits, 5 tasks of 2 classes, embedded"),
-    "rotated-digits": Benchmark(rotated_digits, Options, "8x8 digits under 8 rotations, embedded"),
-    "split-mnist": Benchmark(split_mnist, SplitOptions, "MNIST, 5 tasks of 2 classes", "mnist"),
-    "permuted-mnist": Benchmark(permuted_mnist, Options, "MNIST under 10 permutations of its pixels", "mnist"),
-    "rotated-mnist": Benchmark(rotated_mnist, Options, "MNIST under 10 rotations", "mnist"),
+    "split-digits": Benchmark(
+        "Split Digits", "8x8 digits, 5 tasks of 2 classes, embedded", "split", "digits", SplitOptions,
+        tasks=5, model="mlp", epochs=10, batch_size=32),
+    "rotated-digits": Benchmark(
+        "Rotated Digits", "8x8 digits under 8 rotations, embedded", "rotated", "digits", Options,
+        tasks=8, model="mlp", epochs=10, batch_size=32),
+    "split-mnist": Benchmark(
+        "Split MNIST", "MNIST, 5 tasks of 2 classes", "split", "mnist", SplitOptions, tasks=5, model="mlp", epochs=5),
+    "permuted-mnist": Benchmark(
+        "Permuted MNIST", "MNIST under 10 permutations of its pixels", "permuted", "mnist", Options,
+        tasks=10, model="mlp", epochs=5),
+    "rotated-mnist": Benchmark(
+        "Rotated MNIST", "MNIST under 10 rotations", "rotated", "mnist", Options, tasks=10, model="mlp", epochs=5),
     "split-fashion-mnist": Benchmark(
-        split_fashion_mnist, SplitOptions, "Fashion-MNIST, 5 tasks of 2 classes", "fashion-mnist"
-    ),
-    "split-cifar10": Benchmark(split_cifar10, SplitOptions, "CIFAR-10, 5 tasks of 2 classes", "cifar10"),
-    "split-cifar100": Benchmark(split_cifar100, SplitOptions, "CIFAR-100, 10 tasks of 10 classes", "cifar100"),
+        "Split Fashion-MNIST", "Fashion-MNIST, 5 tasks of 2 classes", "split", "fashion-mnist", SplitOptions,
+        tasks=5, model="mlp", epochs=5),
+    "split-cifar10": Benchmark(
+        "Split CIFAR-10", "CIFAR-10, 5 tasks of 2 classes", "split", "cifar10", SplitOptions,
+        tasks=5, model="resnet18", epochs=20, augment="shift-flip", brightness=BRIGHTNESS),
+    "split-cifar100": Benchmark(
+        "Split CIFAR-100", "CIFAR-100, 10 tasks of 10 classes", "split", "cifar100", SplitOptions,
+        tasks=10, model="resnet18", epochs=50, augment="shift-flip", brightness=BRIGHTNESS),
     "split-tiny-imagenet": Benchmark(
-        split_tiny_imagenet, SplitOptions, "Tiny-ImageNet, 10 tasks of 20 classes", "tiny-imagenet"
-    ),
-    "core50": Benchmark(core50, Core50Options, "CORe50, 8 sessions as domains, 10 categories", "core50"),
-    "folder": Benchmark(folder, FolderOptions, "your own images: folder:PATH"),
+        "Split Tiny-ImageNet", "Tiny-ImageNet, 10 tasks of 20 classes", "split", "tiny-imagenet", SplitOptions,
+        tasks=10, model="resnet18", epochs=50, augment="shift-flip"),
+    "core50": Benchmark(
+        "CORe50", "CORe50, 8 sessions as domains, 10 categories", "sessions", "core50", Core50Options,
+        tasks=8, model="mobilenetv2", epochs=20, augment="resized-crop", brightness=BRIGHTNESS),
+    "folder": Benchmark(
+        "Folder", "your own images: folder:PATH", "folder", None, FolderOptions,
+        tasks=None, model="resnet18-slim", epochs=10),
 }
+# fmt: on
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """The row of a benchmark; ``folder:PATH`` is of ``folder``."""
+    row, _, path = name.partition(":")
+    if row not in BENCHMARKS or (path and "path" not in BENCHMARKS[row].options.model_fields):
+        raise ValueError(f"unknown benchmark {name!r}{did_you_mean(name, BENCHMARKS)} (tmln list benchmarks)")
+    return BENCHMARKS[row]
+
+
+def options_of(name: str, given: Mapping[str, object]) -> Options:
+    """A benchmark's options, checked, with those that its name holds: the path of ``folder:PATH``."""
+    kind = find_benchmark(name).options
+    row, _, path = name.partition(":")
+    given = {**({"path": path} if path else {}), **given}
+    if "path" in kind.model_fields and "path" not in given:
+        raise ValueError(f"benchmark {row!r} is called {row}:PATH")
+    return read_options(name, kind, given)
+
+
+def options_by_benchmarks() -> dict[str, list[Described]]:
+    """Every option in words, under the names of the benchmarks that take it."""
+    users: dict[Described, list[str]] = {}
+    for name, row in BENCHMARKS.items():
+        for option in described(row.options):
+            users.setdefault(option, []).append(name)
+    groups: dict[str, list[Described]] = {}
+    for option, names in users.items():
+        heading = "every benchmark" if len(names) == len(BENCHMARKS) else ", ".join(names)
+        groups.setdefault(heading, []).append(option)
+    return groups
 
 
 def make_stream(name: str, **options: object) -> Stream:
@@ -51,31 +111,7 @@ def make_stream(name: str, **options: object) -> Stream:
 
     ``folder:PATH`` is a folder of the user's images.
     """
-    row, _, path = name.partition(":")
-    if row not in BENCHMARKS or (path and row != "folder"):
-        raise ValueError(f"unknown benchmark {name!r}{did_you_mean(name, BENCHMARKS)} (tmln list benchmarks)")
-    benchmark = BENCHMARKS[row]
-    if row == "folder":
-        options = {**({"path": path} if path else {}), **options}
-        if "path" not in options:
-            raise ValueError("benchmark 'folder' is called folder:PATH")
-    return benchmark.build(checked_options(name, benchmark.options, options))
+    from tmln.streams.scenarios import SCENARIOS
 
-
-def checked_options(name: str, kind: type[Options], given: dict[str, object]) -> Options:
-    """Options of this kind; names and types are checked, and text as it comes from a command line is read."""
-    from pydantic import TypeAdapter, ValidationError
-
-    known = [field.name for field in fields(kind)]
-    for option in given:
-        if option not in known:
-            hint = did_you_mean(option, known) or f"; it takes {', '.join(known)}"
-            raise ValueError(f"unknown option {option!r} of {name}{hint}")
-    try:
-        return TypeAdapter(kind).validate_python(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = f"option {first['loc'][0]!r}: " if first["loc"] else ""
-        reason = first["msg"].removeprefix("Value error, ")
-        value = f", not {first['input']!r}" if first["loc"] else ""
-        raise ValueError(f"{name}: {place}{reason}{value}") from None
+    row = find_benchmark(name)
+    return SCENARIOS[row.scenario](name, row, options_of(name, options))

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from tmln.streams.bad import BadData
-from tmln.streams.complete import complete
-from tmln.streams.normalise import Normalise
 from tmln.streams.options import Options
-from tmln.streams.rotate import Rotation
+from tmln.streams.pool import Pool, assemble
 from tmln.streams.samples import of_classes
-from tmln.streams.split import Pool, irregular
 from tmln.streams.stream import Stream, Task
+
+
+def rotate(x: Tensor, degrees: float) -> Tensor:
+    """Images [B, C, H, W], uint8 or float, turned counter-clockwise; an angle of 0 changes nothing."""
+    if degrees % 360.0 == 0.0:
+        return x
+    height, width = x.shape[-2:]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    # Output to input coordinates, in units of half an image: hence the aspect ratios off the diagonal.
+    matrix = torch.tensor([[cos, -sin * height / width, 0.0], [sin * width / height, cos, 0.0]], device=x.device)
+    grid = F.affine_grid(matrix.expand(len(x), 2, 3), list(x.shape), align_corners=False)
+    turned = F.grid_sample(x.float(), grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return turned.round().to(torch.uint8) if x.dtype == torch.uint8 else turned.to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """``rotate`` by one angle, as a function of a batch."""
+
+    degrees: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rotate(x, self.degrees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +63,7 @@ def permutations(tasks: int, pixels: int, seed: int) -> dict[str, Callable[[Tens
 
 
 def domain_incremental(
-    name: str,
-    pool: Pool,
-    options: Options,
-    domains: Mapping[str, Callable[[Tensor], Tensor]],
-    *,
-    metadata: Mapping[str, object] | None = None,
+    name: str, pool: Pool, options: Options, domains: Mapping[str, Callable[[Tensor], Tensor]]
 ) -> Stream:
     """One task a domain; inputs are transformed as they are read, so domains share memory."""
     classes = tuple(range(len(pool.class_names)))
@@ -57,17 +73,5 @@ def domain_incremental(
         Task(f"task {index + 1}", train.map(function), test.map(function), classes, domain)
         for index, (domain, function) in enumerate(domains.items())
     ]
-    with BadData(name, options.skip_bad) as bad:
-        sound = complete(tasks, pool.class_names, bad)
-    plain = Normalise(pool.mean, pool.std)
-    return Stream(
-        name=name,
-        tasks=irregular(sound, options),
-        class_names=pool.class_names,
-        shape=pool.train.shape,
-        augment=plain,
-        prepare=plain,
-        mean=pool.mean,
-        std=pool.std,
-        metadata={"scenario": "domain-incremental", "domains": list(domains), **(metadata or {})},
-    )
+    metadata = {"scenario": "domain-incremental", "domains": list(domains)}
+    return assemble(name, pool, options, tasks, metadata)

@@ -1,45 +1,148 @@
-"""The options a benchmark takes: typed, with their defaults, checked once when they are made."""
+"""The options that benchmarks take: type, range, default and a sentence of each, for checks, help and documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from tmln.suggest import did_you_mean
+
+RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
+PLACES = ("root", "memory_limit")  # where data are, not what they are: of no concern to a run's identity
+
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Bytes: TypeAlias = Annotated[int, Field(ge=0)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Part: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+_ORDERS = "ascending, seeded, run-seed (each run by its own seed), seed:7"
+ClassOrder: TypeAlias = Annotated[str | Sequence[int], Field(title=f"{_ORDERS}, icarl1993 or 3,1,0,2")]
+Order: TypeAlias = Annotated[str, Field(pattern=r"^(ascending|seeded|run-seed|seed:.*)$", title=_ORDERS)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What every benchmark takes; ``None`` means the benchmark's own default."""
+class Options(BaseModel):
+    """What every benchmark takes."""
 
-    tasks: int | None = None
-    """number of tasks"""
-    per_class: int | None = None
-    """training samples per class (per class and domain where there are domains), for small machines"""
-    per_class_test: int | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tasks: Count | None = None
+    """number of tasks; the benchmark's own unless given"""
+    per_class: Count | None = None
+    """training samples of each class (and domain where there are domains), for small machines; all unless given"""
+    per_class_test: Count | None = None
     """the same for test samples"""
-    blurry: float = 0.0
+    blurry: Share = 0.0
     """fraction of each task's training samples that appear in other tasks instead"""
-    repeats: int = 1
+    repeats: Count = 1
     """visits to each task, each with its own part of the task's training samples"""
     seed: int = 0
     """of what a stream draws: orders, permutations, hold-outs; not the seed of a run"""
     root: Path | None = None
-    """data root; else TMLN_DATA, else the platform's cache folder"""
+    """data root; TMLN_DATA, else the platform's cache folder, unless given"""
     skip_bad: bool = False
     """leave bad files and labels out with a counted warning instead of an error"""
 
-    def __post_init__(self) -> None:
-        for name in ("tasks", "per_class", "per_class_test", "repeats"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is a positive number, not {value}")
-        if not 0.0 <= self.blurry <= 1.0:
-            raise ValueError(f"blurry is a fraction between 0 and 1, not {self.blurry}")
 
-
-@dataclass(frozen=True, kw_only=True)
 class SplitOptions(Options):
     """Options where classes arrive task by task."""
 
-    class_order: str | Sequence[int] = "ascending"
-    """ascending, seeded, run-seed (each run by its own seed), seed:7, icarl1993, or the classes as "3,1,0,2" """
+    class_order: ClassOrder = "ascending"
+    """order in which classes arrive"""
+
+
+class Core50Options(Options):
+    """What CORe50 takes besides."""
+
+    session_order: Order = "ascending"
+    """order of the training sessions"""
+    holdout: Literal["tail", "random"] = "tail"
+    """a task's test frames: the last of every video, or random ones, whose neighbours are trained on"""
+    holdout_fraction: Part = 0.2
+    """how many of the frames"""
+    size: Count = 224
+    """pixels a side after augmentation"""
+    test_resize: Count | None = None
+    """shorter side before the centre crop of test frames; the crop's own, which cuts nothing off, unless given"""
+    memory_limit: Bytes = 1 << 30
+    """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
+
+    @model_validator(mode="after")
+    def _crop_fits(self) -> Core50Options:
+        if self.test_resize is not None and self.test_resize < self.size:
+            raise ValueError(f"test_resize is at least size={self.size}, not {self.test_resize}")
+        return self
+
+
+class FolderOptions(SplitOptions):
+    """What a folder of images takes besides."""
+
+    path: Path
+    """PATH/task/class/image or PATH/class/image; or PATH/train and PATH/test of these"""
+    layout: Literal["auto", "tasks", "domains", "classes"] = "auto"
+    """what the sub-folders are; auto looks whether there are one or two levels of them"""
+    test_fraction: Part = 0.2
+    """part of each class in each task that is held out at random, where there is no PATH/test"""
+    mode: Literal["L", "RGB"] | None = None
+    """colours to convert images to; unless given, all have one mode already"""
+    size: Count | None = None
+    """pixels a side to fit images to; unless given, all have one size already"""
+    augment: Literal["none", "shift-flip", "resized-crop"] = "none"
+    """how training images are varied"""
+    memory_limit: Bytes = 1 << 30
+    """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
+
+
+class Described(NamedTuple):
+    """One option in words: ``blurry``, ``a number >= 0 and <= 1``, ``0.0``, and a sentence."""
+
+    name: str
+    form: str
+    default: str
+    about: str
+
+
+def described(kind: type[Options]) -> Iterator[Described]:
+    """What there is to say about each option."""
+    for name, field in kind.model_fields.items():
+        default = "" if field.is_required() or field.default is None else str(field.default).lower()
+        yield Described(name, _form(field.annotation, field), default, field.description or "")
+
+
+def _form(kind: Any, field: FieldInfo) -> str:
+    """How a value of this type is written."""
+    inner = get_args(kind)
+    if get_origin(kind) is Literal:
+        return " or ".join(inner)
+    if inner and not field.title:  # what is annotated, or the first of a union
+        return _form(inner[0], inner[-1] if isinstance(inner[-1], FieldInfo) else field)
+    noun = {bool: "true or false", int: "a whole number", float: "a number", Path: "a folder"}.get(kind, "text")
+    ends = [
+        (sign, getattr(limit, name)) for limit in field.metadata for name, sign in SIGNS.items() if hasattr(limit, name)
+    ]
+    return field.title or f"{noun} {' and '.join(f'{sign} {end:g}' for sign, end in ends)}".rstrip()
+
+
+Kind = TypeVar("Kind", bound=Options)
+
+
+def read_options(name: str, kind: type[Kind], given: Mapping[str, object]) -> Kind:
+    """Options of this kind; names and types are checked, and text as it comes from a command line is read."""
+    known = kind.model_fields
+    for option in given:
+        if option not in known:
+            hint = did_you_mean(option, known)
+            raise ValueError(f"unknown option {option!r} of {name}{hint} (it takes {', '.join(known)})")
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:
+            raise ValueError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
+        wrong = next(option for option in described(kind) if option.name == first["loc"][0])
+        raise ValueError(
+            f"option {wrong.name!r} of {name} is {wrong.form}, not {first['input']!r}: {wrong.about}"
+        ) from None

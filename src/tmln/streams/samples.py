@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from tmln.data.imagefiles import evenly
+
 
 class Source(Protocol):
     """Where inputs come from: N of them, each of ``shape``, any batch of them at once."""
@@ -165,12 +167,6 @@ def concat(parts: Sequence[Samples]) -> Samples:
         total += len(source)
     rows = torch.cat([part.rows + starts[id(part.source)] for part in parts])
     return Samples(Joined(tuple(sources)), y, rows)
-
-
-def evenly(total: int, wanted: int | None) -> list[int]:
-    """``wanted`` of the numbers 0..total-1, evenly spaced from 0 on; all of them for None or too many."""
-    count = total if wanted is None else min(wanted, total)
-    return [index * total // count for index in range(count)]
 
 
 def of_classes(samples: Samples, classes: Sequence[int], per_class: int | None = None) -> Samples:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from tmln.streams.bad import BadData
-from tmln.streams.boundaries import blur, repeat
-from tmln.streams.complete import complete
-from tmln.streams.normalise import Normalise
-from tmln.streams.options import Options, SplitOptions
-from tmln.streams.samples import Samples, of_classes
+from tmln.streams.options import RUN_SEED, SplitOptions
+from tmln.streams.pool import Pool, assemble
+from tmln.streams.samples import of_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
-
-RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Training and test samples of one data set, before they become tasks."""
-
-    train: Samples
-    test: Samples
-    class_names: tuple[str, ...]
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
 
 
 def class_order(spec: str | Sequence[int], classes: int, seed: int) -> tuple[int, ...]:
@@ -70,11 +53,6 @@ def split_sizes(classes: int, tasks: int) -> tuple[int, ...]:
     return tuple(small + (index < larger) for index in range(tasks))
 
 
-def irregular(tasks: Sequence[Task], options: Options) -> tuple[Task, ...]:
-    """Tasks with the repeated and blurry boundaries the options ask for."""
-    return blur(repeat(tasks, options.repeats), options.blurry, options.seed)
-
-
 def class_incremental(
     name: str,
     pool: Pool,
@@ -83,8 +61,6 @@ def class_incremental(
     tasks: int,
     augment: Augment | None = None,
     prepare: Prepare | None = None,
-    shape: tuple[int, ...] | None = None,
-    metadata: Mapping[str, object] | None = None,
 ) -> Stream:
     """A stream of ``options.tasks`` (else ``tasks``) tasks, each with its own classes of the pool."""
     order = class_order(options.class_order, len(pool.class_names), options.seed)
@@ -96,17 +72,5 @@ def class_incremental(
         train = of_classes(pool.train, classes, options.per_class)
         test = of_classes(pool.test, classes, options.per_class_test)
         parts.append(Task(f"task {index + 1}", train, test, tuple(sorted(classes))))
-    with BadData(name, options.skip_bad) as bad:
-        sound = complete(parts, pool.class_names, bad)
-    plain = Normalise(pool.mean, pool.std)
-    return Stream(
-        name=name,
-        tasks=irregular(sound, options),
-        class_names=pool.class_names,
-        shape=shape or pool.train.shape,
-        augment=augment or plain,
-        prepare=prepare or plain,
-        mean=pool.mean,
-        std=pool.std,
-        metadata={"scenario": "class-incremental", "class_order": list(order), **(metadata or {})},
-    )
+    metadata = {"scenario": "class-incremental", "class_order": list(order)}
+    return assemble(name, pool, options, parts, metadata, augment=augment, prepare=prepare)

@@ -48,7 +48,7 @@ function runTable(runs) {
       : metrics.map((name) => shown(run.metrics[name], name, metricOf(name).percent ? 1 : 2))),
     el("td", { class: "left" }, el("code", {}, run.name)),
   ]);
-  return plainTable("Runs of this row", ["Seed", ...metrics.map(titleOf), "Folder"], rows);
+  return plainTable("Runs of this row", ["Seed", ...metrics.map((name) => metricOf(name).title), "Folder"], rows);
 }
 
 /** Every field; those in which it differs from another row of the benchmark come first, marked. */

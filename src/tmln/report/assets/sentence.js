@@ -1,4 +1,4 @@
-// The summary in words, as tmln.analysis.sentence writes it, of what the filters leave.
+// The summary in words, as tmln.results.sentence writes it, of what the filters leave.
 
 function sentence(rows, benchmark) {
   if (!rows.length) return "Nothing has finished yet.";

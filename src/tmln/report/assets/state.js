@@ -4,7 +4,7 @@ const DEFAULTS = {
   b: "", // benchmark
   hide: [], // methods left out
   f: [], // filters, each "field=value"
-  m: ["acc", "fm", "int", ...(ratesDiffer() ? ["rate"] : []), "seconds"], // columns
+  m: Object.keys(DATA.metrics).filter(isColumn), // columns
   by: "acc", // the metric of intervals, tests and spread
   ref: "", // label of the reference; empty: the best
   sort: "", // "key" or "-key"; empty: by accuracy
@@ -18,6 +18,12 @@ const DEFAULTS = {
   theme: "",
 };
 const listeners = [];
+
+/** Whether a metric is a column unasked: always, or as the rate where rows differ in it. */
+function isColumn(name) {
+  const { shown } = DATA.metrics[name];
+  return shown === "always" || (shown === "differs" && ratesDiffer());
+}
 
 /** Rows at one learning rate need not be at one rate of their steps; where they are not, it is a column. */
 function ratesDiffer() {

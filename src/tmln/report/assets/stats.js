@@ -1,4 +1,4 @@
-// Statistics over seeds, as tmln.analysis.statistics computes them: the tests hold the two against each other.
+// Statistics over seeds, as tmln.results.statistics computes them: the tests hold the two against each other.
 
 function numbers(values) {
   return values.filter((value) => typeof value === "number" && !Number.isNaN(value));

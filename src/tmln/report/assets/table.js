@@ -74,7 +74,7 @@ function tableHead(current, metrics) {
       {},
       column("method", "Method"),
       column("n", "n", "number of seeds"),
-      metrics.map((name) => column(name, titleOf(name), metricOf(name).about)),
+      metrics.map((name) => column(name, metricOf(name).title, metricOf(name).about)),
       el("th", { scope: "col" }, `${heading} 95%`),
       current.reference
         ? [el("th", { scope: "col" }, `Δ ${heading}`), column("p", "p", "paired t-test against the reference")]
@@ -85,7 +85,7 @@ function tableHead(current, metrics) {
 
 function tableRow(current, metrics, item) {
   const { row } = item;
-  const bold = (name) => !["rate", "seconds"].includes(name) && best(current.rows, name).includes(item);
+  const bold = (name) => metricOf(name).contest && best(current.rows, name).includes(item);
   return el(
     "tr",
     {

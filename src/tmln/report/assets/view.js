@@ -88,22 +88,14 @@ function best(rows, metric) {
   return racing.filter((item) => item.summary(metric).mean === top);
 }
 
-/** The metrics that some run of the benchmark has. */
+/** The metrics that some run of the benchmark has, in the order of the table of metrics. */
 function metricsThere() {
   const there = new Set(
     DATA.runs
       .filter((run) => DATA.rows[run.row].benchmark === state.b)
       .flatMap((run) => Object.keys(run.metrics).filter((name) => run.metrics[name] !== null)),
   );
-  return Object.keys(DATA.metrics)
-    .filter((name) => there.has(name))
-    .sort((a, b) => rank(a) - rank(b) || inOrder(a, b));
-}
-
-const RANKS = ["acc", "fm", "int", "bwt", "fwt", "learning_accuracy", "average_anytime_accuracy"];
-
-function rank(metric) {
-  return RANKS.includes(metric) ? RANKS.indexOf(metric) : RANKS.length + ["rate", "seconds"].indexOf(metric) + 1;
+  return Object.keys(DATA.metrics).filter((name) => there.has(name));
 }
 
 /** The first rows, or all if they were asked for. */

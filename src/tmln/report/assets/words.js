@@ -20,7 +20,8 @@ function shown(value, metric, digits = 1) {
 /** `94.4 ± 1.1` */
 function meanStd(summary, metric) {
   if (!summary.n) return NONE;
-  if (metric === "rate") return String(Number(summary.mean.toPrecision(3)));
+  const { digits: written } = metricOf(metric);
+  if (written.endsWith("g")) return String(Number(summary.mean.toPrecision(Number(written.slice(1, -1)))));
   const digits = metricOf(metric).percent || summary.mean >= 10 ? 1 : 2;
   return shown(summary.mean, metric, digits) + (summary.n > 1 ? ` ± ${shown(summary.std, metric, digits)}` : "");
 }
@@ -39,14 +40,11 @@ function duration(seconds) {
   return seconds < 7200 ? `${fixed(seconds / 60, 1)} min` : `${fixed(seconds / 3600, 1)} h`;
 }
 
-function metricOf(name) {
-  return DATA.metrics[name] ?? { heading: name, about: "", more_is_better: true, percent: true, within: [null, null] };
-}
+const UNKNOWN = { about: "", more_is_better: true, percent: true, digits: ".1f", contest: true, within: [null, null] };
 
-/** `ACC % ↑`: what is better is said by the arrow. */
-function titleOf(name) {
-  const metric = metricOf(name);
-  return metric.percent ? `${metric.heading} % ${metric.more_is_better ? "↑" : "↓"}` : metric.heading;
+/** A row of tmln.metrics' table, which the document carries. */
+function metricOf(name) {
+  return DATA.metrics[name] ?? { ...UNKNOWN, heading: name, title: name };
 }
 
 function plural(count, word) {

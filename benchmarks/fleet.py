@@ -1,0 +1,54 @@
+"""Many runs: as they are shared out by themselves, against one after another on all cores, in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tmln.streams.bad import DataError
+
+from benchmarks.timing import Line, best_times
+from tmln.fleet.crew import Crew, cores, threads_of
+from tmln.fleet.execute import execute
+from tmln.fleet.plan import Job
+from tmln.fleet.task import Pool
+from tmln.lab.config import RunConfig
+from tmln.lab.run import stream_of
+from tmln.lab.store import Store
+from tmln.lab.terms import Terms
+
+# Width of the reduced ResNet18, epochs, and the goal: 0.9 of what two workers of one thread each were over one process
+# of two threads, on two cores.
+GOALS = ((8, 4, 0.9 * 1.65), (20, 1, 0.9 * 1.11))
+
+
+def configs(width: int, epochs: int) -> list[RunConfig]:
+    few = {"benchmark.per_class": 128, "benchmark.per_class_test": 10, "benchmark.tasks": 2, "epochs": epochs}
+    base = RunConfig(benchmark="split-cifar10", method="er", model="resnet18", model_options={"width": width})
+    return [base.with_settings({**few, "seed": seed}) for seed in range(4)]
+
+
+def done(wanted: list[RunConfig], terms: Terms, pool: Pool) -> Callable[[], None]:
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            failures = execute(Store(Path(folder)), [Job(config) for config in wanted], terms, pool=pool)
+            assert not failures, failures
+
+    return run
+
+
+def lines() -> Iterator[Line]:
+    try:
+        stream_of(configs(8, 1)[0])
+    except DataError:
+        return
+    for width, epochs, goal in GOALS:
+        wanted = configs(width, epochs)
+        with Crew().pool(jobs=len(wanted)) as many, Crew("serial").pool() as one:
+            best = best_times(
+                {"ours": done(wanted, Terms(), many), "serial": done(wanted, Terms(threads=cores()), one)}, rounds=3
+            )
+        threads = threads_of(wanted[0], cores())
+        what = f"runs of width {width}, {cores() // threads} at a time on {threads} thread(s) / one on {cores()}"
+        yield Line(f"{what}: throughput", best["serial"] / best["ours"], goal if cores() == 2 else None, True)

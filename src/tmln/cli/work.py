@@ -1,0 +1,104 @@
+"""Runs that a command has done: shown while they are at work, foretold, and summed up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tmln.cli.say import say
+from tmln.cli.tables import Format, print_results
+
+if TYPE_CHECKING:
+    from tmln.cli.options import How, Who
+    from tmln.fleet.display import Display
+    from tmln.fleet.plan import Job
+    from tmln.fleet.schedule import Failure
+    from tmln.fleet.task import Pool
+    from tmln.lab.config import RunConfig
+    from tmln.lab.result import Result
+    from tmln.lab.store import Store
+    from tmln.lab.terms import Terms
+
+
+def work(configs: Sequence[RunConfig], how: How, who: Who, dry_run: bool = False, pool: Pool | None = None) -> None:
+    """Do what is not done yet, and show the table of all; or only say what that would take."""
+    from tmln.fleet.execute import execute
+    from tmln.fleet.plan import plan, state_of
+    from tmln.lab.store import Store
+
+    store, jobs = Store(how.out), plan(configs, how.oracle.value)
+    terms, crew = who.terms(how, how.oracle.value), who.crew()
+    if dry_run:
+        for line in foretold(store, jobs, terms, who):
+            say(line)
+        return
+    if any(job.reference and state_of(store, job) != "finished" for job in jobs):
+        say("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
+    with display_of(jobs) as display:
+        failures = execute(store, jobs, terms, crew, pool=pool, on_event=display.note)
+    _conclude(store, jobs, failures, terms)
+
+
+def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
+    """Each job by its method and the settings in which it differs from its kin, and its benchmark if there are more."""
+    from tmln.fleet.display import Display
+    from tmln.lab.config import run_id
+    from tmln.results.rows import label_methods
+
+    full = [job.config.resolved() for job in jobs]
+    several = len({config["benchmark"] for config in full}) > 1
+    labels = {}
+    for job, config, label in zip(jobs, full, label_methods(full), strict=True):
+        where = f"{config['benchmark']}, " if several else ""
+        labels[run_id(job.config)] = (job, f"{where}{label}, seed {config['seed']}{job.why}")
+    return Display(labels, brief=brief)
+
+
+def result_of(store: Store, config: RunConfig) -> Result | None:
+    run = store.find(config)
+    return None if run is None else run.result
+
+
+def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], terms: Terms) -> None:
+    """The table of all that is finished, then what is not, and why."""
+    from tmln.lab.config import run_id
+    from tmln.results.notes import version_notes
+    from tmln.results.references import with_references
+
+    failed = {run_id(failure.job.config) for failure in failures}
+    if len(failed) == len(jobs) and len({failure.error for failure in failures}) == 1:  # said once, as any mistake is
+        raise ValueError(failures[0].error) from failures[0].cause
+    found = [result_of(store, job.config) for job in jobs if run_id(job.config) not in failed]
+    wanted = None if terms.oracle == "none" else terms.oracle
+    results = with_references((result for result in found if result is not None), wanted)
+    if results:
+        print_results(results, Format.table, None)
+    for note in version_notes(results):
+        say(str(note))
+    say(f"runs: {store.root}")
+    for failure in failures:
+        say(f"failed: {failure.job.label}: {failure.error}", err=True)
+    if failures:
+        say(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again", err=True)
+        raise typer.Exit(1)
+
+
+def foretold(store: Store, jobs: Sequence[Job], terms: Terms, who: Who) -> Iterator[str]:
+    """What a dry run says: the first configuration whole, the runs by their state, and what is left will take."""
+    from tmln.fleet.forecast import forecast
+    from tmln.fleet.plan import state_of
+
+    yield next(job.config for job in jobs if not job.reference).to_yaml().rstrip()
+    states = Counter(state_of(store, job) for job in jobs)
+    references = sum(job.reference for job in jobs)
+    yield f"# {len(jobs)} runs: {counted(states)}; {references} of them as references for INT"
+    todo = [job.config for job in jobs if state_of(store, job) != "finished"]
+    if todo:
+        yield from (f"# {line}" for line in forecast(todo, terms, who.crew()).lines())
+
+
+def counted(states: Counter[Any]) -> str:
+    return f"{states['finished']} finished, {states['begun']} begun, {states['new']} not begun"

@@ -1,0 +1,1 @@
+"""Figures: what was found, drawn with matplotlib, which is imported only here."""

@@ -1,0 +1,48 @@
+"""The families of parts, one for each question that a method answers: a line for each. Needs no torch.
+
+The names are known at once; a family's table is imported when it is looked at.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tmln.parts import Family
+
+# name -> where its table is, and what a recipe takes that names none. In the order in which parts are made, begun,
+# ended and saved: Algorithm 1's.
+TABLES = {
+    "replay": ("tmln.replay", "REPLAYS", "none"),
+    "penalty": ("tmln.penalties", "PENALTIES", "none"),
+    "step": ("tmln.steps", "STEPS", "sgd"),
+}
+
+INNER = "inner"  # the setting of a part that wraps another of its family; the other's settings are ``inner.NAME``
+
+
+class Families(Mapping[str, "Family[Any]"]):
+    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS}``."""
+
+    def __getitem__(self, name: str) -> Family[Any]:
+        module, attribute, _ = TABLES[name]
+        found: Family[Any] = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def default(self, name: str) -> str:
+        """The part that a recipe takes which names none of this family."""
+        return TABLES[name][2]
+
+    def __contains__(self, name: object) -> bool:
+        return name in TABLES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+
+FAMILIES = Families()

@@ -1,0 +1,91 @@
+"""Many runs, whoever does them: in this process, in others of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from tmln.fleet.crew import Crew, threads_of
+from tmln.fleet.local import LocalPool
+from tmln.fleet.plan import Job
+from tmln.fleet.schedule import Event, Failure, Schedule
+from tmln.fleet.serial import SerialPool
+from tmln.fleet.task import Pool, Task
+from tmln.lab.config import run_id
+from tmln.lab.footprint import LEFT
+from tmln.lab.memory import free_bytes
+from tmln.lab.oracle import reference_config
+from tmln.lab.store import Store
+from tmln.lab.terms import Terms
+from tmln.stopping import asked_to_stop
+
+__all__ = ["Event", "Failure", "execute"]
+
+
+def execute(
+    store: Store,
+    jobs: Sequence[Job],
+    terms: Terms | None = None,
+    crew: Crew | None = None,
+    *,
+    pool: Pool | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+) -> list[Failure]:
+    """Do what is not done yet, references before the runs that need them; what failed, and why, is returned.
+
+    A run whose worker is lost goes on from its checkpoint, as often as the crew's ``retries``. A signal to stop saves
+    every run that has begun and raises :class:`~tmln.stopping.Interrupted`. ``pool``: workers that are there already.
+    """
+    terms, crew = terms or Terms(), crew or Crew()
+    failures, open_jobs = _open_jobs(store, jobs, on_event)
+    if not open_jobs:
+        return failures
+    root = str(Path(store.root).resolve())
+    references = {name: reference_config(job.config, terms.oracle) for name, job in open_jobs.items()}
+    needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}
+    with nullcontext(pool) if pool is not None else crew.pool(terms.threads, len(open_jobs)) as there:
+        terms = replace(terms, memory=terms.memory or _share(there, len(open_jobs)))
+        tasks = {
+            name: Task(_anywhere(job), root, terms, terms.threads or threads_of(job.config, there.cores))
+            for name, job in open_jobs.items()
+        }
+        with asked_to_stop() as stop:  # after the workers are there: Ray takes signals for itself when it starts
+            if isinstance(there, SerialPool):
+                there.asked = stop
+            return failures + Schedule(tasks, needs, on_event, crew.retries).work(there, stop)
+
+
+def _share(pool: Pool, jobs: int) -> str:
+    """Of the memory of this machine, for each of those that work at one time on it; in this process it is counted."""
+    many = min(pool.capacity, jobs)
+    return str(int(LEFT * free_bytes()) // many) if isinstance(pool, LocalPool) else ""
+
+
+def _open_jobs(
+    store: Store, jobs: Sequence[Job], on_event: Callable[[Event], None]
+) -> tuple[list[Failure], dict[str, Job]]:
+    failures, open_jobs = [], {}
+    for job in jobs:
+        try:
+            run = store.find(job.config)
+            result = None if run is None else run.result
+        except (OSError, ValueError) as error:  # such as a result of a newer version
+            failures.append(Failure(job, str(error)))
+            on_event(Event("failed", job, text=str(error)))
+            continue
+        if result is None:
+            open_jobs[run_id(job.config)] = job
+        else:
+            on_event(Event("before", job, result=result))
+    return failures, open_jobs
+
+
+def _anywhere(job: Job) -> Job:
+    """The same run, whatever folder its worker is in."""
+    name, _, path = job.config.benchmark.partition(":")
+    if not path:
+        return job
+    benchmark = f"{name}:{Path(path).expanduser().resolve()}"
+    return Job(job.config.model_copy(update={"benchmark": benchmark}), job.reference)

@@ -1,0 +1,46 @@
+"""One run after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from tmln.fleet.perform import perform, seldom
+from tmln.fleet.task import Task
+
+if TYPE_CHECKING:
+    from tmln.fleet.task import Take
+
+
+class SerialPool:
+    """A pool that works while it is waited for."""
+
+    capacity, shared = 1, True
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+        self.asked: Callable[[], bool] = lambda: False
+        self._next: tuple[str, Task] | None = None
+
+    def submit(self, name: str, task: Task) -> None:
+        self._next = name, task
+
+    def wait(self, seconds: float, take: Take) -> None:
+        if self._next is None:
+            return
+        (name, task), self._next = self._next, None
+        take(name, "begun")
+        threads = torch.get_num_threads()
+        try:
+            outcome = perform(task, seldom(lambda moment: take(name, moment)), self.asked)
+        finally:
+            torch.set_num_threads(threads)
+        take(name, outcome)
+
+    def stop(self) -> None:
+        """Asked between two runs, there is nothing to save; within one, it asks ``asked`` itself."""
+
+    def close(self) -> None:
+        self._next = None

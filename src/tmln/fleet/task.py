@@ -1,0 +1,63 @@
+"""What a worker is sent, and what it sends back. Needs no torch: workers can be started before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tmln.fleet.plan import Job
+    from tmln.lab.result import Result
+    from tmln.lab.run import Moment
+    from tmln.lab.terms import Terms
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job and all that is to be known to do it; ``root`` is the folder of runs, as every worker reaches it."""
+
+    job: Job
+    root: str
+    terms: Terms
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved,
+    ``unwritable`` would be every other run, too: the disk is full."""
+
+    state: Literal["finished", "failed", "locked", "stopped", "lost", "unwritable"]
+    result: Result | None = None
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+    cause: BaseException | None = field(default=None, compare=False)  # where it was in this process
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "cause": None}  # not every error can be sent
+
+
+if TYPE_CHECKING:
+    Message = Literal["begun"] | Moment | Outcome
+    Take = Callable[[str, Message], None]
+
+
+class Pool(Protocol):
+    """Workers of any kind: ``capacity`` tasks at one time, none of more than ``cores`` threads."""
+
+    capacity: int
+    cores: int
+    shared: bool  # whether all tasks together have no more than these cores
+
+    def submit(self, name: str, task: Task) -> None: ...
+
+    def wait(self, seconds: float, take: Take) -> None:
+        """Hand on what tasks have to say, for about so long; of every task sent in, the last message is an Outcome."""
+
+    def stop(self) -> None:
+        """Ask all to save what they do and end it."""
+
+    def close(self) -> None:
+        """End all, at once."""

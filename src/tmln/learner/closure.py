@@ -1,0 +1,101 @@
+"""The loss of one batch and its gradient, as often as a step asks (tmln/parts/questions.py says what counts)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tmln.curvature.untouched import same_buffers, untouched
+from tmln.learner.diverged import diverged
+from tmln.parts import Batch, Lesson
+
+if TYPE_CHECKING:
+    from tmln.learner.learner import Learner
+
+
+class BatchClosure:
+    """Forward pass, loss, penalty and backward pass of one batch; the first call is the one that counts.
+
+    ``value`` and ``output`` are the first call's; ``traced``: the step was shown its gradient, and is to ``walk``.
+    """
+
+    def __init__(self, learner: Learner, batch: Batch, lesson: Lesson, epoch: int, number: int) -> None:
+        self.learner, self.batch, self.lesson = learner, batch, lesson
+        self.epoch, self.number = epoch, number
+        self.traced = learner.step.traces and (learner.penalty.bends or learner.step.bends)
+        self.value = math.nan
+        self.output: Tensor | None = None
+        self.device = batch.x.device
+        self.random = _random_states(self.device)
+
+    def __call__(self) -> float:
+        if self.output is None:
+            self.value, self.output = self._evaluate(first=True)
+            return self.value
+        with self._once_more():
+            return self._evaluate(first=False)[0]
+
+    def _evaluate(self, first: bool) -> tuple[float, Tensor]:
+        learner, batch = self.learner, self.batch
+        step, penalty, look = learner.step, learner.penalty, first and self.traced
+        try:
+            loss, output = learner.replay.loss(learner.forward, batch)
+        except (IndexError, ValueError):
+            explain(learner.model, batch, learner.batch_size)
+            raise
+        extra = penalty.loss(learner.scored, batch, output)
+        total = loss if extra is None else loss + extra
+        value = float(total.detach())
+        if not math.isfinite(value):
+            where = f"task {self.lesson.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
+            raise diverged(value, batch.x, where, learner.lr, step.rate)
+        for group in step.optimizer.param_groups:
+            for p in group["params"]:
+                p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
+        if look and extra is not None:
+            loss.backward(retain_graph=True)
+            step.look()
+            extra.backward()
+        else:
+            total.backward()
+            if look:
+                step.look()
+        if first:
+            penalty.look()
+        penalty.add()
+        return value, output
+
+    @contextmanager
+    def _once_more(self) -> Iterator[None]:
+        """With the random numbers of the first call; statistics and random numbers come back as they were."""
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with same_buffers(self.learner.model), torch.random.fork_rng(cuda):
+            torch.set_rng_state(self.random[0])
+            if cuda:
+                torch.cuda.set_rng_state(self.random[1], self.device)
+            yield
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+@torch.no_grad()
+def explain(model: nn.Module, batch: Batch, batch_size: int) -> None:
+    """Raise in plain words what torch said of this batch in its own, if it is a usual mistake."""
+    if len(batch.y) == 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
+        raise ValueError(
+            f"a batch of one sample is left over, by which BatchNorm cannot normalise: choose another batch_size "
+            f"than {batch_size}, or leave a sample out"
+        )
+    with untouched(model, training=False):
+        outputs = model(batch.x[:1]).shape[1]
+    if (label := int(batch.y.max())) >= outputs:
+        raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")

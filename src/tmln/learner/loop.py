@@ -1,0 +1,90 @@
+"""The loop that everything goes through: a task, its steps, its boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tmln.learner.closure import BatchClosure
+from tmln.learner.epoch import rest_of_epoch
+from tmln.learner.intake import observe_intake
+from tmln.parts import Batch, Lesson, feed, to_model
+from tmln.streams.samples import Samples, concat
+
+if TYPE_CHECKING:
+    from tmln.learner.learner import Learner
+
+OnStep = Callable[[int, int, float], None]
+
+
+def learn_task(
+    learner: Learner, samples: Samples, new: tuple[int, ...], epochs: int, boundary: bool, on_step: OnStep | None
+) -> None:
+    """One task with the classes ``new``, from the learner's place in it on, and its boundary."""
+    if learner.intake is None:
+        learner.intake = observe_intake(samples, learner.prepare, learner.augment)
+    met = {*new, *samples.classes}  # blurry boundaries bring samples of other tasks' classes
+    if learner.recipe.joint:
+        learner.history = [*learner.history[: learner.tasks], samples]
+        samples = concat(learner.history)
+    resumed = learner.place is not None
+    if not resumed:
+        learner.start(met)
+    place = learner.place
+    assert place is not None
+    lesson = lesson_of(learner, samples, new, place.known)
+    if not resumed:
+        for part in learner.parts:
+            part.begin(lesson)
+    learner.model.train()
+    while place.epoch < epochs:
+        for number, (x, y) in rest_of_epoch(samples, place, learner.order, learner.batch_size):
+            loss = take_step(learner, x, y, lesson, place.epoch, number)
+            place.step = number + 1
+            if on_step is not None:
+                on_step(place.epoch, number, loss)
+        place.epoch, place.step = place.epoch + 1, 0
+    learner.place = None
+    if boundary:
+        for part in learner.parts:
+            part.end(lesson)
+        learner.tasks += 1
+
+
+def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
+    """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
+    replay, penalty, step = learner.replay, learner.penalty, learner.step
+    batch = joined(learner, x, y)
+    learner.last_batch = len(batch.y)
+    step.before_forward(batch, lesson)
+    closure = BatchClosure(learner, batch, lesson, epoch, number)
+    step.step(closure, lesson)
+    if closure.output is None:
+        raise RuntimeError(f"step {step.name!r} never asked for the gradient: call closure() in step()")
+    penalty.after_step()
+    if closure.traced:
+        step.walk()
+    replay.after_step(x, y, closure.output[: len(x)].detach(), epoch)
+    return closure.value
+
+
+def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
+    """The current samples and those that replay puts behind them, augmented, where the model is."""
+    model = learner.model
+    more_x, more_y, fields = learner.replay.draw(x, y)
+    inputs = feed(model, torch.cat([x, more_x]), lambda x: learner.augment(x, learner.noise))
+    labels = to_model(model, torch.cat([y, more_y]))
+    return Batch(inputs, labels, len(x), {name: to_model(model, value) for name, value in fields.items()})
+
+
+def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
+    """What the parts are told of a task."""
+    at_a_time = learner.at_a_time
+
+    def once() -> Iterator[tuple[Tensor, Tensor]]:
+        return (samples.gather(rows) for rows in torch.arange(len(samples)).split(at_a_time))
+
+    return Lesson(learner.tasks, learner.scored, classes, known, learner.step.rate, once, learner.prepare, at_a_time)

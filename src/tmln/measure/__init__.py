@@ -1,0 +1,1 @@
+"""What must be trained or evaluated again: overheads, recorded weights, landscapes, barriers."""

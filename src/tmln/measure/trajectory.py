@@ -1,0 +1,184 @@
+"""A run's weights along its way: at the start, at checkpoints, after every task; found by training it once more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tmln.fleet.display import Display
+from tmln.fleet.perform import seldom
+from tmln.fleet.plan import Job
+from tmln.fleet.schedule import Event
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.files import make_folder, refuse_link
+from tmln.lab.run import Moment, build, fingerprint, steps_of
+from tmln.lab.store import Run, Store
+from tmln.learner import Learner
+from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file
+from tmln.results.measurements import FOLDER
+from tmln.streams import Stream
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Weights and buffers after ``step`` steps; ``solution`` if task number ``task`` (from 0) was just learned."""
+
+    task: int
+    step: int
+    solution: bool
+    state: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A run's way through weight space. ``diverged`` says why it is shorter than asked for, ``note`` what to know."""
+
+    config: RunConfig
+    stream: Stream
+    model: nn.Module  # of the run's architecture, to be copied and filled
+    checkpoints: tuple[Checkpoint, ...]
+    diverged: str | None = None
+    note: str = ""
+
+    @property
+    def start(self) -> Checkpoint:
+        return self.checkpoints[0]
+
+    @property
+    def solutions(self) -> tuple[Checkpoint, ...]:
+        return tuple(point for point in self.checkpoints if point.solution)
+
+    def weights(self, point: Checkpoint) -> Tensor:
+        """The trainable parameters as one vector, in double precision."""
+        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        return torch.cat([point.state[name].reshape(-1).double() for name in names])
+
+    def buffers(self, point: Checkpoint) -> dict[str, Tensor]:
+        """What is no parameter: the running statistics of batch norm."""
+        return {name: point.state[name] for name, _ in self.model.named_buffers() if name in point.state}
+
+
+def recording_path(store: Store, config: RunConfig, tasks: int | None, checkpoints: int) -> Path:
+    """Beside the runs, named by the run and by what is recorded: what was only recorded is no run."""
+    what = f"{'all' if tasks is None else tasks}-tasks-{checkpoints}-checkpoints"
+    return store.root / FOLDER / f"{run_id(config)}-{what}.safetensors"
+
+
+def record(
+    config: RunConfig,
+    store: Store,
+    *,
+    tasks: int | None = None,
+    least: int = 1,
+    checkpoints: int = 20,
+    on_step: Callable[[Moment], None] = lambda moment: None,
+) -> Recording:
+    """The start, ``checkpoints`` evenly spaced points a task of which the last is its solution; 0: solutions only.
+
+    ``tasks`` ends the recording after so many; None records all, of which there must be ``least``. What was recorded
+    before is read from its file. Runs are deterministic, so this is the run that the store has or would have;
+    a recording of all tasks says in ``note`` if its last weights are not those of the finished run.
+    """
+    if config.merged:
+        raise ValueError("a merged run learns all tasks at once: it has no way from task to task to be recorded")
+    if checkpoints < 0 or (tasks is not None and tasks < 1):
+        raise ValueError(f"a recording is of at least 1 task and 0 checkpoints, not {tasks} and {checkpoints}")
+    stream, learner = build(config)
+    needed = max(tasks or 1, least)
+    if needed > len(stream):
+        raise ValueError(f"{config.benchmark} has {len(stream)} task(s), {needed} are needed (--set benchmark.tasks=N)")
+    path = recording_path(store, config, tasks, checkpoints)
+    refuse_link(path.parent)
+    saved = _read(path)
+    if saved is None:
+        saved = _train(config, stream, learner, tasks or len(stream), checkpoints, on_step)
+        make_folder(path.parent)
+        save_file(path, saved)
+    found = tuple(Checkpoint(**point) for point in saved["checkpoints"])
+    note = _disagreement(store.find(config), saved) if tasks in (None, len(stream)) else ""
+    return Recording(config, stream, learner.model, found, saved["diverged"], note)
+
+
+def record_all(
+    configs: Sequence[RunConfig], store: Store, *, tasks: int | None = None, least: int = 1, checkpoints: int = 20
+) -> None:
+    """Every recording that is not there yet, with the progress of runs on stderr."""
+    jobs = [Job(config) for config in configs]
+    with Display({run_id(job.config): (job, job.label) for job in jobs}) as display:
+        for job in jobs:
+            if recording_path(store, job.config, tasks, checkpoints).is_file():
+                display.note(Event("before", job))
+                continue
+            display.note(Event("begun", job))
+            say = seldom(partial(display.step, job))
+            record(job.config, store, tasks=tasks, least=least, checkpoints=checkpoints, on_step=say)
+            display.note(Event("finished", job, text="recorded"))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        return None
+    except (Torn, NewerFormat) as error:
+        log.warning("recorded again: %s", error)
+        return None
+
+
+def _train(
+    config: RunConfig,
+    stream: Stream,
+    learner: Learner,
+    tasks: int,
+    checkpoints: int,
+    on_step: Callable[[Moment], None],
+) -> dict[str, Any]:
+    epochs = int(config.resolved()["epochs"])
+    steps = steps_of(stream, learner, epochs)[:tasks]
+    found: list[dict[str, Any]] = []
+    done, diverged = 0, None
+
+    def keep(task: int, solution: bool) -> None:
+        state = {name: value.detach().clone() for name, value in learner.model.state_dict().items()}
+        found.append({"task": task, "step": done, "solution": solution, "state": state})
+
+    keep(0, False)
+    for index, task in enumerate(stream.tasks[:tasks]):
+        wanted = {sum(steps[:index]) + number * steps[index] // checkpoints for number in range(1, checkpoints)}
+
+        def after(epoch: int, number: int, loss: float, index: int = index, wanted: set[int] = wanted) -> None:
+            nonlocal done
+            done += 1
+            if done in wanted:
+                keep(index, False)
+            on_step(Moment(index, tasks, epoch, epochs, done, sum(steps), learner.last_batch, loss))
+
+        try:
+            learner.learn(task.train, epochs, classes=task.classes, atomic=False, on_step=after)
+        except FloatingPointError as error:
+            diverged = str(error)
+            break
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in learner.model.parameters()):
+            diverged = f"weights are not finite after task {index + 1}"
+            break
+        keep(index, True)
+    return {"checkpoints": found, "diverged": diverged, "weights_sha256": fingerprint(learner.model)}
+
+
+def _disagreement(run: Run | None, saved: Mapping[str, Any]) -> str:
+    result = None if run is None else run.result
+    if run is None or result is None or result.weights_sha256 in ("", saved["weights_sha256"]):
+        return ""
+    return (
+        f"{run.name}: the recording's last weights are not, to the last bit, those of the finished run "
+        "(another machine, thread count or version)"
+    )

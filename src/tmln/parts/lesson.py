@@ -1,0 +1,57 @@
+"""What parts are told: the task being learned, and the batch of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from tmln.replay.reservoir import Reservoir
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a part is told about the task being learned, at its beginning, at its steps and at its end."""
+
+    index: int  # 0 for the first task
+    model: nn.Module  # as it is scored: where classes are closed, their logits are -inf
+    classes: tuple[int, ...]  # of this task
+    known: tuple[int, ...]  # of all earlier tasks
+    rate: float  # the step's rate in flat directions, for stability checks
+    samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
+    prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
+    at_a_time: int = 256  # samples that fit through the model
+
+    def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Stored samples as the model takes them at test time."""
+        return feed(self.model, x, self.prepare), to_model(self.model, y)
+
+    def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
+        stored = memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()
+        return (self.ready(x, y) for x, y in stored)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A training batch: ``current`` samples of the task, then replayed ones, whose further fields are in ``fields``."""
+
+    x: Tensor
+    y: Tensor
+    current: int
+    fields: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def to_model(model: nn.Module, value: Tensor) -> Tensor:
+    """The tensor where the model is. Every move between devices goes through here."""
+    return value.to(next(model.parameters()).device)
+
+
+def feed(model: nn.Module, stored: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """Stored samples as ``model`` takes them: on its device, prepared, floats in its precision."""
+    inputs = prepare(to_model(model, stored))
+    precision = next(model.parameters()).dtype
+    return inputs.to(precision) if inputs.is_floating_point() and precision.is_floating_point else inputs

@@ -1,0 +1,139 @@
+"""A folder of runs as one plain document: what the page embeds, and nothing of the machine it was made on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tmln
+from tmln.draw.palette import look_of
+from tmln.lab.command import commands_of
+from tmln.lab.result import Oracle, Result
+from tmln.metrics import in_order, metric_of
+from tmln.printable import readable
+from tmln.report.tasks import task_names
+from tmln.results.measurements import load_analyses
+from tmln.results.notes import page_notes
+from tmln.results.read import read_results
+from tmln.results.rows import Row, comparable, flat_fields, rows_of
+from tmln.results.sentence import sentence
+
+DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
+
+
+def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
+    """Plain values only; whatever cannot be read is named in it, with the reason."""
+    results, problems = read_results(runs, oracle)
+    rows = rows_of(results)
+    numbers = {result.name: number for number, row in enumerate(rows) for result in row.results}
+    analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in load_analyses(runs)]
+    there = {metric for row in rows for metric in row.values}
+    complete = {
+        "format": 1,
+        "title": runs.resolve().name,
+        "tmln": tmln.__version__,
+        "metrics": {name: _metric(name) for name in in_order(there)},
+        "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
+        "rows": [_row(row) for row in rows],
+        "runs": [_run(result, numbers[result.name]) for result in results if not result.merged],
+        "shortcuts": [result.name for result in results if result.merged],
+        "problems": [asdict(problem) for problem in problems],
+        "warnings": [note.plain() for note in page_notes(rows, problems)],
+        "analyses": analyses,
+        "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
+    }
+    return dict(readable(complete))
+
+
+def _metric(name: str) -> dict[str, Any]:
+    """A row of the table of metrics, as the page's script reads it."""
+    metric = metric_of(name)
+    ends = [end if math.isfinite(end) else None for end in metric.within]
+    keys = ("heading", "title", "about", "more_is_better", "percent", "digits", "contest", "shown")
+    return {**{key: getattr(metric, key) for key in keys}, "within": ends}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    first = row.results[0]
+    fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
+    commands, why = _commands(first, [result.seed for result in row.results])
+    return {
+        "benchmark": row.benchmark,
+        "label": row.label,
+        "method": first.method,
+        "look": _look(first.method),
+        "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
+        "tasks": _tasks(row.results),
+        "missing": list(row.missing),
+        "competes": row.competes,
+        "commands": commands,
+        "no_command": why,
+    }
+
+
+def _tasks(members: Sequence[Result]) -> list[str]:
+    """No names where they are other ones for every seed."""
+    first, *others = [task_names(one) for one in members]
+    return first if all(names == first for names in others) else [""] * len(first)
+
+
+def _look(method: str) -> dict[str, str]:
+    look = look_of(method)
+    return {"colour": look.colour, "symbol": look.symbol, "dash": look.dash}
+
+
+def _measured(analyses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The methods that analyses are of: keys of a mapping, or entries that name theirs."""
+    for analysis in analyses:
+        found = analysis["content"].get("methods")
+        for one in found if isinstance(found, (list, Mapping)) else ():
+            yield str(one.get("method")) if isinstance(one, Mapping) else str(one)
+
+
+def _commands(result: Result, seeds: Iterable[int]) -> tuple[list[str], str]:
+    """A result of an earlier version does not say what was changed: that is worked out, which takes torch."""
+    try:
+        changed = result.changed
+        if changed is None:
+            from tmln.lab.command import changed_of
+            from tmln.lab.config import RunConfig
+
+            changed = changed_of(RunConfig.of(result.config))
+        return commands_of(result.config, changed, seeds), ""
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return [], f"this version of tmln does not know the configuration: {error}"
+
+
+def _run(result: Result, row: int) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "row": row,
+        "seed": result.seed,
+        "metrics": {key: _number(value) for key, value in result.metrics.items()},
+        "accuracy": _shorter(result.accuracy),
+        "oracle": result.oracle,
+        "diverged": result.diverged,
+        "steps": _number(result.steps or math.nan),
+        "parameters": _number(result.parameters or math.nan),
+        "versions": {str(k): str(v) for k, v in result.versions.items()},
+        "machine": flat_fields(result.machine) if result.machine else {},
+    }
+
+
+def _number(value: float) -> float | None:
+    """None where there is no number."""
+    return value if math.isfinite(value) else None
+
+
+def _shorter(value: Any) -> Any:
+    """As many digits as a picture needs."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return round(value, DIGITS) if abs(value) >= 10**-DIGITS else float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {str(key): _shorter(item) for key, item in value.items()}
+    return [_shorter(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,182 @@
+"""Rows and fronts as tables: lines of text for :mod:`tmln.results.textgrid`, and whole numbers for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tmln.metrics import Metric, metric_of
+from tmln.results.fronts import Front, Fronts
+from tmln.results.notes import FRONT
+from tmln.results.rows import Row, best_row, best_rows, columns_of
+from tmln.results.statistics import Summary
+from tmln.results.textgrid import Strong
+
+Lines = list[list[str]]
+Records = list[Mapping[str, Any]]
+
+
+def cell(summary: Summary, metric: Metric) -> str:
+    """``94.9 ± 1.0``, the sample deviation, of fractions; a dash where there is nothing."""
+    if not summary.n or math.isnan(summary.mean):
+        return "-"
+    if not metric.percent:
+        return f"{summary.mean:{metric.digits}}"
+    return f"{100 * summary.mean:.1f}" + (f" ± {100 * summary.std:.1f}" if summary.n > 1 else "")
+
+
+def interval(summary: Summary) -> str:
+    return "-" if math.isnan(summary.low) else f"[{100 * summary.low:.1f}, {100 * summary.high:.1f}]"
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def reference_row(rows: Sequence[Row], reference: str | None) -> Row | None:
+    """The row that others are compared with; the best one unless named."""
+    if reference is None:
+        return best_row(rows)
+    found = next((row for row in rows if row.label == reference), None)
+    if found is None:
+        raise ValueError(f"no row is called {reference!r}; there are {', '.join(row.label for row in rows)}")
+    return found
+
+
+def row_lines(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> Lines:
+    """Heading and rows as text; the best mean of each metric stands out."""
+    columns = columns_of(rows, metrics)
+    lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%", "p"]]
+    best = {metric: best_rows(rows, metric) for metric in columns if metric_of(metric).contest}
+    for row in rows:
+        cells = []
+        for metric in columns:
+            text = cell(row.summary(metric), metric_of(metric))
+            cells.append(Strong(text) if row.label in best.get(metric, ()) else text)
+        p = "-"
+        if reference is not None and row is not reference:
+            value = row.against(reference, "acc").p_value
+            p = "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
+        lines.append([row.label, str(row.summary("acc").n), *cells, interval(row.summary("acc")), p])
+    return lines
+
+
+def row_records(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Records:
+    """Flat, for a CSV file: n, mean, deviation and interval of each metric."""
+    columns = columns_of(rows, metrics)
+    return [
+        {
+            "benchmark": row.benchmark,
+            "method": row.label,
+            **{key: value for m in columns for key, value in row.summary(m).parts(f"{m}_").items()},
+        }
+        for row in rows
+    ]
+
+
+def row_tree(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Records:
+    """Nested, for JSON: with what is missing, too."""
+    columns = columns_of(rows, metrics)
+    return [
+        {
+            "benchmark": row.benchmark,
+            "method": row.label,
+            "missing": row.missing,
+            "diverged": row.diverged,
+            "metrics": {m: row.summary(m).parts() for m in columns},
+        }
+        for row in rows
+    ]
+
+
+# -- fronts ------------------------------------------------------------------------------------------------------------
+
+
+def configuration_lines(fronts: Fronts) -> Lines:
+    """Heading and a line for each configuration; the skyline's stand out."""
+    x, y = metric_of(fronts.x), metric_of(fronts.y)
+    lines = [["configuration", "n", x.title, y.title, "front"]]
+    for number, point in enumerate(fronts.points):
+        on = _on(fronts, number)
+        line = [point.label, str(min(point.x.n, point.y.n)), cell(point.x, x), cell(point.y, y), on or "-"]
+        lines.append([Strong(text) for text in line] if on == "all" else line)
+    return lines
+
+
+def volume_lines(fronts: Fronts) -> Lines:
+    """Heading, a line for each method and one for all of them; the largest hypervolume of a method stands out."""
+    lines = [["method", "configurations", "on its front", "on the skyline", "hypervolume"]]
+    largest = max((f.hypervolume for f in fronts.methods.values() if f.members), default=math.nan)
+    for method, own in fronts.methods.items():
+        count = sum(point.method == method for point in fronts.points)
+        shared = len({*own.members} & {*fronts.skyline.members})
+        line = [method, str(count), str(len(own.members)), str(shared), _volume(own)]
+        lines.append([*line[:-1], Strong(line[-1])] if own.hypervolume == largest else line)
+    total = len(fronts.skyline.members)
+    return [*lines, ["all", str(len(fronts.points)), "-", str(total), _volume(fronts.skyline)]]
+
+
+def volume_notes(fronts: Fronts) -> list[str]:
+    """What a reader must know before trusting a front."""
+    ideal, worst = (
+        ", ".join(
+            f"{m.heading} {100 * end:.0f} %" if m.percent else f"{end:{m.digits}} {m.heading}"
+            for m, end in zip((metric_of(fronts.x), metric_of(fronts.y)), ends, strict=True)
+        )
+        for ends in (fronts.ideal, fronts.reference)
+    )
+    share = f"the share dominated of all between the ideal ({ideal}) and the worst ({worst})"
+    return [FRONT, f"hypervolume: {share}; 1 is all of it", *fronts.notes]
+
+
+def front_records(every: Sequence[Fronts]) -> Records:
+    """Flat, for a CSV file: one line a configuration."""
+    return [
+        {
+            "benchmark": fronts.benchmark,
+            "method": point.method,
+            "settings": point.settings,
+            **point.x.parts(f"{fronts.x}_"),
+            **point.y.parts(f"{fronts.y}_"),
+            "own_front": int(_on(fronts, number) != ""),
+            "skyline": int(_on(fronts, number) == "all"),
+            "method_hypervolume": fronts.methods[point.method].hypervolume,
+        }
+        for fronts in every
+        for number, point in enumerate(fronts.points)
+    ]
+
+
+def front_tree(every: Sequence[Fronts]) -> Records:
+    """Nested, for JSON: fronts as the labels of their configurations."""
+
+    def members(fronts: Fronts, found: Front) -> dict[str, Any]:
+        return {"hypervolume": found.hypervolume, "front": [fronts.points[n].label for n in found.members]}
+
+    return [
+        {
+            "benchmark": fronts.benchmark,
+            "x": fronts.x,
+            "y": fronts.y,
+            "reference": fronts.reference,
+            "ideal": fronts.ideal,
+            "skyline": members(fronts, fronts.skyline),
+            "methods": {method: members(fronts, found) for method, found in fronts.methods.items()},
+            "configurations": [
+                {"method": p.method, "settings": p.settings, fronts.x: p.x.parts(), fronts.y: p.y.parts()}
+                for p in fronts.points
+            ],
+            "notes": fronts.notes,
+        }
+        for fronts in every
+    ]
+
+
+def _on(fronts: Fronts, number: int) -> str:
+    if number in fronts.skyline.members:
+        return "all"
+    return "own" if number in fronts.methods[fronts.points[number].method].members else ""
+
+
+def _volume(found: Front) -> str:
+    return "-" if math.isnan(found.hypervolume) else f"{found.hypervolume:.4f}"

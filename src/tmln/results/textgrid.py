@@ -1,0 +1,120 @@
+"""A grid of text, heading first, for a terminal, Markdown, LaTeX or CSV: one way to write every table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tmln.printable import csv_cell, one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Lines = Sequence[Sequence[str]]
+
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "%&_#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}
+    | {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "<": "$<$", ">": "$>$", "≤": r"$\leq$", "≥": r"$\geq$"}
+    | {
+        "λ": r"$\lambda$",
+        "\N{GREEK SMALL LETTER GAMMA}": r"$\gamma$",
+        "η": r"$\eta$",
+        "\N{GREEK SMALL LETTER SIGMA}": r"$\sigma$",
+    }
+)
+
+
+class Strong(str):
+    """A cell that stands out: bold where the format has bold, plain text elsewhere."""
+
+    __slots__ = ()
+
+
+def grid_rich(lines: Lines, title: str = "") -> Table:
+    """The first column on the left, the others on the right; names are shown as they are, whatever is in them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    def shown(text: str) -> Text:
+        return Text(one_line(text), style="bold" if isinstance(text, Strong) else "")
+
+    heading, *body = _checked(lines)
+    table = Table(title=shown(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    longest = max((len(line[0]) for line in body), default=0)
+    # rich makes a column that may be folded as narrow as it likes; short names are never folded
+    table.add_column(shown(heading[0]), min_width=min(14, longest), overflow="fold", no_wrap=longest <= 14)
+    for text in heading[1:]:
+        table.add_column(shown(text), justify="right", no_wrap=True)
+    for line in body:
+        table.add_row(*map(shown, line))
+    return table
+
+
+def grid_width(lines: Lines) -> int:
+    """Columns that a terminal needs for it."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(grid_rich(lines)).maximum
+
+
+def grid_markdown(lines: Lines) -> str:
+    def cell(text: str) -> str:
+        plain = " ".join(text.split()).replace("|", "\\|")
+        return f"**{plain}**" if isinstance(text, Strong) else plain
+
+    heading, *body = ([cell(text) for text in line] for line in _checked(lines))
+    rule = ["---"] + ["---:"] * (len(heading) - 1)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *body))
+
+
+def grid_latex(lines: Lines) -> str:
+    """A ``tabular`` with the rules of the booktabs package; every special character is escaped."""
+
+    def cell(text: str) -> str:
+        plain = text.translate(_LATEX)
+        return f"\\textbf{{{plain}}}" if isinstance(text, Strong) else plain
+
+    def row(line: Sequence[str]) -> str:
+        written = " & ".join(cell(text) for text in line)
+        # a bracket or star that follows the line break before would be taken as its argument
+        return ("{}" if written.startswith(("[", "*")) else "") + written + r" \\"
+
+    heading, *body = _checked(lines)
+    top = rf"\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}"
+    rows = [row(line) for line in body]
+    return "\n".join([top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def grid_csv(lines: Lines) -> str:
+    """Numbers are numbers; text that a spreadsheet would run as a formula is made text by an apostrophe."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([csv_cell(text) for text in line] for line in _checked(lines))
+    return out.getvalue().rstrip("\n")
+
+
+def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """Numbers whole, a line a record, a column for every key that some record has; empty where there is none."""
+    heads = list(dict.fromkeys(key for record in records for key in record))
+    return grid_csv([heads, *([_whole(record.get(head)) for head in heads] for record in records)])
+
+
+WRITERS: dict[str, Callable[[Lines], str]] = {"md": grid_markdown, "latex": grid_latex, "csv": grid_csv}
+
+
+def _whole(value: Any) -> str:
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else str(value)
+
+
+def _checked(lines: Lines) -> Lines:
+    if not lines or not lines[0]:
+        raise ValueError("a table needs a heading; got none")
+    for number, line in enumerate(lines[1:], 1):
+        if len(line) != len(lines[0]):
+            raise ValueError(f"row {number} of a table has {len(line)} cells, its heading {len(lines[0])}")
+    return lines

@@ -1,0 +1,1 @@
+"""Which runs: grids, random draws, and searches with Optuna."""

@@ -1,0 +1,183 @@
+"""Ctrl-C and SIGTERM have one owner, who sees to it that they are obeyed within two seconds wherever the program is.
+
+Work that can stop well asks :func:`asked_to_stop` often, as a run does after every step, saves, and ends by itself.
+Where nobody has asked for 0.7 s (a Fisher pass, a test, the reading of pictures) :class:`Interrupted` is raised
+there. Where no exception can get through (one long call of a library) the program is ended half a second later: what
+is on the disk is whole at any moment, so that this costs no more than a kill does. Within :func:`saving` there is time
+to finish a write.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from types import FrameType
+from typing import Any, NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ASKED, LAST = 0.7, 1.3  # seconds from the signal till an exception is raised, and till the program is ended
+SAVING = 10.0  # seconds at most for a write that has begun; `docker stop` waits as long
+CODE = 130  # of a program that was interrupted
+AT_ONCE = "stopped at once; the same command goes on from what is saved"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Asked to stop; the same command goes on. No ``except Exception`` takes it for a fault of what it came into."""
+
+
+class _Owner:
+    """The signals of this process. All is done in the main thread but for :meth:`_watch`."""
+
+    def __init__(self) -> None:
+        self.ends = False  # whether this process is ours to end
+        self.depth = self.pollers = self.writes = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.asked = threading.Event()
+        self.heard = self.raised = self.due = self.lost = False
+
+    @contextmanager
+    def hold(self, ends: bool) -> Iterator[None]:
+        """Own the signals within the block; once more where they are owned, as others may have taken them since."""
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        ended_before, self.ends = self.ends, self.ends or ends
+        self.depth += 1
+        try:
+            with self._watched() if self.depth == 1 else nullcontext():
+                yield
+        finally:
+            self.depth -= 1
+            self.ends = ended_before
+            if self.depth == 0:
+                self._forget()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A thread is told of signals the moment they come, whatever the main thread is at."""
+        hears, tells = socket.socketpair()
+        tells.setblocking(False)
+        former = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+        unraisable, sys.unraisablehook = sys.unraisablehook, self._again(sys.unraisablehook)
+        done = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=(hears, done, threading.get_ident()), name="tmln-signals", daemon=True
+        )
+        watch.start()
+        try:
+            yield
+        finally:
+            sys.unraisablehook = unraisable
+            if not (self.ends and self.asked.is_set()):  # else the rest of the program has two seconds, too
+                signal.set_wakeup_fd(former)
+                done.set()
+                tells.close()
+                watch.join()
+                hears.close()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self.due and not self.asked.is_set():
+            self.asked.set()
+            if self.ends and _importing(frame):  # libraries that are cut off there raise all sorts of errors
+                _leave()
+            if self.pollers:
+                return
+        elif not self.due and self.raised and self.ends:  # once more, and the first one is not through yet
+            _leave()
+        self.due, self.raised = False, True
+        raise Interrupted(AT_ONCE)
+
+    def _watch(self, hears: socket.socket, done: threading.Event, main: int) -> None:
+        while hears.recv(1) not in tuple(bytes([number]) for number in SIGNALS):
+            if done.is_set():
+                return
+        if done.wait(ASKED):
+            return
+        told, spent = False, ASKED
+        while not done.is_set():
+            if not self.writes and (self.lost or not (told or self.heard or self.raised)):
+                told = True
+                self.due, self.lost = True, False
+                signal.pthread_kill(main, signal.SIGINT)
+            done.wait(0.1)
+            spent += 0.1
+            if self.ends and not done.is_set() and spent > (SAVING if self.writes else LAST):
+                _leave()
+
+    def _again(self, before: Callable[[Any], Any]) -> Callable[[Any], None]:
+        """An interruption that came while something was being cleared away is lost there: it comes once more."""
+
+        def hook(lost: Any) -> None:
+            if isinstance(lost.exc_value, Interrupted):
+                self.lost = True
+            else:
+                before(lost)
+
+        return hook
+
+    def question(self) -> bool:
+        self.heard = self.heard or self.asked.is_set()
+        return self.asked.is_set()
+
+
+_owner = _Owner()
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _leave() -> NoReturn:
+    with suppress(OSError):
+        cursor = "\x1b[?25h" if os.isatty(2) else ""  # a bar may have hidden it
+        os.write(2, f"{cursor}tmln: {AT_ONCE}\n".encode())
+    os._exit(CODE)
+
+
+@contextmanager
+def owned() -> Iterator[None]:
+    """For programs: within the block signals raise :class:`Interrupted`, and what does not end within two seconds is
+    ended. Of no effect but in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _owner.hold(ends=True):
+        yield
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Within the block a signal is a question to be asked often; who does not ask is interrupted soon.
+
+    A second signal interrupts at once. Ask for the end of a step, not in one: what asked has taken on to end soon.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    with _owner.hold(ends=False):
+        _owner.pollers += 1
+        try:
+            yield _owner.question
+        finally:
+            _owner.pollers -= 1
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Within the block a first signal waits for what is being written, for as long as that may take."""
+    _owner.writes += 1
+    try:
+        yield
+    finally:
+        _owner.writes -= 1

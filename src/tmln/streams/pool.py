@@ -1,0 +1,117 @@
+"""Labelled samples before they are tasks, and what all ways of making tasks of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from tmln.data import Arrays, BadData, ImageFiles, data_root, read_data
+from tmln.data.dataset import Colour
+from tmln.streams.augment import Normalise
+from tmln.streams.benchmarks import Benchmark
+from tmln.streams.boundaries import blur, repeat
+from tmln.streams.options import Options
+from tmln.streams.samples import Rows, Samples, of_classes
+from tmln.streams.stream import Augment, Prepare, Stream, Task
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Training and test samples of one data set, all of them and those of each group."""
+
+    train: Samples
+    test: Samples
+    class_names: tuple[str, ...]
+    mean: Colour = (0.0,)
+    std: Colour = (1.0,)
+    groups: Mapping[str, tuple[Samples, Samples]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> Pool:
+        """What was read, as samples that share one source."""
+        pixels, tested = torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.tested)
+        source = Rows(pixels, channels_last=True) if pixels.dim() == 4 else Rows(pixels.unsqueeze(1))
+        rows = torch.arange(len(source)) if arrays.rows is None else torch.from_numpy(arrays.rows)
+        samples = Samples(source, torch.from_numpy(arrays.labels), rows)
+
+        def parts(mine: torch.Tensor) -> tuple[Samples, Samples]:
+            train, test = ((mine & (tested == role)).nonzero().squeeze(1) for role in (False, True))
+            return samples.subset(train), samples.subset(test)
+
+        train, test = parts(torch.ones_like(tested))
+        groups = {
+            name: parts(torch.from_numpy(arrays.groups) == index)
+            for index, name in enumerate(arrays.group_names)
+            if arrays.groups is not None
+        }
+        return cls(train, test, arrays.class_names, arrays.mean, arrays.std, groups)
+
+
+def read_pool(name: str, row: Benchmark, options: Options) -> Pool:
+    """The samples of a benchmark's data set; of image files, those that are wanted are read."""
+    with BadData(name, options.skip_bad) as bad:
+        held = read_data(str(row.data), bad, options.root)
+        return Pool.of(load(held, str(row.data), options, bad) if isinstance(held, ImageFiles) else held)
+
+
+def load(files: ImageFiles, data: str, options: Options, bad: BadData) -> Arrays:
+    """The files that the options leave, read; those that do not fit into memory go to the data set's cache."""
+    cache = data_root(options.root) / "prepared" / data
+    wanted = files.chosen(options.per_class, options.per_class_test)
+    return wanted.load(bad, cache, getattr(options, "memory_limit", None))
+
+
+def assemble(
+    name: str,
+    pool: Pool,
+    options: Options,
+    tasks: Iterable[Task],
+    metadata: Mapping[str, object],
+    *,
+    augment: Augment | None = None,
+    prepare: Prepare | None = None,
+    shape: tuple[int, ...] | None = None,
+    extra_tests: Mapping[str, Samples] | None = None,
+) -> Stream:
+    """A stream of complete tasks, with the repeated and blurry boundaries the options ask for."""
+    with BadData(name, options.skip_bad) as bad:
+        sound = complete(tasks, pool.class_names, bad)
+    plain = Normalise(pool.mean, pool.std)
+    return Stream(
+        name,
+        blur(repeat(sound, options.repeats), options.blurry, options.seed),
+        pool.class_names,
+        shape or pool.train.shape,
+        augment or plain,
+        prepare or plain,
+        pool.mean,
+        pool.std,
+        extra_tests or {},
+        metadata,
+    )
+
+
+def complete(tasks: Iterable[Task], class_names: Sequence[str], bad: BadData) -> tuple[Task, ...]:
+    """The tasks, checked; a class without training or without test samples is a complaint, then left out."""
+    checked = []
+    for task in tasks:
+        trained, tested = set(task.train.classes), set(task.test.classes)
+        classes = []
+        for label in task.classes:
+            where = f"{task.name}, class {class_names[label]!r}"
+            if label not in trained:
+                bad.add(where, "no training samples")
+            elif label not in tested:
+                bad.add(where, "missing from the task's test set")
+            else:
+                classes.append(label)
+        if len(classes) < len(task.classes):
+            train, test = of_classes(task.train, classes), of_classes(task.test, classes)
+            task = replace(task, train=train, test=test, classes=tuple(classes))
+        if classes:
+            checked.append(task)
+        else:
+            bad.add(task.name, "no class with training and test samples")
+    return tuple(checked)

@@ -1,0 +1,61 @@
+"""A write that fails says which file it was, why, and what to do: one line, whatever wrote it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+# number of the system's error -> what it means here, and what to do
+REASONS = {
+    errno.ENOSPC: ("the disk is full", "make room there"),
+    errno.EDQUOT: ("the quota is used up", "make room there"),
+    errno.EFBIG: ("files may not grow that large here", "raise the limit (ulimit -f)"),
+    errno.EROFS: ("the file system is read-only", "make it writable, or choose another folder"),
+    errno.EACCES: ("this user may not write there", "change its permissions, or choose another folder"),
+    errno.EPERM: ("this user may not write there", "change its permissions, or choose another folder"),
+    errno.EIO: ("the disk reports an error", "look at the disk, or choose another folder"),
+    errno.ENOENT: ("its folder is gone", "make the folder again"),
+    errno.ENOTDIR: ("what should be its folder is a file", "choose another folder"),
+    errno.EISDIR: ("a folder of that name is there", "choose another name"),
+}
+EVERYWHERE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # the next write would fail as well
+
+
+class CannotWrite(OSError):
+    """A file could not be written; what was there before is as it was."""
+
+    def __str__(self) -> str:
+        why, remedy = REASONS.get(self.errno or 0, ("the system refuses", "see to that"))
+        return (
+            f"cannot write {self.filename}: {why} ({self.strerror}); {remedy}, and do the same again: "
+            "it goes on from what is saved"
+        )
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether other files of the same place would meet the same."""
+        return self.errno in EVERYWHERE
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within the block ``path`` is written: what the system says against it becomes a :class:`CannotWrite`.
+
+    The file is named as the user knows it, also where the bytes go to another one first: of blocks within each other
+    the outer one's name counts.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(error.errno, error.strerror or str(error), str(Path(path))) from error
+
+
+def write_all(file: IO[bytes], data: bytes) -> None:
+    """To a file without a buffer, which would try again when it is closed: the last room of a disk takes a part."""
+    done = 0
+    while done < len(data):
+        done += file.write(data[done:])

@@ -1,0 +1,142 @@
+"""What a method holds: the formula of every part against the tensors that are found in it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tmln.learner import Learner
+from tmln.measure.auxiliary import as_text, bytes_of, held, saved_bytes, units_of
+from tmln.parts import Penalty, Settings, Term
+from tmln.recipes import FAMILIES, RECIPES, Choice, Recipe
+from tmln.streams.samples import Samples
+
+CLASSES, BATCH = 3, 8
+DATA = Samples.of(torch.randint(0, 256, (24, 1, 5, 5), dtype=torch.uint8), torch.arange(24) % CLASSES)
+
+
+class Pause(Exception):
+    pass
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, CLASSES))
+
+
+def in_the_second_task(recipe: Recipe, model: nn.Module | None = None) -> Learner:
+    learner = Learner(network() if model is None else model, recipe, lr=1e-3, batch_size=BATCH)
+    learner.learn(DATA)
+
+    def stop(epoch: int, number: int, loss: float) -> None:
+        if number == 1:
+            raise Pause
+
+    with pytest.raises(Pause):
+        learner.learn(DATA, atomic=False, on_step=stop)
+    return learner
+
+
+def by_name(recipe: Recipe, model: nn.Module | None = None) -> dict[str, int]:
+    units = units_of(network() if model is None else model, DATA, CLASSES)
+    found: dict[str, int] = {}
+    half = model is not None and model[0].weight.dtype is torch.bfloat16  # type: ignore[index]
+    for term in recipe.holds(half=half) or []:
+        found[term.name] = found.get(term.name, 0) + term.times * units[term.unit]
+    return found
+
+
+def recipe(**choices: Choice) -> Recipe:
+    return Recipe(chosen=choices)
+
+
+CASES = {
+    **{f"{family} {name}": recipe(**{family: Choice(name)}) for family, table in FAMILIES.items() for name in table},
+    **{name: RECIPES[name] for name in RECIPES if name != "joint"},
+    "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
+    "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),
+    "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),
+    "sam around tmln": recipe(step=Choice("sam", {"inner": "tmln"})),
+    "a-gem around sam around tmln": recipe(step=Choice("a-gem", {"inner": "sam", "inner.inner": "tmln"})),
+    "three parts at once": recipe(replay=Choice("er"), penalty=Choice("ewc++"), step=Choice("tmln")),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*overshoot")
+@pytest.mark.parametrize("case", CASES)
+def test_the_formula_is_what_is_found(case: str) -> None:
+    assert held(in_the_second_task(CASES[case])) == by_name(CASES[case])
+
+
+def test_every_part_has_a_formula() -> None:
+    for family, table in FAMILIES.items():
+        for name in table:
+            assert recipe(**{family: Choice(name)}).holds() is not None, f"{family} {name} does not say what it holds"
+
+
+@pytest.mark.filterwarnings("ignore:.*overshoot")
+@pytest.mark.parametrize("case", [case for case in CASES if "ocar" not in case])  # which is not for them
+def test_sums_of_weights_in_half_precision_are_single(case: str) -> None:
+    """Weights in bfloat16 have their anchors, Fishers and paths in float32: twice as much as the weights."""
+    model = network().bfloat16()
+    learner = in_the_second_task(CASES[case], model)
+    assert held(learner) == by_name(CASES[case], model)
+
+
+def test_units_of_half_precision_by_hand() -> None:
+    units = units_of(network().bfloat16(), DATA, CLASSES)
+    assert (units["N"], units["W"], units["logits"]) == (4 * 159, 2 * 159, 2 * 3)
+
+
+def test_units_by_hand() -> None:
+    assert units_of(network(), DATA, CLASSES) == {
+        "N": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
+        "W": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
+        "K": 4 * (10**2 + 4**2 + 37**2 + 3**2),
+        "model": 4 * (159 + 4 + 4) + 8,
+        "samples": 25 + 8,
+        "logits": 4 * 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("naive", "N"),
+        ("ewc", "2N"),
+        ("ewc++", "3N"),
+        ("rwalk", "7N + 500 samples"),
+        ("tmln", "5N + 500 samples"),
+        ("tmln-euclidean", "4N + 500 samples"),
+        ("ocar", "2K + 500 samples"),
+        ("der++", "N + 500 samples + 500 logits"),
+        ("lwf", "N + 1 model"),
+    ],
+)
+def test_formulas_as_text(method: str, text: str) -> None:
+    assert as_text(RECIPES[method].holds() or []) == text
+
+
+def test_text_of_nothing() -> None:
+    assert as_text([]) == "0"
+    assert as_text([Term("a", "N", 2), Term("b", "N")]) == "3N"
+
+
+def test_what_is_derived_is_in_no_checkpoint() -> None:
+    learner = in_the_second_task(RECIPES["tmln"])
+    found = held(learner)
+    derived = sum(found[term.name] for term in RECIPES["tmln"].holds() or [] if term.derived)
+    assert derived == units_of(network(), DATA, CLASSES)["N"]
+    kept = found["replay.memory"] * len(DATA) // 500  # a checkpoint holds the part that is filled
+    generator = len(torch.Generator().get_state())
+    assert saved_bytes(learner) == sum(found.values()) - derived - found["replay.memory"] + kept + generator
+
+
+def test_a_part_without_a_formula_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Penalty[Settings]):
+        name = "other"
+
+    monkeypatch.setitem(FAMILIES["penalty"], "other", Other)
+    assert recipe(penalty=Choice("other")).holds() is None
+    assert bytes_of(None, {}) is None

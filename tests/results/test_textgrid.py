@@ -1,0 +1,98 @@
+"""A grid of text in every format: what stands out, what is escaped, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tmln.printable import csv_cell
+from tmln.results.textgrid import WRITERS, Strong, grid_csv, grid_latex, grid_markdown, grid_rich
+
+LINES = [["method", "ACC % ↑"], ["tmln", Strong("92.0 ± 2.0")], ["a_b|[red]", "-"]]
+
+
+def drawn(lines: list[list[str]], title: str = "", color: bool = False) -> str:
+    out = io.StringIO()
+    terminal = {"force_terminal": True, "color_system": "standard"} if color else {}
+    Console(file=out, width=60, **terminal).print(grid_rich(lines, title))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_markdown_by_hand() -> None:
+    assert grid_markdown(LINES) == (
+        "| method | ACC % ↑ |\n| --- | ---: |\n| tmln | **92.0 ± 2.0** |\n| a_b\\|[red] | - |"
+    )
+    assert grid_markdown([["a"], ["two\nlines"]]).endswith("| two lines |")
+
+
+def test_latex_by_hand() -> None:
+    assert grid_latex(LINES).split("\n") == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"method & ACC \% $\uparrow$ \\",
+        r"\midrule",
+        r"tmln & \textbf{92.0 $\pm$ 2.0} \\",
+        r"a\_b|[red] & - \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def test_latex_keeps_what_it_would_misread() -> None:
+    body = grid_latex([["x", "y"], ["[0.1, 0.2]", r"\~^{}"], ["*", "<1 \N{MULTIPLICATION SIGN} 10"]]).split("\n")[4:6]
+    assert body == [
+        r"{}[0.1, 0.2] & \textbackslash{}\textasciitilde{}\textasciicircum{}\{\} \\",
+        r"{}* & $<$1 $\times$ 10 \\",
+    ]
+
+
+def test_csv_is_plain() -> None:
+    assert list(csv.reader(grid_csv([*LINES, ['say "x, y"', ""]]).splitlines())) == [
+        ["method", "ACC % ↑"],
+        ["tmln", "92.0 ± 2.0"],
+        ["a_b|[red]", "-"],
+        ['say "x, y"', ""],
+    ]
+
+
+def test_the_terminal_shows_names_as_they_are_and_bold_only_what_is_strong() -> None:
+    text = drawn(LINES, "split [bold]digits")
+    assert "split [bold]digits" in text
+    assert "a_b|[red]" in text
+    coloured = drawn(LINES, color=True)
+    assert "\x1b[1m92.0 ± 2.0\x1b[0m" in coloured
+    assert "\x1b[1mtmln" not in coloured
+
+
+def test_strong_is_still_text() -> None:
+    assert Strong("1.0") == "1.0"
+    assert len(Strong("1.0")) == 3
+
+
+@pytest.mark.parametrize("lines", [[], [[]]], ids=["nothing", "empty heading"])
+def test_no_heading_is_refused(lines: list[list[str]]) -> None:
+    with pytest.raises(ValueError, match="needs a heading"):
+        grid_markdown(lines)
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_a_crooked_row_is_refused_and_named(name: str) -> None:
+    with pytest.raises(ValueError, match="row 2 of a table has 1 cells, its heading 2"):
+        WRITERS[name]([["a", "b"], ["1", "2"], ["3"]])
+
+
+def test_a_heading_alone_is_a_table() -> None:
+    assert grid_rich([["a", "b"]]).row_count == 0
+    assert grid_csv([["a", "b"]]) == "a,b"
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\n\x00")), min_size=2, max_size=2))
+def test_any_text_comes_back_from_csv(cells: list[str]) -> None:
+    read = list(csv.reader(io.StringIO(grid_csv([["a", "b"], cells, ["c", "d"]]))))
+    assert read[1] == [csv_cell(text) for text in cells]

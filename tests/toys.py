@@ -1,0 +1,112 @@
+"""A part of each family as a stranger would write it: one file; named as ``tests.toys:Class``, or put in its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.parts import Batch, Beside, Closure, Lesson, Penalty, Replay, Settings, Step, Term, sums
+from tmln.replay.reservoir import Reservoir
+
+
+class LastSettings(Settings):
+    keep: int = Field(8, ge=0, description="samples that join the next batch", json_schema_extra={"search": [4, 8]})
+
+
+class LastReplay(Replay[LastSettings]):
+    """The batch before joins the next one."""
+
+    name = "toy-replay"
+    Settings = LastSettings
+    saved = ("last",)
+    off: ClassVar[Mapping[str, Any] | None] = {"keep": 0}
+    turned: ClassVar[Mapping[str, Any]] = {"keep": 3}
+
+    def __init__(self, settings: LastSettings, seed: int) -> None:
+        super().__init__(settings, seed)
+        self.last: list[Tensor] = []
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("last", "samples", settings.keep)]
+
+    def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+        return (self.last[0], self.last[1], {}) if self.last else (x[:0], y[:0], {})
+
+    def after_step(self, x: Tensor, y: Tensor, output: Tensor, epoch: int) -> None:
+        self.last = [x[: self.settings.keep].clone(), y[: self.settings.keep].clone()]
+
+
+class LeashSettings(Settings):
+    strength: float = Field(0.1, ge=0, description="lambda", json_schema_extra={"search": {"low": 0.01, "high": 1.0}})
+
+
+class LeashPenalty(Penalty[LeashSettings]):
+    """(lambda/2) * sum (theta - theta_prev)^2: every weight is held alike."""
+
+    name = "toy-penalty"
+    Settings = LeashSettings
+    saved = ("anchor",)
+    needs_boundary = True
+
+    def __init__(self, settings: LeashSettings, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.anchor: list[Tensor] = []
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return sums("anchor")
+
+    @torch.no_grad()
+    def add(self) -> None:
+        for p, anchor in zip(self.parameters, self.anchor, strict=False):
+            if p.grad is not None:
+                p.grad = p.grad + self.settings.strength * (p - anchor)
+
+    def end(self, lesson: Lesson) -> None:
+        self.anchor = [p.detach().clone() for p in self.parameters]
+
+
+class SignSettings(Settings):
+    share: float = Field(1.0, ge=0, le=1, description="a", json_schema_extra={"search": {"low": 0.1, "high": 1.0}})
+
+
+class SignStep(Step[SignSettings]):
+    """theta <- theta - eta * ((1-a)*g + a*sign(m)/10) with m <- (m + g)/2."""
+
+    name = "toy-step"
+    Settings = SignSettings
+    saved = ("mean",)
+    off: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
+    turned: ClassVar[Mapping[str, Any]] = {"share": 0.5}
+
+    def __init__(
+        self, settings: SignSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr)
+        self.mean = [torch.zeros_like(p) for p in model.parameters()]
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("mean", "W")]
+
+    def step(self, closure: Closure, lesson: Lesson) -> None:
+        closure()
+        for p, mean in zip(lesson.model.parameters(), self.mean, strict=True):
+            if p.grad is not None:
+                mean.add_(p.grad).mul_(0.5)
+                p.grad = torch.lerp(p.grad, mean.sign() / 10, self.settings.share)
+        self.optimizer.step()
+
+
+class Bystander:
+    """No part at all."""
+
+
+def unused(batch: Batch) -> None:
+    """Nor is this."""
