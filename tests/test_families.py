@@ -102,12 +102,12 @@ class Keen(Mood):
 
 sys.modules["moods"] = types.ModuleType("moods")
 sys.modules["moods"].MOODS = Family(Mood, Calm, Keen)
-families.TABLES["mood"] = ("moods", "MOODS")  # the one line
+families.TABLES["mood"] = ("moods", "MOODS", "calm")  # the one line
 
 from typer.testing import CliRunner
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.run import Execution, Watch, build
+from tmln.lab.run import build
 from tmln.learner import Learner
 
 plain = RunConfig(benchmark="split-digits", method="naive", seed=3)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tmln.lab.space import declared
 from torch import nn
 from typer.testing import CliRunner
 
@@ -26,6 +25,7 @@ from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.measure.auxiliary import as_text
 from tmln.recipes import FAMILIES, Recipe
+from tmln.search.space import declared
 
 TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep}
 LISTED = {family: part.name for family, part in TOYS.items()}  # names where the part is in its table

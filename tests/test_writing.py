@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import torch
-from tmln.streams.extract import unpack
 
 from tmln import Learner
+from tmln.data.extract import unpack
 from tmln.lab.files import make_folder, write_whole
 from tmln.lab.lock import RunLock
 from tmln.lab.logfile import append_line, read_lines

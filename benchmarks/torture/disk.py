@@ -92,6 +92,7 @@ def unclear_error(ended: Ended, failed: Operation, error: int) -> str:
     if ended.code != 2 or len(lines) != 1:
         return f"exit code {ended.code}, {len(lines)} lines: {ended.said.strip()[-200:]}"
     places = {failed.file, Path(failed.path).name, *(part for part in Path(failed.path).parts if part == "checkpoint")}
+    places |= {re.sub(r"^\.making-(.*)-[0-9a-f]{8}$", r"\1", place) for place in places}  # as it was to be called
     rest = re.sub(r"\[Errno \d+\]|" + re.escape(os.strerror(error)), "", lines[0])
     if not any(place in rest for place in places):
         return f"it does not name {failed.file}: {lines[0][-250:]}"

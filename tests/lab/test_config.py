@@ -283,7 +283,7 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
         ("model", "mpl", r"unknown model 'mpl'; did you mean 'mlp'\?"),
         ("model.hiden", 3, r"unknown option 'hiden' of model mlp; did you mean 'hidden'\?"),
         ("model.hidden", "wide", r"option 'hidden' of model mlp = 'wide'"),
-        ("benchmark.root", [1], r"split-digits: option 'root': Input is not a valid path, not \[1\]"),
+        ("benchmark.root", [1], r"option 'root' of split-digits is a folder, not \[1\]"),
         ("model.hidden", 10**30, r"option 'hidden' of model mlp = 10+: more than 2,147,483,647 is"),
         ("model.hidden", [8, 2**31], r"option 'hidden' of model mlp = \[8, 2147483648\]: more than"),
         ("benchmark", "split-digit", r"unknown benchmark 'split-digit'; did you mean 'split-digits'\?"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import keep, read, result, usual
+from tmln.lab.config import RunConfig, run_id
 from tmln.lab.identity import run_name
 from tmln.lab.result import Result
 from tmln.report.document import document
@@ -57,8 +58,9 @@ def test_a_configuration_of_another_version_has_no_command(tmp_path: Path) -> No
 
 
 def test_warnings_name_what_they_are_about(runs: Path) -> None:
-    (runs / "run-half").mkdir()
-    (runs / "run-half" / "config.yaml").write_text("method: er\n")
+    half = RunConfig(benchmark="split-digits", method="er", seed=9)
+    (runs / run_id(half)).mkdir()
+    (runs / run_id(half) / "config.yaml").write_text(half.to_yaml())
     (runs / "run-torn").mkdir()
     (runs / "run-torn" / "result.json").write_text('{"format": 1, "bench')
     (runs / "run-newer").mkdir()
@@ -68,7 +70,7 @@ def test_warnings_name_what_they_are_about(runs: Path) -> None:
         "run-newer: result.json has format 99, this tmln reads up to 2: upgrade tmln",
         "run-torn: result.json is not JSON",
     ]
-    assert said["Runs that are not finished are left out; the command that began them goes on"] == ["run-half"]
+    assert said["Runs that are not finished are left out; the command that began them goes on"] == [run_id(half)]
     assert said["Runs that diverged are left out of means"] == ["ewc: seed 1"]
     assert said["Seeds that others have are missing"] == ["er: seed 2", "ewc: seed 2"]
     assert said["One seed only: no spread, no interval, no test"] == ["ewc"]
