@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -170,7 +170,8 @@ def _plainly(device: torch.device) -> Iterator[None]:
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.autocast(device.type, enabled=False), torch.enable_grad():
+        casts = torch.amp.is_autocast_available(device.type)
+        with torch.autocast(device.type, enabled=False) if casts else nullcontext(), torch.enable_grad():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
