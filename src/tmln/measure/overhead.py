@@ -141,8 +141,11 @@ def _by_method(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
     twice = [config.method for config in configs if config != named[config.method]]
     if twice:
         raise ValueError(f"{twice[0]} is given twice with different settings; measure them one after another")
-    if "joint" in named:
-        raise ValueError("joint takes naive's steps, only more of them, on all tasks so far: leave it out of --methods")
+    for name, config in named.items():
+        if config.recipe().joint:
+            raise ValueError(
+                f"{name} takes naive's steps, only more of them, on all tasks so far: leave it out of --methods"
+            )
     first = configs[0]
     shared = {key: getattr(first, key) for key in (*SHARED, "lr")}
     base = named.pop(BASE, None) or RunConfig.of({**shared, "method": BASE})

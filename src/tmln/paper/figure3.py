@@ -44,7 +44,7 @@ def _rows(study: Study) -> tuple[list[Row], list[str]]:
     """The runs of Table 6, by the method and the setting that varies; and what is not there."""
     stand = study.stand(BENCHMARK)
     rows, lacking = [], []
-    for line in (line for line in lines(stand) if line.method != "joint"):
+    for line in (line for line in lines(stand) if not line.joint):
         row = find(study, stand, line.method, line.changes, study.scale.grid_seeds).row
         if row is None:
             lacking.append(_label(line))
