@@ -14,9 +14,11 @@ from tmln.writing import writing
 class Logger(Protocol):
     """Takes numbers by name at a step."""
 
-    def scalars(self, values: Mapping[str, float], step: int) -> None: ...
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Values of one step, by name."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """All is written before it returns."""
 
 
 class TensorBoard:

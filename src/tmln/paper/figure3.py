@@ -24,6 +24,7 @@ SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")
 
 
 def render(study: Study) -> Page:
+    """FM against INT, ours and the printed points, each with fronts and hypervolumes."""
     stand = study.stand(BENCHMARK)
     fronts = [_printed()]
     rows, missing = _rows(study)

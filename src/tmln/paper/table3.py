@@ -29,6 +29,7 @@ UNSTATED = {
 
 
 def render(study: Study) -> Page:
+    """What each recipe runs with beside what the paper states, and what it leaves unsaid."""
     stand = study.stand(BENCHMARK)
     used = {method: stand.config(method).resolved()["settings"] for method in METHODS if not RECIPES[method].joint}
     body, notes = [], []

@@ -27,6 +27,7 @@ HEADING = ["method", "step", "95%", "run", "paper", "holds", "paper", "held MB",
 
 
 def render(study: Study) -> Page:
+    """Time and memory over naive SGD, measured on this machine, beside the printed ones."""
     stand = study.stand(BENCHMARK)
     methods = [method for method in METHODS if not RECIPES[method].joint]
     configs = [stand.config(method) for method in methods]

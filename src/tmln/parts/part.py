@@ -132,6 +132,7 @@ class Part(Generic[S]):
         return {name: _pack(getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What :meth:`state_dict` gave, copied: the part never shares memory with a state."""
         for name in self.saved:
             value = getattr(self, name)
             if hasattr(value, "load_state_dict"):
