@@ -32,7 +32,8 @@ class TensorBoard:
             self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        with writing(self.folder):  # its thread writes later: what it met is raised at the next call
+        """Its thread writes later: what that met is raised at the next call."""
+        with writing(self.folder):
             for name, value in values.items():
                 self.writer.add_scalar(name, value, step)
 
