@@ -61,7 +61,7 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
     @property
     def bends(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
-        """Only where there is something to check against."""
+        """Where there is something to check against, or the inner step does."""
         return bool(self.settings.batch and self.checks) or self.inner.bends
 
     def step(self, closure: Closure, lesson: Lesson) -> None:

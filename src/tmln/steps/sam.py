@@ -50,7 +50,7 @@ class SAMStep(Wrapping[SAMSettings]):
 
     @property
     def bends(self) -> bool:  # type: ignore[override]  # it depends on rho
-        """Only where rho is not 0."""
+        """Where rho is not 0, or the inner step does."""
         return self.settings.rho > 0 or self.inner.bends
 
     def step(self, closure: Closure, lesson: Lesson) -> None:
