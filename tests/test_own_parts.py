@@ -23,7 +23,7 @@ from tmln.lab.run import Execution, build
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner
-from tmln.measure.auxiliary import as_text
+from tmln.measure.memory_cost import as_text
 from tmln.recipes import FAMILIES, Recipe
 from tmln.search.space import declared
 

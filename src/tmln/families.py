@@ -1,6 +1,6 @@
-"""The families of parts, one for each question that a method answers: a line for each. Needs no torch.
+"""The families of parts, a line for each question that a method answers: its name, its table, its default.
 
-The names are known at once; a family's table is imported when it is looked at.
+Needs no torch. The names are known at once; a family's table is imported when it is looked at.
 """
 
 from __future__ import annotations

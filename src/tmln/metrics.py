@@ -131,6 +131,7 @@ class Metric:
 
     @property
     def percent(self) -> bool:
+        """Stored as a fraction, shown times 100."""
         return self.unit == "%"
 
     @property

@@ -1,7 +1,8 @@
-"""Code of the user's that a configuration names: ``package.module:Name``. Needs no torch.
+"""Code of the user's that a configuration names, ``package.module:Name``: who may name it, and how it is found.
 
-A name in a configuration is somebody's text, and importing a module runs it: a run imports nothing unless whoever
-started it has said so (``tmln --allow-code``, or TMLN_ALLOW_CODE=1). A program that passes a name asks for that code.
+Needs no torch. A name in a configuration is somebody's text, and importing a module runs it: a run imports nothing
+unless whoever started it has said so (``tmln --allow-code``, or TMLN_ALLOW_CODE=1). A program that passes a name asks
+for that code.
 """
 
 from __future__ import annotations

@@ -60,6 +60,11 @@ class Recipe:
         for name, value in {**values, "independent": independent, "about": about}.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def afresh(self) -> bool:
+        """Every task begins at the first weights, not at those of the task before."""
+        return self.joint or self.independent
+
     def __getattr__(self, name: str) -> Choice:
         """``recipe.step`` and so on."""
         if name in FAMILIES and "chosen" in vars(self):

@@ -37,30 +37,30 @@ def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:
 
 def test_the_time_left_by_hand() -> None:
     clock = Clock()
-    tally = Standings(LABELS, clock)
-    assert tally.seconds_left() is None
-    assert str(tally) == "4 runs: 0 finished, 4 to go"
-    tally.note(Event("begun", JOBS[0]))
-    tally.note(Event("begun", JOBS[1]))
+    standings = Standings(LABELS, clock)
+    assert standings.seconds_left() is None
+    assert str(standings) == "4 runs: 0 finished, 4 to go"
+    standings.note(Event("begun", JOBS[0]))
+    standings.note(Event("begun", JOBS[1]))
     clock.now = 100.0
-    tally.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
+    standings.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
     clock.now = 110.0
-    tally.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
-    assert tally.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
-    assert tally.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
-    assert tally.seconds_left() == (30 + 50 + 2 * 50) / 2
-    assert str(tally) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
-    tally.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
-    assert tally.seconds_left() == 30 + 2 * 60
-    tally.note(Event("failed", JOBS[2], text="no data"))
-    tally.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
-    assert tally.seconds_left() == 30
-    assert str(tally) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
-    tally.note(Event("again", JOBS[0], text="killed"))
-    assert tally.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
-    tally.note(Event("begun", JOBS[0]))
-    tally.note(Event("finished", JOBS[0], result=result()))
-    assert str(tally) == "4 runs: 2 finished, 1 diverged, 1 failed"
+    standings.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
+    assert standings.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
+    assert standings.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
+    assert standings.seconds_left() == (30 + 50 + 2 * 50) / 2
+    assert str(standings) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
+    standings.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
+    assert standings.seconds_left() == 30 + 2 * 60
+    standings.note(Event("failed", JOBS[2], text="no data"))
+    standings.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
+    assert standings.seconds_left() == 30
+    assert str(standings) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
+    standings.note(Event("again", JOBS[0], text="killed"))
+    assert standings.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
+    standings.note(Event("begun", JOBS[0]))
+    standings.note(Event("finished", JOBS[0], result=result()))
+    assert str(standings) == "4 runs: 2 finished, 1 diverged, 1 failed"
 
 
 def test_durations() -> None:

@@ -174,6 +174,7 @@ def test_analyses_come_along_with_their_looks(runs: Path) -> None:
     assert found["analyses"][0]["content"]["none"] is None
     assert found["analyses"][1]["content"]["pi"] == 3.14159
     assert sorted(found["looks"]) == ["der++", "er"]
+    assert sorted(found["afresh"]) == ["independent", "joint"]
 
 
 HEAD = {"benchmark": "split-digits", "method": "er", "seed": 0, "config": {}}

@@ -1,4 +1,4 @@
-"""What a person types. Commands import what they need when they run: ``tmln --help`` answers at once."""
+"""What a person types: commands that import what they need when they run, so that ``tmln --help`` answers at once."""
 
 from tmln.cli.app import app, main
 

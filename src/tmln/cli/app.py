@@ -134,6 +134,8 @@ add(app, paper.paper)
 
 
 class Kind(str, Enum):
+    """What ``tmln list`` lists."""
+
     methods = "methods"
     parts = "parts"
     benchmarks = "benchmarks"
@@ -205,6 +207,7 @@ def _of_thread(said: threading.ExceptHookArgs) -> None:
 
 
 def main() -> None:
+    """What ``tmln`` does: an error is a sentence and exit code 2, with ``--debug`` a traceback."""
     try:
         with owned():
             _main()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class OracleName(str, Enum):
+    """``--oracle``: the kinds of reference of INT (:mod:`tmln.lab.oracle`)."""
+
     prefix = "prefix"
     final = "final"
     independent = "independent"
@@ -165,6 +167,7 @@ class Who:
     ] = 2
 
     def crew(self) -> Crew:
+        """The same as the fleet takes it: nothing is checked or started before runs are shared out."""
         from tmln.fleet.crew import Crew
 
         return Crew(self.executor, self.workers, self.address, self.gpus, self.retries)

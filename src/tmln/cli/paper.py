@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class ItemName(str, Enum):
+    """``tmln paper ITEM``; :data:`tmln.paper.items.ITEMS` is not imported for ``--help``."""
+
     table1 = "table1"
     table2 = "table2"
     table3 = "table3"
@@ -34,6 +36,8 @@ class ItemName(str, Enum):
 
 
 class ScaleName(str, Enum):
+    """``--scale``: of :data:`tmln.paper.scales.SCALES`, which is not imported for ``--help``."""
+
     smoke = "smoke"
     cpu = "cpu"
     full = "full"

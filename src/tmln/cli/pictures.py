@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 
 class Mode(str, Enum):
+    """``--mode``: the plane through start and solutions, or random directions around that of task 1."""
+
     plane = "plane"
     random = "random"
 
 
 class BatchNorm(str, Enum):
+    """``--bn``: running statistics as they were saved, or estimated anew at every point."""
+
     keep = "keep"
     reestimate = "reestimate"
 
 
 class Split(str, Enum):
+    """``--split``: of which samples the loss is."""
+
     test = "test"
     train = "train"
 

@@ -10,6 +10,7 @@ from tmln.printable import printable
 
 
 def say(text: str, err: bool = False) -> None:
+    """A line for a person; text of others in it cannot steer the terminal."""
     typer.echo(printable(text), err=err)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Format(str, Enum):
+    """``--format``: for a terminal, a document, a paper, a spreadsheet, a program."""
+
     table = "table"
     md = "md"
     latex = "latex"

@@ -58,6 +58,7 @@ def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
 
 
 def result_of(store: Store, config: RunConfig) -> Result | None:
+    """None for a run that is not there or not finished."""
     run = store.find(config)
     return None if run is None else run.result
 
@@ -101,4 +102,5 @@ def foretold(store: Store, jobs: Sequence[Job], terms: Terms, who: Who) -> Itera
 
 
 def counted(states: Counter[Any]) -> str:
+    """``3 finished, 1 begun, 6 not begun``."""
     return f"{states['finished']} finished, {states['begun']} begun, {states['new']} not begun"

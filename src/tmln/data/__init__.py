@@ -1,4 +1,4 @@
-"""Files on disk become arrays: what each data set is, where it comes from, and how it is read with care."""
+"""Files on disk become arrays, without torch: what each data set is, where it comes from, how it is read with care."""
 
 from tmln.data.bad import BadData, BadDataWarning, DataError
 from tmln.data.dataset import Arrays, DataSet, RemoteFile

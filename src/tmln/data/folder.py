@@ -56,6 +56,7 @@ def entries(folder: Path) -> list[Path]:
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A key for sorting: ``week2`` comes before ``week10``."""
     parts = re.findall("[0-9]+|[^0-9]+", name)
     return tuple((0, int(part), part) if part.isascii() and part.isdigit() else (1, 0, part) for part in parts)
 

@@ -66,6 +66,7 @@ class Machine:
         self.encoded = 0
 
     def run(self) -> Any:
+        """The value that the file describes; :class:`Refused` at the first word that is not admitted."""
         data, safe, stack, at = self.data, len(self.data) - 260, self.stack, 0
         for _ in range(MOST):
             # Labels, file names and their places in the memo are nearly all there is. They take a short way, as long as
@@ -94,6 +95,7 @@ class Machine:
         raise Refused(f"more than {MOST:,} opcodes are not admitted")
 
     def take(self, count: int) -> bytes:
+        """The next bytes; a file that ends within them is refused."""
         start, self.at = self.at, self.at + count
         if self.at > len(self.data):
             raise Refused("it is cut short")
@@ -109,37 +111,45 @@ class Machine:
         return memoryview(self.data)[start : self.at]
 
     def number(self, width: int, signed: bool = False) -> int:
+        """Little-endian, of so many bytes."""
         return int.from_bytes(self.take(width), "little", signed=signed)
 
     def line(self) -> str:
+        """Text up to the end of the line, as old protocols write numbers and names."""
         end = self.data.index(b"\n", self.at)
         return self.take(end + 1 - self.at)[:-1].decode("ascii")
 
     def mark(self) -> None:
+        """Begin a group: what follows is gathered by :meth:`since_mark`."""
         self.below.append(self.stack)
         self.stack = []
 
     def since_mark(self) -> list[Any]:
+        """End a group: its items; the stack is again what it was before the mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
 
     def gather(self, count: int) -> None:
+        """The last so many items become one tuple."""
         if len(self.stack) < count:
             raise Refused("it takes more than it holds")
         self.stack[len(self.stack) - count :] = [tuple(self.stack[len(self.stack) - count :])]
 
     def name(self, module: Any, name: Any) -> None:
+        """A global becomes a word of ``ADMITTED``; nothing is imported."""
         if not (isinstance(module, str) and isinstance(name, str) and (module, name) in ADMITTED):
             raise Refused(f"{module}.{name} is not admitted" if isinstance(module, str) else "a name is no text")
         self.stack.append(Name(ADMITTED[module, name]))
 
     def extend(self, items: list[Any]) -> None:
+        """Append to the list on top; anything else would run a method of its own."""
         target = self.stack[-1]
         if type(target) is not list:
             raise Refused("it appends to what is no list")
         target.extend(items)
 
     def fill(self, items: list[Any]) -> None:
+        """Keys and values in turns, into the dictionary on top."""
         target = self.stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise Refused("it sets items of what is no dictionary")
@@ -149,6 +159,7 @@ class Machine:
             target[key] = value
 
     def reduce(self) -> None:
+        """A call: of the few that arrays and bytes are made by, and done here, not by what is named."""
         given, function = self.stack.pop(), self.stack.pop()
         if type(given) is not tuple or type(function) is not Name:
             raise Refused("a call of what is no function is not admitted")
@@ -171,6 +182,7 @@ class Machine:
             raise Refused(f"a call of {function.word} is not admitted")
 
     def build(self) -> None:
+        """The state of the object on top: a type's byte order, or an array's shape, type and content."""
         state, target = self.stack.pop(), self.stack[-1]
         if type(state) is not tuple:
             raise Refused("a state that is no tuple is not admitted")

@@ -41,10 +41,12 @@ class RayPool:
         self._names: dict[Any, str] = {}  # of the tasks by their futures
 
     def submit(self, name: str, task: Task) -> None:
+        """Sent at once; Ray begins it where so many cores are free."""
         sent = self._task.options(num_cpus=task.threads)
         self._names[sent.remote(name, task, self._board, os.environ.get("TMLN_DATA"))] = name
 
     def wait(self, seconds: float, take: Take) -> None:
+        """What tasks that are at work have said, and the outcomes of those that have ended."""
         if not self._names:
             time.sleep(seconds)
             return
@@ -60,10 +62,12 @@ class RayPool:
             take(name, outcome)
 
     def stop(self) -> None:
+        """As Ctrl-C does: each run saves and ends."""
         for future in self._names:
             self._ray.cancel(future)  # reaches a running task as SIGINT does
 
     def close(self) -> None:
+        """Without waiting; a cluster that was there before goes on."""
         for future in self._names:
             self._ray.cancel(future, force=True)
         self._ray.kill(self._board)
@@ -90,9 +94,11 @@ class Board:
         self.notes: list[tuple[str, Message]] = []
 
     def note(self, name: str, message: Message) -> None:
+        """Called by workers."""
         self.notes.append((name, message))
 
     def take(self) -> list[tuple[str, Message]]:
+        """What was noted since the last call."""
         notes, self.notes = self.notes, []
         return notes
 

@@ -61,6 +61,7 @@ class Display(AbstractContextManager["Display"]):
             self._say(str(self.standings))
 
     def note(self, event: Event) -> None:
+        """Show what happened: a line where it is worth one, the table or the bar in any case."""
         standing = self.standings.note(event)
         if event.kind == "before":
             self._before.append(standing.label)

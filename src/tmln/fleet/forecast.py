@@ -83,6 +83,7 @@ class Outlook:
         self._rates = {key: trial.seconds / max(work_of(first[key]), 1.0) for key, trial in self.trials.items()}
 
     def of(self, config: RunConfig) -> Need:
+        """What a run takes; seeds take the same, so that each configuration is measured once."""
         name = canonical({**config.resolved(), "seed": 0})
         if name not in self._needs:
             self._needs[name] = self._need(config)

@@ -43,6 +43,7 @@ class LocalPool:
             self._workers.append(_start())
 
     def submit(self, name: str, task: Task) -> None:
+        """To an idle worker, or to a new one."""
         worker = next((w for w in self._workers if w.name is None), None)
         if worker is None:
             worker = _start()
@@ -53,6 +54,7 @@ class LocalPool:
             worker.pipe.send(task)
 
     def wait(self, seconds: float, take: Take) -> None:
+        """What the workers have said; a pipe that has ended is a worker that was lost."""
         begun, self._begun = self._begun, []
         for name in begun:
             take(name, "begun")
@@ -65,10 +67,12 @@ class LocalPool:
             take(name, message)
 
     def stop(self) -> None:
+        """SIGTERM to each: its run saves and ends."""
         for worker in self._workers:
             worker.process.terminate()
 
     def close(self) -> None:
+        """Idle workers end by themselves when their pipe does; others are killed."""
         for worker in self._workers:
             worker.pipe.close()
             if worker.name is not None or not worker.used:  # what is still loading has nothing to lose

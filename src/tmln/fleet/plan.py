@@ -21,6 +21,7 @@ class Job:
 
     @property
     def label(self) -> str:
+        """``tmln, seed 3``."""
         return f"{self.config.method}, seed {self.config.seed}"
 
     @property

@@ -25,9 +25,11 @@ class SerialPool:
         self._next: tuple[str, Task] | None = None
 
     def submit(self, name: str, task: Task) -> None:
+        """Kept for :meth:`wait`, in which it is done."""
         self._next = name, task
 
     def wait(self, seconds: float, take: Take) -> None:
+        """Does the run, from beginning to end; ``seconds`` is for pools that have others to wait for."""
         if self._next is None:
             return
         (name, task), self._next = self._next, None
@@ -43,4 +45,5 @@ class SerialPool:
         """Asked between two runs, there is nothing to save; within one, it asks ``asked`` itself."""
 
     def close(self) -> None:
+        """Nothing goes on: what was submitted is dropped."""
         self._next = None

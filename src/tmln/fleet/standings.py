@@ -71,6 +71,7 @@ class Standings:
         self.all = {name: Standing(job, label) for name, (job, label) in labels.items()}
 
     def note(self, event: Event) -> Standing:
+        """Count what happened, and return where its run stands now."""
         standing, now = self.all[run_id(event.job.config)], self.clock()
         if event.kind == "step" and event.moment is not None:
             standing.first = standing.first or (now, event.moment.step)

@@ -51,7 +51,8 @@ class Pool(Protocol):
     cores: int
     shared: bool  # whether all tasks together have no more than these cores
 
-    def submit(self, name: str, task: Task) -> None: ...
+    def submit(self, name: str, task: Task) -> None:
+        """Take a task for a free place; ``name`` is what :meth:`wait` calls it."""
 
     def wait(self, seconds: float, take: Take) -> None:
         """Hand on what tasks have to say, for about so long; of every task sent in, the last message is an Outcome."""

@@ -1,4 +1,4 @@
-"""Runs: what one is (config), where it is kept (store), and who is at work on it (lock)."""
+"""One run: what it is, how it is done, where it is kept, and who is at work on it."""
 
 from __future__ import annotations
 

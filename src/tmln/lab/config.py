@@ -173,6 +173,7 @@ class RunConfig(_Parts):
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
+        """Settings are written nested or dotted: ``step.damping: 0.2``."""
         values = read_yaml(text)
         if not isinstance(values, dict):
             raise ValueError(f"a configuration is a YAML mapping such as 'benchmark: split-digits', not {values!r}")

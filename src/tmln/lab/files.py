@@ -96,6 +96,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON: NaN and infinities, which it has no word for, are null."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 

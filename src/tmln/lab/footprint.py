@@ -47,6 +47,7 @@ class Footprint:
 
     @property
     def at_a_time(self) -> int:
+        """Samples whose activations are held together."""
         return max(self.rows, BOUNDARY) if self.pieces is None else self.pieces
 
     @property
@@ -64,6 +65,7 @@ def read_size(text: str) -> int:
 
 
 def shown(size: float) -> str:
+    """``1.5 GB``, ``20 MB``: 10^9 and 10^6 bytes."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 

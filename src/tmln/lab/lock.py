@@ -48,6 +48,7 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
+        """With its start time: a process number alone may belong to another by now."""
         pid, since = os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S")
         return cls(socket.gethostname(), _machine(), pid, _started(pid) or "", since)
 
@@ -107,6 +108,7 @@ class RunLock:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
+        """:class:`RunLocked` if a living process holds it; that of a dead one is taken over."""
         if self._mine is not None:
             raise RuntimeError(f"lock {self.folder} is held by this object already")
         with writing(self.folder.parent):  # the run, which is what the user knows of
@@ -119,6 +121,7 @@ class RunLock:
         self._thread.start()
 
     def release(self) -> None:
+        """Idempotent. Whoever has taken over in the meantime keeps it."""
         if self._mine is None:
             return
         self._stop.set()

@@ -14,9 +14,11 @@ from tmln.writing import writing
 class Logger(Protocol):
     """Takes numbers by name at a step."""
 
-    def scalars(self, values: Mapping[str, float], step: int) -> None: ...
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Values of one step, by name."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """All is written before it returns."""
 
 
 class TensorBoard:
@@ -30,7 +32,8 @@ class TensorBoard:
             self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        with writing(self.folder):  # its thread writes later: what it met is raised at the next call
+        """Its thread writes later: what that met is raised at the next call."""
+        with writing(self.folder):
             for name, value in values.items():
                 self.writer.add_scalar(name, value, step)
 

@@ -14,6 +14,7 @@ from tmln.lab.device import device_name, run_device
 
 
 def machine() -> dict[str, Any]:
+    """What a time was measured on, for those who compare it."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),

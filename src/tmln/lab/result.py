@@ -87,6 +87,7 @@ class Result:
 
     @property
     def merged(self) -> bool:
+        """Of all tasks as one: the ``final`` reference, which is no row of a table."""
         return bool(self.config.get("merged"))
 
     @property

@@ -77,6 +77,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
 
 
 def stream_of(config: RunConfig) -> Stream:
+    """The run's benchmark; orders that are drawn follow from the run's seed."""
     full = config.resolved()
     places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
     options = {**full["benchmark_options"], **places}

@@ -50,6 +50,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The hash of its configuration, which is the folder's name."""
         return self.path.name
 
     @property
@@ -59,10 +60,12 @@ class Run:
 
     @property
     def tensorboard(self) -> Path:
+        """Where TensorBoard looks."""
         return self.path / "tensorboard"
 
     @property
     def log(self) -> Path:
+        """A JSON object a line, for each step that is logged."""
         return self.path / "log.jsonl"
 
     @property
@@ -72,6 +75,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Its result is there, whole, and its own."""
         return self.result is not None
 
     def finish(self, result: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The loop that everything goes through."""
+"""The loop that everything goes through, what it is scored by, and its state on disk."""
 
 from tmln.learner.diverged import Diverged
 from tmln.learner.evaluate import evaluate

@@ -106,8 +106,7 @@ class Learner:
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
         )
         self.place: Place | None = None  # within a task; None between tasks
-        # `joint` and `independent` go back to the beginning at every task
-        self.initial = copy.deepcopy(model.state_dict()) if self.recipe.joint or self.recipe.independent else None
+        self.initial = copy.deepcopy(model.state_dict()) if self.recipe.afresh else None
         self.history: list[Samples] = []
         self.intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
 

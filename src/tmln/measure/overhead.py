@@ -23,7 +23,7 @@ from tmln.lab.memory import keep_memory
 from tmln.lab.oracle import SHARED
 from tmln.lab.run import build, steps_of
 from tmln.learner import Learner
-from tmln.measure.auxiliary import as_text, bytes_of, saved_bytes, units_of
+from tmln.measure.memory_cost import as_text, bytes_of, saved_bytes, units_of
 from tmln.measure.peak import peak_memory
 from tmln.measure.timed_turn import Turn, take_turn
 from tmln.metrics import POSITIVE
@@ -45,7 +45,7 @@ def measure_overhead(
     null where there is none; of ratios to naive the geometric mean, and the interval of their logarithms::
 
         benchmark, rounds, steps, epochs, tasks, batch_size, model, parameters
-        units: bytes of N (a sum for every weight), W, K, model, samples, logits (see tmln.measure.auxiliary)
+        units: bytes of N (a sum for every weight), W, K, model, samples, logits (see tmln.measure.memory_cost)
         machine: processor, cores, threads, system, load (as the measurement began)
         versions: tmln, torch, python
         control: S of the second naive learner's ratio
@@ -141,8 +141,11 @@ def _by_method(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
     twice = [config.method for config in configs if config != named[config.method]]
     if twice:
         raise ValueError(f"{twice[0]} is given twice with different settings; measure them one after another")
-    if "joint" in named:
-        raise ValueError("joint takes naive's steps, only more of them, on all tasks so far: leave it out of --methods")
+    for name, config in named.items():
+        if config.recipe().joint:
+            raise ValueError(
+                f"{name} takes naive's steps, only more of them, on all tasks so far: leave it out of --methods"
+            )
     first = configs[0]
     shared = {key: getattr(first, key) for key in (*SHARED, "lr")}
     base = named.pop(BASE, None) or RunConfig.of({**shared, "method": BASE})

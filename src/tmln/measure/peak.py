@@ -39,6 +39,7 @@ def _measure(config: RunConfig, threads: int) -> int:
 
 
 def main() -> None:
+    """A process of its own, so that its peak is the run's: configuration in, bytes out, as JSON."""
     given: dict[str, Any] = json.load(sys.stdin)
     print(json.dumps({"peak_bytes": _measure(RunConfig.of(given["config"]), given["threads"])}))
 

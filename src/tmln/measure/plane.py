@@ -33,6 +33,7 @@ class Plane:
     second: Tensor
 
     def at(self, x: float, y: float) -> Tensor:
+        """origin + x * first + y * second: all weights, as one vector."""
         return self.origin.add(self.first, alpha=x).add_(self.second, alpha=y)
 
     def project(self, weights: Tensor) -> Projected:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tmln.learner import Learner
-from tmln.measure.auxiliary import held
+from tmln.measure.memory_cost import held
 from tmln.streams import Task
 
 

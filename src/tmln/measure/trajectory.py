@@ -51,10 +51,12 @@ class Recording:
 
     @property
     def start(self) -> Checkpoint:
+        """Before the first step."""
         return self.checkpoints[0]
 
     @property
     def solutions(self) -> tuple[Checkpoint, ...]:
+        """Where each task ended, theta_1, theta_2, ..."""
         return tuple(point for point in self.checkpoints if point.solution)
 
     def weights(self, point: Checkpoint) -> Tensor:

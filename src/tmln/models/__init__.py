@@ -1,4 +1,4 @@
-"""Networks by name, each with a single head over all classes."""
+"""Networks by name, each with a single head over all classes: ours, timm's, your own."""
 
 from tmln.models.cnn import SmallCNN
 from tmln.models.mlp import MLP

@@ -75,6 +75,7 @@ class Shield(NamedTuple):
 
 
 def protection(shields: Sequence[Shield], most_exact: int = MOST_EXACT, sample: int = SAMPLE) -> Protection:
+    """Median and 95th percentile of 1 + (F + gamma*S-bar) / lambda, of a sample where weights are many."""
     sizes = [shield.size for shield in shields]
     places = _places(sizes, sample) if sum(sizes) > most_exact else [None] * len(sizes)
     slowed = [shield.slowdown(at) for shield, at in zip(shields, places, strict=True)]
@@ -97,6 +98,7 @@ def quantile(values: Tensor, q: float) -> float:
 
 
 def warn_of_nil(stacklevel: int) -> None:
+    """Where 95% of the weights are slowed by less than 1%."""
     warnings.warn(NIL, UserWarning, stacklevel=stacklevel + 1)
 
 

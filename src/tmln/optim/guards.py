@@ -9,16 +9,19 @@ from torch import Tensor
 
 
 def check_at_least(name: str, value: float, low: float) -> None:
+    """``check_at_least("lr", -1.0, 0.0)`` raises: lr must be a finite number >= 0, got -1.0."""
     if not (math.isfinite(value) and value >= low):
         raise ValueError(f"{name} must be a finite number >= {low:g}, got {value}")
 
 
 def check_above(name: str, value: float, low: float) -> None:
+    """``check_above("damping", 0.0, 0.0)`` raises: damping must be a finite number > 0, got 0.0."""
     if not (math.isfinite(value) and value > low):
         raise ValueError(f"{name} must be a finite number > {low:g}, got {value}")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """``check_choice("form", "scald", ("scaled", "proximal"))`` raises, and lists what there is."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 

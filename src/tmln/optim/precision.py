@@ -17,6 +17,7 @@ def state_dtype(p: Tensor) -> torch.dtype:
 
 
 def is_half(p: Tensor) -> bool:
+    """float16 or bfloat16: sums over many steps are kept in float32 for it."""
     return p.dtype in HALF
 
 

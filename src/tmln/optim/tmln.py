@@ -118,6 +118,7 @@ class TMLN(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A group that is refused leaves the optimizer as it was."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -139,6 +140,7 @@ class TMLN(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """theta -= eta * g / (F + lambda + gamma*S-bar), and the path: omega += -g * (theta_after - theta_before)."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -242,6 +244,7 @@ class TMLN(Optimizer):
         return protection(shields_of(self, {}, {}))
 
     def state_dict(self) -> dict[str, Any]:
+        """Without P = 1/(F + lambda + gamma*S-bar), which follows from the rest."""
         packed = super().state_dict()
         packed["state"] = {
             index: {key: value for key, value in state.items() if key != "preconditioner"}
@@ -250,6 +253,7 @@ class TMLN(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Sums of half-precision weights stay in float32, where torch would cast them to the weights' type."""
         super().load_state_dict(state_dict)
         keep_state_dtype(self, state_dict)
 

@@ -23,6 +23,7 @@ SHOWN = {"barrier": "loss barrier ↓", "climb": "climb ↓", "before": "loss be
 
 
 def rows(stand: Stand) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Name, method and changes; one of ours, replay at TMLN's rate, tells the rate from the shield."""
     return {
         "Naive SGD": ("naive", {}),
         "ER": ("er", {}),
@@ -32,6 +33,7 @@ def rows(stand: Stand) -> dict[str, tuple[str, Mapping[str, Any]]]:
 
 
 def recordings(scale: Scale) -> list[Recorded]:
+    """Whole runs, of which only the solutions are kept."""
     stand = scale.stand(BENCHMARK)
     wanted = rows(stand).values()
     return [
@@ -40,6 +42,7 @@ def recordings(scale: Scale) -> list[Recorded]:
 
 
 def render(study: Study) -> Page:
+    """The loss on the straight line between the solutions of neighbouring tasks."""
     stand, scale = study.stand(BENCHMARK), study.scale
     configs = [recorded.config for recorded in recordings(scale)]
     options: dict[str, Any] = {"points": POINTS, "samples": scale.samples}

@@ -21,6 +21,7 @@ class Study:
     failed: Mapping[str, str] = field(default_factory=dict)  # run id -> reason
 
     def stand(self, benchmark: str) -> Stand:
+        """What stands for a benchmark of the paper at this scale."""
         return self.scale.stand(benchmark)
 
 

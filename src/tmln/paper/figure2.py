@@ -23,11 +23,13 @@ HEADING = ["method", "task 1: along u", "task 2: along u", "task 2: along v", "o
 
 
 def recordings(scale: Scale) -> list[Recorded]:
+    """Two tasks of each method, with the way between them."""
     stand = scale.stand(BENCHMARK)
     return [Recorded(stand.config(method), 2, CHECKPOINTS) for method in TABLE5]
 
 
 def render(study: Study) -> Page:
+    """The loss of task 1 in the plane through the start and both solutions."""
     stand, scale = study.stand(BENCHMARK), study.scale
     configs = [recorded.config for recorded in recordings(scale)]
     options: dict[str, Any] = {"resolution": scale.resolution, "samples": scale.samples, "checkpoints": CHECKPOINTS}

@@ -21,10 +21,12 @@ class Recorded:
 
 
 def no_runs(scale: Scale) -> list[RunConfig]:
+    """Of an item that trains nothing, or only what is recorded."""
     return []
 
 
 def no_recordings(scale: Scale) -> list[Recorded]:
+    """Of an item that needs results alone."""
     return []
 
 

@@ -13,6 +13,7 @@ from tmln.paper.evidence import Study, find
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
+from tmln.recipes import find_recipe
 from tmln.results.asked import Asked
 from tmln.results.notes import version_notes
 from tmln.results.rows import best_rows
@@ -30,7 +31,13 @@ class Line:
     ours: bool = False
 
     @property
+    def joint(self) -> bool:
+        """Its runs see all data at once: they are the reference, and compete with nobody."""
+        return find_recipe(self.method).joint
+
+    @property
     def label(self) -> str:
+        """``EWC++, lambda = 10``: what a note calls the row."""
         return ", ".join(cell for cell in self.cells[:2] if cell not in ("yes", "-", ""))
 
 
@@ -62,8 +69,8 @@ def metric_sheet(
     for k, (line, each) in enumerate(zip(lines, found, strict=True)):
         cells = [*line.cells, str(each.n)]
         for metric in METRICS:
-            shown = "-" if line.method == "joint" and metric != "acc" else each.text(metric)
-            strong = f"{line.method} {k}" in best[metric] and line.method != "joint"
+            shown = "-" if line.joint and metric != "acc" else each.text(metric)
+            strong = f"{line.method} {k}" in best[metric] and not line.joint
             cells += [Strong(shown) if strong else shown, str(line.paper.get(metric, "-"))]
         body.append(cells)
     records = [record for line, each in zip(lines, found, strict=True) for record in _records(stand, line, each)]

@@ -23,15 +23,18 @@ class Stand:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
+        """A run on it, with the scale's settings, then ``changes``."""
         plain = RunConfig(benchmark=self.benchmark, method=method, seed=seed)
         return plain.with_settings({**self.settings, **(changes or {})})
 
     @property
     def substitute(self) -> bool:
+        """Another benchmark than the paper's: every table says so."""
         return self.benchmark != self.paper
 
     @property
     def title(self) -> str:
+        """``split-digits for Split CIFAR-100``, or the paper's name alone."""
         return f"{self.benchmark} for {TITLES[self.paper]}" if self.substitute else TITLES[self.paper]
 
     @property
@@ -49,6 +52,7 @@ class Stand:
 
     @property
     def missing(self) -> str | None:
+        """The data set that is not at hand, if it is not: ``tmln data get`` takes its name."""
         return missing_data(self.benchmark)
 
 
@@ -67,6 +71,7 @@ class Scale:
     threads: int | None = None  # of this process, which records and measures; all cores unless given
 
     def stand(self, benchmark: str) -> Stand:
+        """By the paper's benchmark."""
         return self.stands[benchmark]
 
 
@@ -134,6 +139,7 @@ def with_seeds(scale: Scale, seeds: int | None) -> Scale:
 
 
 def find_scale(name: str) -> Scale:
+    """``find_scale("cpu")``; an unknown name is an error that lists what there is."""
     if name not in SCALES:
         raise ValueError(f"unknown scale {name!r}{did_you_mean(name, SCALES)} (scales: {', '.join(SCALES)})")
     return SCALES[name]

@@ -34,11 +34,13 @@ def lines(stand: Stand) -> list[Line]:
 
 
 def runs(scale: Scale) -> list[RunConfig]:
+    """Every method, seed and benchmark, and the references of INT."""
     stands = [scale.stand(benchmark) for benchmark in TABLE1]
     return [config for stand in stands for config in configs_of(stand, lines(stand), scale.seeds)]
 
 
 def render(study: Study) -> Page:
+    """ACC, FM and INT beside the printed ones, a sheet a benchmark."""
     page = Page("table1", TITLE)
     for benchmark in TABLE1:
         stand = study.stand(benchmark)

@@ -30,11 +30,13 @@ def lines(stand: Stand) -> list[Line]:
 
 
 def runs(scale: Scale) -> list[RunConfig]:
+    """TMLN with and without F and S, and the references of INT."""
     stand = scale.stand(BENCHMARK)
     return configs_of(stand, lines(stand), scale.seeds)
 
 
 def render(study: Study) -> Page:
+    """ACC, FM and INT of what is left of TMLN without F, S, or both."""
     stand = study.stand(BENCHMARK)
     sheet, records, notes = metric_sheet(study, stand, ["method", "F", "S"], lines(stand), study.scale.seeds)
     return Page("table2", TITLE, [sheet], records, [*notes, *(NOTES[key] for key in SAID)])

@@ -26,12 +26,14 @@ CHECKPOINTS = 20  # of each task of seed 0, whose recordings Figure 2 is drawn f
 
 
 def recordings(scale: Scale) -> list[Recorded]:
+    """Two tasks of each seed; the way of the first seed is that of Figure 2."""
     stand = scale.stand(BENCHMARK)
     seeds = range(scale.seeds)
     return [Recorded(stand.config(m, seed), 2, 0 if seed else CHECKPOINTS) for seed in seeds for m in TABLE5]
 
 
 def render(study: Study) -> Page:
+    """The losses of both tasks at the start and at both solutions."""
     stand = study.stand(BENCHMARK)
     wanted = recordings(study.scale)
 

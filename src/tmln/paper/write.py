@@ -55,6 +55,7 @@ def as_text(page: Page, format: str) -> str:
 
 
 def markdown(page: Page, picture: str | None = None) -> str:
+    """Title, picture, a table for each sheet, and the notes as a list."""
     parts = [f"# {page.title}"]
     if picture:
         parts.append(f"![{page.title}]({picture})")
@@ -78,6 +79,7 @@ def csv_text(page: Page) -> str:
 
 
 def json_text(page: Page) -> str:
+    """The numbers unrounded, in percent as the paper has them, with the notes."""
     return to_json({"name": page.name, "title": page.title, "records": page.records, "notes": page.notes}, indent=1)
 
 

@@ -33,7 +33,7 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class Term:
-    """``times`` a unit of memory, under the name by which :func:`tmln.measure.auxiliary.held` finds it.
+    """``times`` a unit of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds it.
 
     Units: N, a sum for every trainable weight (in single precision for weights in half); W, the same in the weights'
     own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model; ``samples`` and
@@ -132,6 +132,7 @@ class Part(Generic[S]):
         return {name: _pack(getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What :meth:`state_dict` gave, copied: the part never shares memory with a state."""
         for name in self.saved:
             value = getattr(self, name)
             if hasattr(value, "load_state_dict"):

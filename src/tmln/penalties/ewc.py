@@ -37,6 +37,8 @@ def decayed_sum(old: list[Tensor], new: list[Tensor], decay: float) -> list[Tens
 
 
 class EWCSettings(QuadraticSettings):
+    """Of (lambda/2) * sum F* d^2, with F* = gamma * F* + F at every boundary."""
+
     strength: float = Field(
         default=100.0,
         ge=0.0,

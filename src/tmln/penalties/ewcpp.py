@@ -32,6 +32,8 @@ def continue_average_(
 
 
 class EWCPlusPlusSettings(QuadraticSettings):
+    """Of a penalty whose Fisher is a running mean, F <- alpha*g^2 + (1-alpha)*F at every step."""
+
     strength: float = Field(
         default=10000.0,
         ge=0.0,

@@ -23,6 +23,8 @@ def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
 
 
 class LwFSettings(Settings):
+    """Of lambda_o * KL(softmax(teacher/T) || softmax(model/T))."""
+
     strength: float = Field(
         default=1.0,
         ge=0.0,

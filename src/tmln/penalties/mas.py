@@ -36,6 +36,8 @@ def output_sensitivity(
 
 
 class MASSettings(QuadraticSettings):
+    """Of lambda * sum Omega d^2, with Omega the mean size of the gradient of ||f(x)||^2."""
+
     strength: float = Field(
         default=1.0,
         ge=0.0,

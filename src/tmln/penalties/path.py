@@ -42,6 +42,7 @@ class Path:
         return list(torch._foreach_add(self.banked, self.recent)) if self.banked else self.recent
 
     def begin(self) -> None:
+        """A new task: omega is 0."""
         self.banked, self.recent, self.steps = [], zeros(self.weights), 0
 
     def extend(self, new: list[Tensor]) -> None:
@@ -58,6 +59,7 @@ class Path:
 
     @torch.no_grad()
     def walk(self) -> None:
+        """omega += -g * (theta now - theta when the gradient was looked at)."""
         if not self._gradients:
             return
         walk_(self.recent, self._gradients, self._before, self.weights)
@@ -67,10 +69,12 @@ class Path:
             self.banked, self.recent, self.steps = self.total, zeros(self.weights), 0
 
     def state_dict(self) -> dict[str, Any]:
+        """Both sums and how many steps the recent one has, so that rounding goes on the same."""
         sums = {name: [value.clone() for value in getattr(self, name)] for name in ("banked", "recent")}
         return {**sums, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """A step that was looked at and not yet walked is forgotten."""
         for name in ("banked", "recent"):
             pairs = zip(state[name], self.weights, strict=False)
             setattr(self, name, [value.to(p.device, state_dtype(p), copy=True) for value, p in pairs])

@@ -72,6 +72,8 @@ def over_peak(values: list[Tensor]) -> list[Tensor]:
 
 
 class QuadraticSettings(Settings):
+    """Of lambda * sum w*(theta - theta*)^2."""
+
     strength: float = Field(
         default=1.0,
         ge=0.0,
@@ -119,6 +121,7 @@ class Quadratic(Penalty[Q]):
 
     @property
     def stiffness(self) -> float:
+        """c in (c/2) * sum w*(theta - theta*)^2; 2*lambda unless a method writes lambda/2."""
         return 2.0 * self.settings.strength
 
     @property

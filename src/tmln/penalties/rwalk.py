@@ -39,6 +39,8 @@ def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "
 
 
 class RWalkSettings(QuadraticSettings):
+    """Of lambda * sum (F + S) d^2."""
+
     strength: float = Field(
         default=10.0,
         ge=0.0,

@@ -19,6 +19,8 @@ def consolidated_path(path: list[Tensor], displacement: list[Tensor], damping: f
 
 
 class SISettings(QuadraticSettings):
+    """Of c * sum Omega d^2, with Omega += relu(omega) / (Delta^2 + xi) at every boundary."""
+
     strength: float = Field(
         default=1.0,
         ge=0.0,

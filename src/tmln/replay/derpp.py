@@ -15,6 +15,8 @@ from tmln.replay.er import ERSettings, MemoryReplay
 
 
 class DERSettings(ERSettings):
+    """Of loss + alpha * MSE(f(x'), z') + beta * CE(f(x''), y''), with the stored logits z'."""
+
     alpha: float = Field(
         0.1,
         ge=0,

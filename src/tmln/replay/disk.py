@@ -48,6 +48,7 @@ class OnDisk:
         raise TypeError(f"the memory in {self.path} cannot be copied or pickled; its state_dict() can")
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
+        """A folder of its own, and a file for each field; it outlives a kill at any moment."""
         branch = secrets.token_hex(8)
         self.path, held = make_folder(self.place, branch)
         self._remember(Note(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
@@ -59,6 +60,7 @@ class OnDisk:
         self.kinds = kinds
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
+        """Rows are appended, never overwritten: an older checkpoint still finds its own."""
         self._go_on()
         at, count = self._rows, len(slots)
         for name, column in self._columns.items():
@@ -75,6 +77,7 @@ class OnDisk:
         self._rows = at + count
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
+        """Rows by slot; only what is asked for is read."""
         self._check()
         if not self.kinds:
             return {}
@@ -98,6 +101,7 @@ class OnDisk:
         return {"files": {"path": str(self.path), "branch": self._branch, "rows": self._rows}}
 
     def loaded(self, state: Mapping[str, Any], count: int) -> OnDisk:
+        """Files of a state are found again, and gone on from; samples in a state are written to new ones."""
         if "files" in state:
             return self._found(state["files"], count)
         made = OnDisk(self.place, self.capacity)

@@ -81,9 +81,11 @@ class Column:
         return self._map
 
     def holds(self, count: int) -> bool:
+        """The file is long enough for so many rows."""
         return os.fstat(self._file).st_size >= count * self.values * self.dtype.itemsize
 
     def sync(self) -> None:
+        """On the disk, not only with the system."""
         with naming(self.path):
             os.fsync(self._file)
 
@@ -152,6 +154,7 @@ def write_note(folder: Path, note: Note) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """The names in it, too, are then on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

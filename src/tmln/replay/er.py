@@ -13,6 +13,8 @@ from tmln.replay.reservoir import Reservoir
 
 
 class ERSettings(Settings):
+    """Of a memory of M samples, from which some join every batch."""
+
     capacity: int = Field(500, ge=1, description="samples kept (M); for no memory use replay 'none'")
     batch: int | None = Field(None, ge=0, description="samples replayed a step; as many as current ones unless given")
     fill: Literal["end", "online", "every-epoch"] = Field(

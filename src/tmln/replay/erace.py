@@ -15,6 +15,8 @@ from tmln.replay.er import ERSettings, MemoryReplay
 
 
 class ERACESettings(ERSettings):
+    """As ER's, and with whom the classes of the current batch compete."""
+
     fill: Literal["end", "online", "every-epoch"] = Field(
         "online",
         description="step by step, so that replay lets new classes compete with old ones; filled at task ends only, "

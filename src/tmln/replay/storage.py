@@ -46,6 +46,7 @@ class InMemory:
         self._ragged: dict[str, dict[int, Tensor]] = {}
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
+        """Room for ``capacity`` rows of each field, on the device of the first ones."""
         self._even, self._ragged, self.kinds = {}, {}, kinds
         for name, kind in kinds.items():
             value = rows[name]
@@ -55,6 +56,7 @@ class InMemory:
                 self._even[name] = value.new_empty((self.capacity, *kind.shape))
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
+        """Rows into slots, over what was there."""
         for name, store in self._even.items():
             value = rows[name]
             assert isinstance(value, Tensor)
@@ -64,6 +66,7 @@ class InMemory:
                 sequences[slot] = row.clone()  # not a view, which would keep the whole batch
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
+        """Rows by slot; sequences of several lengths as a list."""
         numbers = range(self.capacity)[slots] if isinstance(slots, slice) else slots.tolist() if self._ragged else ()
         return {
             name: [self._ragged[name][slot] for slot in numbers] if kind.ragged else picked(self._even[name], slots)
@@ -71,6 +74,7 @@ class InMemory:
         }
 
     def state_dict(self, count: int) -> dict[str, Any]:
+        """The first ``count`` rows, sequences end to end with their lengths."""
         fields = {name: flat(value, self.kinds[name]) for name, value in self.read(slice(0, count)).items()}
         lengths = {
             name: torch.tensor([len(sequences[slot]) for slot in range(count)], dtype=torch.long)
@@ -79,6 +83,7 @@ class InMemory:
         return {"fields": fields, **({"lengths": lengths} if lengths else {})}
 
     def loaded(self, state: Mapping[str, Any], count: int) -> InMemory:
+        """Another one with the rows of a state, be they in it or in files that it names."""
         from tmln.replay.disk import OnDisk
 
         if "files" in state:

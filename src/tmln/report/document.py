@@ -14,6 +14,7 @@ from tmln.lab.command import commands_of
 from tmln.lab.result import Oracle, Result
 from tmln.metrics import in_order, metric_of
 from tmln.printable import readable
+from tmln.recipes import RECIPES
 from tmln.report.tasks import task_names
 from tmln.results.measurements import load_analyses
 from tmln.results.notes import page_notes
@@ -43,6 +44,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "problems": [asdict(problem) for problem in problems],
         "warnings": [note.plain() for note in page_notes(rows, problems)],
         "analyses": analyses,
+        "afresh": [name for name, recipe in RECIPES.items() if recipe.afresh],
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
     }
     return dict(readable(complete))

@@ -26,6 +26,7 @@ class Asked:
 
     @property
     def n(self) -> int:
+        """Seeds that have a result."""
         return self.summary("acc").n
 
     @property
@@ -35,6 +36,7 @@ class Asked:
         return [r.seed for r in results if not r.diverged and r.method not in REFERENCES and "int" not in r.metrics]
 
     def summary(self, metric: str) -> Summary:
+        """Over the seeds that are there; ``n=0`` and NaN where there is none."""
         return summarise([]) if self.row is None else self.row.summary(metric)
 
     def text(self, metric: str) -> str:

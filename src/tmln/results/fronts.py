@@ -63,10 +63,12 @@ class Point:
 
     @property
     def at(self) -> Pair:
+        """Means, for dominance and drawing."""
         return self.x.mean, self.y.mean
 
     @property
     def label(self) -> str:
+        """``tmln step.damping=0.2``."""
         return f"{self.method} {self.settings}".strip()
 
 

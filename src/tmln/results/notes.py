@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmln.lab.result import Result
+from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import metric_of
 from tmln.printable import one_line
 from tmln.results.read import Problem
@@ -24,7 +24,7 @@ REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see
     "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
 }
 USUAL = f"INT is against {REFERENCE['prefix']}"
-SEES = {"joint": "sees all data at once", "independent": "sees each task alone"}
+SEES = {"prefix": "sees all data at once", "independent": "sees each task alone"}
 CUT = "an interval that would leave 0 to 100 % ends there: it covers the mean as often as before"
 FRONT = (
     "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
@@ -160,7 +160,7 @@ def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metri
     """``lacking``: which of the two metrics each configuration has not."""
     said = [str(note) for note in gap_notes(rows) if "int" in metrics or not note.text.startswith("INT is")]
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
-    said += [f"{name} {SEES[name]}: it is the reference, and on no front" for name in aside]
+    said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
     alike = {tuple(missing) for missing in lacking.values()}
     if len(alike) == 1:
         lacking = {"every configuration": [*alike.pop()]}

@@ -29,6 +29,7 @@ class Row:
 
     @property
     def method(self) -> str:
+        """The label's first word: the rest are settings."""
         return self.label.partition(" ")[0]
 
     @property

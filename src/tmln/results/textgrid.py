@@ -64,6 +64,8 @@ def grid_width(lines: Lines) -> int:
 
 
 def grid_markdown(lines: Lines) -> str:
+    """The first column to the left, numbers to the right, the best in bold."""
+
     def cell(text: str) -> str:
         plain = " ".join(text.split()).replace("|", "\\|")
         return f"**{plain}**" if isinstance(text, Strong) else plain

@@ -57,6 +57,7 @@ class Choices:
     values: tuple[Any, ...]
 
     def at(self, share: float) -> Any:
+        """``Choices((1, 2, 4)).at(0.5)`` is 2: equal shares of [0, 1)."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def __str__(self) -> str:

@@ -17,6 +17,8 @@ from tmln.steps.wrapping import Wrapping, WrappingSettings
 
 
 class AGEMSettings(WrappingSettings):
+    """Of g - (g . r / r . r) r, wherever g . r < 0, with r the gradient on samples of memory."""
+
     capacity: int = Field(500, ge=1, description="samples kept to check against")
     batch: int = Field(
         128,
@@ -59,6 +61,7 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
     @property
     def bends(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
+        """Where there is something to check against, or the inner step does."""
         return bool(self.settings.batch and self.checks) or self.inner.bends
 
     def step(self, closure: Closure, lesson: Lesson) -> None:

@@ -14,6 +14,8 @@ from tmln.replay.reservoir import Reservoir
 
 
 class OCARSettings(Settings):
+    """Of K-FAC factors in a running mean, damped by tau."""
+
     damping: float = Field(
         0.1, gt=0, description="tau", json_schema_extra={"search": {"low": 0.0001, "high": 10.0, "log": True}}
     )

@@ -15,6 +15,8 @@ from tmln.steps.wrapping import Wrapping, WrappingSettings
 
 
 class SAMSettings(WrappingSettings):
+    """Of the gradient at theta + rho * g / ||g||, which the inner step is given at theta."""
+
     rho: float = Field(
         0.05,
         ge=0,
@@ -48,6 +50,7 @@ class SAMStep(Wrapping[SAMSettings]):
 
     @property
     def bends(self) -> bool:  # type: ignore[override]  # it depends on rho
+        """Where rho is not 0, or the inner step does."""
         return self.settings.rho > 0 or self.inner.bends
 
     def step(self, closure: Closure, lesson: Lesson) -> None:

@@ -14,6 +14,8 @@ from tmln.replay.reservoir import Reservoir
 
 
 class SGDSettings(Settings):
+    """Of theta -= eta * v, with v = mu * v + g + decay * theta."""
+
     momentum: float = Field(0.0, ge=0, lt=1, description="mu", json_schema_extra={"search": {"low": 0.0, "high": 0.99}})
     weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
     reset: bool = Field(True, description="forget the momentum at task boundaries")

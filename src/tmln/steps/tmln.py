@@ -15,6 +15,8 @@ from tmln.replay.reservoir import Reservoir
 
 
 class TMLNSettings(Settings):
+    """Of eta * g / (F + lambda + gamma * S-bar)."""
+
     damping: float = Field(
         0.1, gt=0, description="lambda", json_schema_extra={"search": {"low": 0.001, "high": 10.0, "log": True}}
     )

@@ -14,6 +14,8 @@ from tmln.replay.reservoir import Reservoir
 
 
 class UPGDSettings(Settings):
+    """Of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q smaller for more useful weights."""
+
     beta_utility: float = Field(0.99, ge=0, lt=1, description="beta", json_schema_extra={"search": [0.9, 0.99, 0.999]})
     sigma: float = Field(
         0.1, ge=0, description="noise", json_schema_extra={"search": {"low": 0.0001, "high": 1.0, "log": True}}

@@ -39,6 +39,7 @@ class DatasetSource:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def take(self, rows: Tensor) -> Tensor:
+        """Asks the data set for each; one that differs in shape or type is an error that names it."""
         inputs = [_input(self.dataset, row) for row in rows.tolist()]
         for row, x in zip(rows.tolist(), inputs, strict=True):
             if tuple(x.shape) != self.shape or x.dtype != self.dtype:

@@ -25,6 +25,7 @@ def shifted(x: Tensor, offsets: Tensor, padding: int) -> Tensor:
 
 
 def draw_offsets(batch: int, padding: int, generator: Generator) -> Tensor:
+    """Rows and columns, each from 0 to 2 * padding: where an image's window begins in its padded self."""
     return torch.randint(0, 2 * padding + 1, (2, batch), generator=generator, device=generator.device)
 
 

@@ -16,11 +16,13 @@ class Source(Protocol):
     """Where inputs come from: N of them, each of ``shape``, any batch of them at once."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample, channels first."""
 
     def __len__(self) -> int: ...
 
-    def take(self, rows: Tensor) -> Tensor: ...
+    def take(self, rows: Tensor) -> Tensor:
+        """A batch, in the order of ``rows``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,7 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Channels first, also of images that are kept with channels last."""
         shape = tuple(self.tensor.shape[1:])
         return (shape[-1], *shape[:-1]) if self.channels_last else shape
 
@@ -43,6 +46,7 @@ class Rows:
         return len(self.tensor)
 
     def take(self, rows: Tensor) -> Tensor:
+        """A copy, [B, C, H, W] also of images that are kept as [N, H, W, C]."""
         batch = self.tensor.index_select(0, rows)
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
 
@@ -56,12 +60,14 @@ class Mapped:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The source's: the function keeps shapes."""
         return self.source.shape
 
     def __len__(self) -> int:
         return len(self.source)
 
     def take(self, rows: Tensor) -> Tensor:
+        """The function of the batch, each time anew."""
         return self.function(self.source.take(rows))
 
 
@@ -73,12 +79,14 @@ class Joined:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """That of the first, which all share."""
         return self.sources[0].shape
 
     def __len__(self) -> int:
         return sum(map(len, self.sources))
 
     def take(self, rows: Tensor) -> Tensor:
+        """From each source its rows, put back where they were asked for."""
         ends = torch.tensor([len(source) for source in self.sources]).cumsum(0)
         owner = torch.bucketize(rows, ends, right=True)
         parts, places = [], []

@@ -101,7 +101,7 @@ function landscapePlot(content, one, logs, range, row, width) {
   for (const point of one.points) {
     const line = lines[lines.length - 1];
     if (!line || line.task !== point.task) {
-      const begun = !line ? [] : one.method === "joint" ? [one.points[0]] : [line.points[line.points.length - 1]];
+      const begun = !line ? [] : DATA.afresh.includes(one.method) ? [one.points[0]] : [line.points[line.points.length - 1]];
       lines.push({ task: point.task, points: [...begun, point] });
     } else line.points.push(point);
   }

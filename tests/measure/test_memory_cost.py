@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tmln.learner import Learner
-from tmln.measure.auxiliary import as_text, bytes_of, held, saved_bytes, units_of
+from tmln.measure.memory_cost import as_text, bytes_of, held, saved_bytes, units_of
 from tmln.parts import Penalty, Settings, Term
 from tmln.recipes import FAMILIES, RECIPES, Choice, Recipe
 from tmln.streams.samples import Samples
