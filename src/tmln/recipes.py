@@ -92,6 +92,19 @@ class Recipe:
         found: dict[str, Any] = self.part(family)[1].model_dump()
         return found
 
+    def neutral(self, family: str) -> set[str]:
+        """Settings of a part that came later than runs of it, and have their default."""
+        choice = self.chosen[family]
+        if is_code(choice.name) and not code_allowed():
+            return set()
+        part, settings = self.part(family)
+        values, found = settings.model_dump(), set()
+        for name, about in part.fields(settings).items() if not _has_code(values) or code_allowed() else ():
+            extra = about.json_schema_extra
+            if isinstance(extra, dict) and extra.get("later") and values.get(name) == about.default:
+                found.add(name)
+        return found
+
     def with_part(self, family: str, name: str) -> Recipe:
         """Another part, with its default settings; the same one keeps the recipe's. Code is not looked at yet."""
         if name == self.chosen[family].name:
@@ -149,6 +162,11 @@ class Recipe:
                 return None
             found += [replace(term, name=f"{family}.{term.name}") for term in terms]
         return found
+
+
+def _has_code(values: Mapping[str, Any]) -> bool:
+    """Is a part within this one code?"""
+    return any(name.split(".")[-1] == INNER and is_code(str(value)) for name, value in values.items())
 
 
 _MOMENTUM = Choice("sgd", {"momentum": 0.9})
