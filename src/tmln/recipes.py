@@ -174,6 +174,9 @@ _PLAIN = Choice("sgd")
 _SHARP = Choice("sam", {"inner.momentum": 0.9})
 _ER = Choice("er")
 _EXACT = {"proximal": True}
+_BALANCED = Choice("er", {"balance": 1.0})
+_DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
+_AVERAGE = Choice("average")
 
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
@@ -202,6 +205,16 @@ RECIPES: dict[str, Recipe] = {
     "er+sam": Recipe(replay=_ER, step=_SHARP, about="sharpness-aware steps under experience replay"),
     "tmln+der++": Recipe(replay=Choice("der++"), step=Choice("tmln"), about="the TMLN step under DER++ replay"),
     "tmln+er-ace": Recipe(replay=Choice("er-ace"), step=Choice("tmln"), about="the TMLN step under ER-ACE replay"),
+    "tmln+": Recipe(
+        replay=_BALANCED, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, replay balanced, weights averaged"
+    ),
+    "er+": Recipe(replay=_BALANCED, step=_MOMENTUM, weights=_AVERAGE, about="ER, balanced, averaged"),
+    "tmln+der": Recipe(
+        replay=_DARK, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, DER++ stored at task ends, balanced, averaged"
+    ),
+    "der+": Recipe(
+        replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
+    ),
 }
 
 
