@@ -17,6 +17,7 @@ BENCHMARKS = {
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
     "methods": "a training step of each method against naive SGD",
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
+    "weights": "a step with averaged weights against one without",
     "memory": "a memory of 10M samples on disk against one in RAM",
     "fleet": "many runs as they are shared out, against one after another on all cores",
     "report": "the page of 500 runs in a browser",
