@@ -18,6 +18,7 @@ BENCHMARKS = {
     "transformers": "the diagonal Fisher of transformers and LoRA against training passes (a quiet machine is needed)",
     "methods": "a training step of each method against naive SGD",
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
+    "weights": "a step with averaged weights against one without",
     "memory": "a memory of 10M samples on disk against one in RAM",
     "fleet": "many runs as they are shared out, against one after another on all cores",
     "report": "the page of 500 runs in a browser",

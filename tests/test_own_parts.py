@@ -15,7 +15,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from tests import test_every_part as every_part
-from tests.toys import LastReplay, LeashPenalty, SignStep
+from tests.toys import LastReplay, LeashPenalty, SignStep, StartWeights
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
@@ -27,7 +27,7 @@ from tmln.measure.memory_cost import as_text
 from tmln.recipes import FAMILIES, Recipe
 from tmln.search.space import declared
 
-TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep}
+TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep, "weights": StartWeights}
 LISTED = {family: part.name for family, part in TOYS.items()}  # names where the part is in its table
 CODE = {family: f"tests.toys:{part.__name__}" for family, part in TOYS.items()}  # and where it is not
 SMALL: dict[str, Any] = {"benchmark": "split-digits", "method": "naive", "epochs": 2}
@@ -94,7 +94,7 @@ with run.lock:
 
 
 @pytest.mark.usefixtures("listed")
-@pytest.mark.parametrize("case", ["replay", "penalty", "step", "all", "within"])
+@pytest.mark.parametrize("case", [*TOYS, "all", "within"])
 def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path) -> None:
     config = configs(LISTED)[case]
     whole = finish(tmp_path / "runs", config)
@@ -123,7 +123,7 @@ def test_tables_help_and_search_find_it() -> None:
         assert f"{family} {part.name}" in parts
         assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
     assert as_text(Recipe().with_part("step", "toy-step").with_part("penalty", "toy-penalty").holds() or []) == "2N"
-    assert as_text(configs(LISTED)["all"].recipe().holds() or []) == "2N + 8 samples"
+    assert as_text(configs(LISTED)["all"].recipe().holds() or []) == "3N + 8 samples"
 
 
 @pytest.mark.usefixtures("listed")
@@ -146,7 +146,7 @@ def test_the_walks_over_every_part_hold_for_it(family: str) -> None:
 
 
 @pytest.mark.usefixtures("listed", "allowed")
-@pytest.mark.parametrize("case", ["replay", "penalty", "step", "all", "within"])
+@pytest.mark.parametrize("case", [*TOYS, "all", "within"])
 def test_named_as_code_it_is_the_same_part(case: str, tmp_path: Path) -> None:
     code, named = configs(CODE)[case], configs(LISTED)[case]
     assert code.resolved()["settings"].keys() == named.resolved()["settings"].keys()

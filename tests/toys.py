@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Closure, Lesson, Penalty, Replay, Settings, Step, Term, sums
+from tmln.parts import Batch, Beside, Closure, Given, Lesson, Penalty, Replay, Settings, Step, Term, Weights, sums
 from tmln.replay.reservoir import Reservoir
 
 
@@ -102,6 +102,37 @@ class SignStep(Step[SignSettings]):
                 mean.add_(p.grad).mul_(0.5)
                 p.grad = torch.lerp(p.grad, mean.sign() / 10, self.settings.share)
         self.optimizer.step()
+
+
+class StartSettings(Settings):
+    share: float = Field(0.5, ge=0, le=1, description="a", json_schema_extra={"search": {"low": 0.1, "high": 1.0}})
+
+
+class StartWeights(Weights[StartSettings]):
+    """theta <- a*theta + (1-a)*theta_start at a task's end."""
+
+    name = "toy-weights"
+    Settings = StartSettings
+    saved = ("start",)
+    needs_boundary = True
+    off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
+    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+
+    def __init__(self, settings: StartSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.start: list[Tensor] = []
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("start", "W")]
+
+    def begin(self, lesson: Lesson) -> None:
+        self.start = [p.detach().clone() for p in self.model.parameters()]
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        for p, start in zip(self.model.parameters(), self.start, strict=True):
+            p.copy_(torch.lerp(start, p, self.settings.share))
 
 
 class Bystander:

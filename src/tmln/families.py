@@ -13,18 +13,19 @@ if TYPE_CHECKING:
     from tmln.parts import Family
 
 # name -> where its table is, and what a recipe takes that names none. In the order in which parts are made, begun,
-# ended and saved: Algorithm 1's.
+# ended and saved: Algorithm 1's; but weights end first.
 TABLES = {
     "replay": ("tmln.replay", "REPLAYS", "none"),
     "penalty": ("tmln.penalties", "PENALTIES", "none"),
     "step": ("tmln.steps", "STEPS", "sgd"),
+    "weights": ("tmln.weights", "WEIGHTS", "last"),
 }
 
 INNER = "inner"  # the setting of a part that wraps another of its family; the other's settings are ``inner.NAME``
 
 
 class Families(Mapping[str, "Family[Any]"]):
-    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS}``."""
+    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``."""
 
     def __getitem__(self, name: str) -> Family[Any]:
         module, attribute, _ = TABLES[name]

@@ -97,6 +97,19 @@ class Recipe:
         found: dict[str, Any] = self.part(family)[1].model_dump()
         return found
 
+    def neutral(self, family: str) -> set[str]:
+        """Settings of a part that came later than runs of it, and have their default."""
+        choice = self.chosen[family]
+        if is_code(choice.name) and not code_allowed():
+            return set()
+        part, settings = self.part(family)
+        values, found = settings.model_dump(), set()
+        for name, about in part.fields(settings).items() if not _has_code(values) or code_allowed() else ():
+            extra = about.json_schema_extra
+            if isinstance(extra, dict) and extra.get("later") and values.get(name) == about.default:
+                found.add(name)
+        return found
+
     def with_part(self, family: str, name: str) -> Recipe:
         """Another part, with its default settings; the same one keeps the recipe's. Code is not looked at yet."""
         if name == self.chosen[family].name:
@@ -156,11 +169,19 @@ class Recipe:
         return found
 
 
+def _has_code(values: Mapping[str, Any]) -> bool:
+    """Is a part within this one code?"""
+    return any(name.split(".")[-1] == INNER and is_code(str(value)) for name, value in values.items())
+
+
 _MOMENTUM = Choice("sgd", {"momentum": 0.9})
 _PLAIN = Choice("sgd")
 _SHARP = Choice("sam", {"inner.momentum": 0.9})
 _ER = Choice("er")
 _EXACT = {"proximal": True}
+_BALANCED = Choice("er", {"balance": 1.0})
+_DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
+_AVERAGE = Choice("average")
 
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
@@ -189,6 +210,16 @@ RECIPES: dict[str, Recipe] = {
     "er+sam": Recipe(replay=_ER, step=_SHARP, about="sharpness-aware steps under experience replay"),
     "tmln+der++": Recipe(replay=Choice("der++"), step=Choice("tmln"), about="the TMLN step under DER++ replay"),
     "tmln+er-ace": Recipe(replay=Choice("er-ace"), step=Choice("tmln"), about="the TMLN step under ER-ACE replay"),
+    "tmln+": Recipe(
+        replay=_BALANCED, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, replay balanced, weights averaged"
+    ),
+    "er+": Recipe(replay=_BALANCED, step=_MOMENTUM, weights=_AVERAGE, about="ER, balanced, averaged"),
+    "tmln+der": Recipe(
+        replay=_DARK, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, DER++ stored at task ends, balanced, averaged"
+    ),
+    "der+": Recipe(
+        replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
+    ),
 }
 
 

@@ -96,7 +96,7 @@ def test_states_of_before_there_were_families_by_name_are_read() -> None:
     learner = Learner(network(0), "tmln", batch_size=10)
     learner.learn(data(0))
     state = learner.state_dict()
-    old = {**state, "parts": list(state["parts"].values())}
+    old = {**state, "parts": [state["parts"][family] for family in ("replay", "penalty", "step")]}
     again = Learner(network(1), "tmln", batch_size=10)
     again.load_state_dict(old)
     for a, b in zip(everything(learner), everything(again), strict=True):

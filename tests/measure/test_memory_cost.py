@@ -59,6 +59,8 @@ CASES = {
     "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),
     "sam around tmln": recipe(step=Choice("sam", {"inner": "tmln"})),
     "a-gem around sam around tmln": recipe(step=Choice("a-gem", {"inner": "sam", "inner.inner": "tmln"})),
+    "merged by F": recipe(weights=Choice("merge", {"by": "fisher"})),
+    "merged by the shield": recipe(step=Choice("tmln"), weights=Choice("merge", {"by": "shield"})),
     "three parts at once": recipe(replay=Choice("er"), penalty=Choice("ewc++"), step=Choice("tmln")),
 }
 
@@ -95,6 +97,7 @@ def test_units_by_hand() -> None:
         "W": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
         "K": 4 * (10**2 + 4**2 + 37**2 + 3**2),
         "model": 4 * (159 + 4 + 4) + 8,
+        "statistics": 4 * (4 + 4) + 8,
         "samples": 25 + 8,
         "logits": 4 * 3,
     }

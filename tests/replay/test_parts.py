@@ -158,7 +158,7 @@ def test_der_stores_what_the_model_said() -> None:
     assert part.memory is not None
     assert part.memory.seen == 20
     with pytest.raises(ValueError, match=r"der\+\+.fill"):
-        make("der++", fill="end")
+        make("der++", fill="never")
 
 
 @pytest.mark.parametrize(("alpha", "beta", "joined"), [(0.0, 0.5, 6), (0.1, 0.0, 6), (0.0, 0.0, 0)])

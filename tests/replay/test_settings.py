@@ -15,6 +15,7 @@ from tmln.replay import REPLAYS
         *((part, "capacity", 500, "[1, inf)") for part in ("er", "er-ace", "der++")),
         *((part, "batch", None, "[0, inf)") for part in ("er", "er-ace", "der++")),
         *((part, "path", None, "any") for part in ("er", "er-ace", "der++")),
+        *((part, "balance", 0.0, "[0, inf)") for part in ("er", "er-ace", "der++")),
         ("er", "fill", "end", "any"),
         ("er-ace", "fill", "online", "any"),
         ("er-ace", "asymmetric", True, "any"),

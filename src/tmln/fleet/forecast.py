@@ -139,7 +139,7 @@ class Outlook:
         """What runs share whose steps take the same time."""
         full = config.resolved()
         names = {key: value for key, value in full["settings"].items() if not isinstance(value, float)}
-        parts = [full[key] for key in ("model", "model_options", *FAMILIES, "batch_size", "compile")]
+        parts = [full.get(key) for key in ("model", "model_options", *FAMILIES, "batch_size", "compile")]
         return canonical([*parts, names, list(self._stream(config).shape)])
 
 

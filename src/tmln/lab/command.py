@@ -51,7 +51,7 @@ def changed_of(config: RunConfig) -> list[str]:
     full, found = config.resolved(), []
     base = RunConfig(benchmark=_benchmark(full), method=full["method"])
     for key in ("model", *FAMILIES):
-        if full[key] != base.resolved()[key]:
+        if full.get(key) != base.resolved().get(key):
             found.append(key)
             base = base.with_setting(key, full[key])
     default = dict(_flat(base.resolved()))

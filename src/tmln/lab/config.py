@@ -139,7 +139,7 @@ class RunConfig(_Parts):
         """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
         row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
-        parts, settings = _spelled(recipe)
+        parts, settings = _spelled(recipe, find_recipe(self.method))
         complete = {
             "benchmark": self.benchmark.partition(":")[0],
             "benchmark_options": self._benchmark_options(row.tasks),
@@ -186,15 +186,21 @@ def run_id(config: RunConfig) -> str:
     return run_name(config.resolved())
 
 
-def _spelled(recipe: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
-    """The parts of a run and all their settings."""
+def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
+    """The parts of a run and all their settings.
+
+    What came later, a family or a setting (``"later"`` in a field's json_schema_extra), is left out where it has its
+    default, so that runs from before keep their names; but not where the method has another, which would come back.
+    """
     parts: dict[str, str] = {}
     settings: dict[str, Any] = {}
     for family, choice in recipe.chosen.items():
-        values = recipe.settings_of(family)
-        if family in NAMED or choice.name != FAMILIES.default(family) or values != Recipe().settings_of(family):
+        values, usual, own = recipe.settings_of(family), FAMILIES.default(family), method.chosen[family]
+        plain = choice.name == own.name == usual and values == Recipe().settings_of(family)
+        if family in NAMED or not plain:
             parts[family] = choice.name
-            settings.update({f"{family}.{name}": value for name, value in values.items()})
+            left_out = recipe.neutral(family) - own.settings.keys()
+            settings.update({f"{family}.{name}": value for name, value in values.items() if name not in left_out})
     return parts, settings
 
 

@@ -29,14 +29,12 @@ from tmln.lab.store import Run
 from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
-from tmln.learner.evaluate import evaluate_tasks
 from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
 from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
 from tmln.streams.options import PLACES, RUN_SEED
-from tmln.streams.samples import Samples
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
@@ -230,26 +228,16 @@ class Execution:
 
     def _test(self) -> None:
         learner, progress = self.learner, self.progress
-        seen = learner.classes if learner.logit_mask == "seen" else None
-        tests = [(task.test, task.classes) for task in self.stream]
-        found = self._evaluated(tests, seen)
+        found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream])
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
         for name, samples in self.stream.extra_tests.items():
-            extra = self._evaluated([(samples, samples.classes)], seen)
+            extra = learner.evaluate_tasks([(samples, samples.classes)])
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
-
-    def _evaluated(
-        self, tests: list[tuple[Samples, tuple[int, ...]]], seen: tuple[int, ...] | None
-    ) -> list[dict[str, float]]:
-        rows = 2 * self.learner.at_a_time
-        return evaluate_tasks(self.learner.model, tests, self.learner.prepare, open_classes=seen, batch_size=rows)
 
     def _train_accuracy(self) -> float:
         """Mean over tasks of the accuracy on their training data, as stored."""
-        seen = self.learner.classes if self.learner.logit_mask == "seen" else None
-        data = [(task.train, task.classes) for task in self.stream]
-        found = self._evaluated(data, seen)
+        found = self.learner.evaluate_tasks([(task.train, task.classes) for task in self.stream])
         return sum(f["accuracy"] for f in found) / len(found)
 
     def _seconds(self) -> float:
@@ -280,7 +268,7 @@ class Execution:
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]
-            found = self._evaluated(tests, None)
+            found = self.learner.evaluate_tasks(tests)
             self.progress.baseline = [f["accuracy"] for f in found]
             return
         state = dict(saved[0])

@@ -1,4 +1,4 @@
-"""A model that learns one task after another, with any replay, any penalty, any step; the loop is in loop.py."""
+"""A model that learns one task after another, with any part of every family; the loop is in loop.py."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluate import evaluate_tasks
 from tmln.learner.intake import Augment, not_augmented, to_float
 from tmln.learner.loop import learn_task
 from tmln.learner.pieces import InPieces
 from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
-from tmln.parts import Part, Penalty, Replay, Step
+from tmln.parts import Part, Penalty, Replay, Step, Weights
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.arrays import as_samples
@@ -62,6 +62,7 @@ class Learner:
     replay: Replay[Any]
     penalty: Penalty[Any]
     step: Step[Any]
+    weights: Weights[Any]
 
     def __init__(
         self,
@@ -196,9 +197,17 @@ class Learner:
 
     def evaluate(self, dataset: Any) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
-        seen = self.classes if self.logit_mask == "seen" else None
+        samples = as_samples(dataset)
+        (found,) = self.evaluate_tasks([(samples, samples.classes)])
+        return {"accuracy": found["accuracy"], "loss": found["loss"]}
+
+    def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
+        """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
+        answer, in eval mode. Before a class was met, all compete."""
+        seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
-        return evaluate(self.model, as_samples(dataset), self.prepare, open_classes=seen, batch_size=rows)
+        with self.weights.answering():
+            return evaluate_tasks(self.model, tests, self.prepare, open_classes=seen, batch_size=rows)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""

@@ -49,9 +49,19 @@ def learn_task(
         place.epoch, place.step = place.epoch + 1, 0
     learner.place = None
     if boundary:
-        for part in learner.parts:
-            part.end(lesson)
+        end_task(learner, lesson)
         learner.tasks += 1
+
+
+def end_task(learner: Learner, lesson: Lesson) -> None:
+    """Weights take over, then memory, penalty, step: Algorithm 1. Memories are of the weights that answer."""
+    learner.weights.end(lesson)
+    for family, part in learner.by_family.items():
+        if family == "replay":
+            with learner.weights.answering():
+                part.end(lesson)
+        elif family != "weights":
+            part.end(lesson)
 
 
 def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
@@ -68,6 +78,7 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int
     if closure.traced:
         step.walk()
     replay.after_step(x, y, closure.output[: len(x)].detach(), epoch)
+    learner.weights.after_step()
     return closure.value
 
 

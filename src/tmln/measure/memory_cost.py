@@ -1,8 +1,8 @@
 """What a method holds in memory beside the model: by the formulas that its parts declare, and as found in them.
 
 Sizes are in units: N, a sum for every trainable weight, and W, the same in the weights' own precision; K, the sum over
-layers of a^2 + g^2 with a the inputs (bias included) and g the outputs of a layer; a frozen copy of the model; and what
-the memory stores of a sample.
+layers of a^2 + g^2 with a the inputs (bias included) and g the outputs of a layer; a frozen copy of the model; its
+running statistics; and what the memory stores of a sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from tmln.optim.precision import state_dtype
 from tmln.parts import Term
 from tmln.streams.samples import Samples
 
-SHOWN = {"N": "N", "W": "N", "K": "K", "model": "model", "samples": "samples", "logits": "logits"}  # unit -> as text
+SHOWN = {
+    "N": "N",
+    "W": "N",
+    "K": "K",
+    "model": "model",
+    "statistics": "statistics",
+    "samples": "samples",
+    "logits": "logits",
+}  # unit -> as text
 
 
 def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
@@ -34,6 +42,7 @@ def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]
         "W": sum(p.numel() * p.element_size() for p in weights),
         "K": kept * sum(a * a + g * g for a, g in map(factor_sizes, kfac_layers(model).values())),
         "model": sum(t.numel() * t.element_size() for t in chain(model.parameters(), model.buffers())),
+        "statistics": sum(t.numel() * _sum_size(t) for t in model.buffers()),
         "samples": x.numel() * x.element_size() + y.element_size(),
         "logits": own * classes,
     }

@@ -4,7 +4,7 @@ from tmln.families import INNER
 from tmln.parts.family import Family, read_settings
 from tmln.parts.lesson import Batch, Lesson, feed, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
-from tmln.parts.questions import Closure, Penalty, Replay, Step
+from tmln.parts.questions import Closure, Penalty, Replay, Step, Weights
 
 __all__ = [
     "INNER",
@@ -20,6 +20,7 @@ __all__ = [
     "Settings",
     "Step",
     "Term",
+    "Weights",
     "copied",
     "feed",
     "read_settings",

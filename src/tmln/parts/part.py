@@ -36,8 +36,8 @@ class Term:
     """``times`` a unit of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds it.
 
     Units: N, a sum for every trainable weight (in single precision for weights in half); W, the same in the weights'
-    own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model; ``samples`` and
-    ``logits``, what a memory stores of a sample.
+    own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model; ``statistics``,
+    its buffers; ``samples`` and ``logits``, what a memory stores of a sample.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Part(Generic[S]):
         """A task begins."""
 
     def end(self, lesson: Lesson) -> None:
-        """A task has ended. Replay comes first, then penalty, then step: the order of Algorithm 1."""
+        """A task has ended. Weights come first, then replay, penalty and step: the order of Algorithm 1."""
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors, numbers and containers of them."""

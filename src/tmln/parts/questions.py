@@ -1,4 +1,4 @@
-"""The questions that a method answers, one a family: what the loop asks of a replay, a penalty and a step, and when.
+"""The questions that a method answers, one a family: what the loop asks of each, and when.
 
 A step is given a closure, as torch.optim has it: each call passes the step's batch through the model at the weights as
 they are, and leaves the gradient of the loss and of the penalty in ``.grad``. A step calls it at least once.
@@ -14,6 +14,7 @@ the step, and of the displacement that happened.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -126,3 +127,30 @@ class Step(Part[S]):
 
     def walk(self) -> None:
         """After ``look`` and ``step``: all that moves the weights in this step has done so."""
+
+
+class Weights(Part[S]):
+    """Which weights answer, and go on?
+
+    Its ``end`` comes before all others': memory, scores and F are of the weights that it leaves.
+    """
+
+    family = "weights"
+
+    def __init__(self, settings: S, given: Given) -> None:
+        self.settings, self.model = settings, given.model
+
+    @classmethod
+    def make(cls, settings: Any, given: Given) -> Self:
+        return cls(settings, given)
+
+    @property
+    def device(self) -> torch.device | None:
+        return next((p.device for p in self.model.parameters()), None)
+
+    def after_step(self) -> None:
+        """The parameters have moved, and all that counts the move has done so."""
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Within it the model has the weights that answer; on leaving, its own again."""
+        return nullcontext()

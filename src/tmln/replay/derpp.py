@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Term
+from tmln.curvature.untouched import untouched
+from tmln.parts import Batch, Beside, Lesson, Term
 from tmln.replay.er import ERSettings, MemoryReplay
 
 
@@ -29,24 +30,37 @@ class DERSettings(ERSettings):
         description="weight of the stored labels",
         json_schema_extra={"search": {"low": 0.1, "high": 2.0, "log": True}},
     )
-    fill: Literal["online", "every-epoch"] = Field(  # not 'end': there are no logits then
-        "every-epoch", description="samples are stored with what the model said of them, step by step"
+    fill: Literal["end", "online", "every-epoch"] = Field(
+        "every-epoch",
+        description="samples are stored with what the model said of them, step by step; or at the task's end, with "
+        "what the weights that answer say then, in eval mode",
     )
 
 
-def dark_loss(output: Tensor, y: Tensor, current: int, logits: Tensor, alpha: float, beta: float) -> Tensor:
+def dark_loss(
+    output: Tensor,
+    y: Tensor,
+    current: int,
+    logits: Tensor,
+    alpha: float,
+    beta: float,
+    adjust: Callable[[Tensor, Tensor, int], Tensor] = lambda output, y, current: output,
+) -> Tensor:
     """CE of the current samples + alpha * MSE(logits) of a first draw + beta * CE of a second draw.
 
-    A class that was closed when the logits were stored (-inf) had no logit to keep: it is not compared.
+    A class that was closed when the logits were stored (-inf) had no logit to keep: it is not compared. ``adjust``
+    makes what CE takes of the output and the labels of the samples that it scores, the current ones first.
     """
-    loss = F.cross_entropy(output[:current], y[:current])
     labelled = current + len(logits)
+    labels = torch.cat([y[:current], y[labelled:]])
+    scored = adjust(torch.cat([output[:current], output[labelled:]]), labels, current)
+    loss = F.cross_entropy(scored[:current], labels[:current])
     if len(logits):
         kept, now = logits != float("-inf"), output[current:labelled]
         now, logits = (now, logits) if bool(kept.all()) else (now[kept], logits[kept])
         loss = loss + alpha * F.mse_loss(now, logits)
     if len(y) > labelled:
-        loss = loss + beta * F.cross_entropy(output[labelled:], y[labelled:])
+        loss = loss + beta * F.cross_entropy(scored[current:], labels[current:])
     return loss
 
 
@@ -72,10 +86,15 @@ class DERpp(MemoryReplay[DERSettings]):
         return torch.cat([p["x"] for p in parts]), torch.cat([p["y"] for p in parts]), fields
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        output = model(batch.x)
+        output, n = model(batch.x), batch.current
         logits = batch.fields.get("logits", output[:0])
-        loss = dark_loss(output, batch.y, batch.current, logits, self.settings.alpha, self.settings.beta)
+        loss = dark_loss(output, batch.y, n, logits, self.settings.alpha, self.settings.beta, self._scored)
         return loss, output
 
     def _fields(self, output: Tensor) -> dict[str, Any]:
         return {"logits": output}
+
+    @torch.no_grad()
+    def _fields_at_end(self, lesson: Lesson, x: Tensor, y: Tensor) -> dict[str, Any]:
+        with untouched(lesson.model, training=False):
+            return {"logits": lesson.model(lesson.ready(x, y)[0]).to(x.device)}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
+import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from tmln.parts import Beside, Lesson, Replay, Settings, Term
+from tmln.parts import Batch, Beside, Lesson, Replay, Settings, Term
+from tmln.replay.balance import Frequencies
 from tmln.replay.reservoir import Reservoir
 
 
@@ -21,6 +23,13 @@ class ERSettings(Settings):
         "end",
         description="when the task's samples are offered: once at its end (Algorithm 1), or after each step of the "
         "first epoch, or of every epoch",
+    )
+    balance: float = Field(
+        0.0,
+        ge=0,
+        description="b: the loss takes logits + b*log(prior) from the second task on, where the prior is how often a "
+        "class comes; 0 is off",
+        json_schema_extra={"later": True},
     )
     path: str | None = Field(
         None,
@@ -41,11 +50,36 @@ class MemoryReplay(Replay[M]):
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
         self.memory = Reservoir(settings.capacity, seed, path=settings.path)
+        self.frequencies = Frequencies()
         self.needs_boundary = settings.fill == "end"
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
         return [Term("memory", "samples", settings.capacity)]
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.balance:
+            stored = [y for (y,) in self.memory.batches(lesson.at_a_time, ("y",))]
+            self.frequencies = Frequencies()
+            if stored:
+                self.frequencies.begin(lesson.classes, torch.cat(stored).cpu())
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch.x)
+        return nn.functional.cross_entropy(self._scored(output, batch.y, batch.current), batch.y), output
+
+    def _scored(self, output: Tensor, y: Tensor, current: int) -> Tensor:
+        """The output as the cross entropy takes it, of which ``current`` samples with ``y`` are the task's."""
+        return self.frequencies.adjusted(output, y, current, self.settings.balance)
+
+    def state_dict(self) -> dict[str, Any]:
+        extra = {"frequencies": self.frequencies.state_dict()} if self.settings.balance else {}
+        return {**super().state_dict(), **extra}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.settings.balance:
+            self.frequencies.load_state_dict(state["frequencies"])
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         drawn = self._drawn(len(x))
@@ -62,9 +96,12 @@ class MemoryReplay(Replay[M]):
     def end(self, lesson: Lesson) -> None:
         if self.settings.fill == "end":
             for x, y in lesson.samples():
-                self.memory.add(x, y)
+                self.memory.add(x, y, **self._fields_at_end(lesson, x, y))
 
     def _fields(self, output: Tensor) -> dict[str, Any]:
+        return {}
+
+    def _fields_at_end(self, lesson: Lesson, x: Tensor, y: Tensor) -> dict[str, Any]:
         return {}
 
 

@@ -63,13 +63,15 @@ class ERACE(MemoryReplay[ERACESettings]):
         self.known: list[int] = []  # classes of earlier tasks
 
     def begin(self, lesson: Lesson) -> None:
+        super().begin(lesson)
         self.known = list(lesson.known)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output, n = model(batch.x), batch.current
-        loss = self._current(output[:n], batch.y[:n])
+        scored = self._scored(output, batch.y, n)
+        loss = self._current(scored[:n], batch.y[:n])
         if len(batch.y) > n:
-            loss = loss + F.cross_entropy(output[n:], batch.y[n:])
+            loss = loss + F.cross_entropy(scored[n:], batch.y[n:])
         return loss, output
 
     def _current(self, output: Tensor, y: Tensor) -> Tensor:
