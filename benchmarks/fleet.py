@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tmln.streams.bad import DataError
-
 from benchmarks.timing import Line, best_times
+from tmln.data import DataError
 from tmln.fleet.crew import Crew, cores, threads_of
 from tmln.fleet.execute import execute
 from tmln.fleet.plan import Job
