@@ -10,7 +10,7 @@ import pytest
 import tmln
 
 SOURCE = Path(tmln.__file__).parent
-ALLOWED = {"data": {"data", "progress", "suggest", "writing"}, "streams": {"streams", "data", "suggest"}}
+ALLOWED = {"data": {"data", "progress", "suggest", "writing"}, "streams": {"seeds", "streams", "data", "suggest"}}
 
 
 def imported(file: Path) -> set[str]:
