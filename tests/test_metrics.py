@@ -80,6 +80,7 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
     observed = {
         "accuracy": two,
         "masked_accuracy": [[1.0, 0.5], [0.75, 0.25]],
+        "validation_accuracy": [[0.8, 0.1], [0.5, 0.7]],
         "baseline": [0.1, 0.15],
         "reference_accuracy": [0.9, 1.0],
         "extra_accuracy": {"official": [0.5, 0.4], "cut short": [0.5]},
@@ -89,6 +90,7 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
     }
     found = metrics.measure(observed)
     single = {"fwt": 0.05, "acc_task_masked": 0.5, "acc_official": 0.4, "acc_train": 0.99, "rate": 0.1, "seconds": 3.0}
+    single |= {"val_acc": 0.6, "val_fm": 0.3, "val_learning_accuracy": 0.75}
     assert {name: found[name] for name in single} == pytest.approx(single)
     assert {metrics.row_of(name) for name in found} == set(metrics.METRICS)
     for need in observed:
@@ -106,9 +108,18 @@ def test_a_run_that_did_not_come_to_its_end_has_no_metrics() -> None:
 
 def test_every_metric_has_its_range() -> None:
     assert {name: metric.within for name, metric in metrics.METRICS.items()} == {
-        **dict.fromkeys(("fm", "int", "int_all", "int_last", "bwt", "fwt"), (-1.0, 1.0)),
+        **dict.fromkeys(("fm", "int", "int_all", "int_last", "bwt", "fwt", "val_fm"), (-1.0, 1.0)),
         **dict.fromkeys(
-            ("acc", "acc_*", "learning_accuracy", "average_anytime_accuracy", "acc_task_masked", "acc_train"),
+            (
+                "acc",
+                "acc_*",
+                "learning_accuracy",
+                "average_anytime_accuracy",
+                "acc_task_masked",
+                "acc_train",
+                "val_acc",
+                "val_learning_accuracy",
+            ),
             (0.0, 1.0),
         ),
         **dict.fromkeys(("rate", "seconds"), (0.0, math.inf)),
@@ -128,6 +139,9 @@ def test_headings_say_unit_and_direction() -> None:
         "learning_accuracy": ("LA % ↑", ""),
         "average_anytime_accuracy": ("AAA % ↑", ""),
         "acc_*": ("ACC % ↑", "there"),
+        "val_acc": ("val ACC % ↑", "there"),
+        "val_fm": ("val FM % ↓", ""),
+        "val_learning_accuracy": ("val LA % ↑", ""),
         "acc_task_masked": ("masked ACC % ↑", ""),
         "acc_train": ("train ACC % ↑", "there"),
         "int_all": ("INT all % ↓", ""),
@@ -137,7 +151,7 @@ def test_headings_say_unit_and_direction() -> None:
     }
     assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
     less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
-    assert less == {"fm", "int", "int_all", "int_last", "rate", "seconds"}
+    assert less == {"fm", "int", "int_all", "int_last", "val_fm", "rate", "seconds"}
     assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
 
 

@@ -112,10 +112,11 @@ def as_observed(value: float) -> float:
 class Metric:
     """One row of the table.
 
-    ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``, ``baseline``,
-    ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``, ``effective_rate``, ``seconds``. The unit
-    ``%`` marks fractions; ``digits`` is how other numbers are written. ``shown`` says where it is a column unasked:
-    always, where it is there, or where rows differ in it. Of what is no ``contest`` the best is no merit.
+    ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``,
+    ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``,
+    ``effective_rate``, ``seconds``. The unit ``%`` marks fractions; ``digits`` is how other numbers are written.
+    ``shown`` says where it is a column unasked: always, where it is there, or where rows differ in it. Of what is no
+    ``contest`` the best is no merit.
     """
 
     heading: str
@@ -165,6 +166,20 @@ METRICS: dict[str, Metric] = {
         "AAA", "accuracy on the tasks seen so far, averaged over time", average_anytime_accuracy
     ),
     "acc_*": Metric("ACC", "accuracy on an extra test set at the end", last_value, ("extra_accuracy",), shown="there"),
+    "val_acc": Metric(
+        "val ACC",
+        "accuracy on the validation split of all tasks at the end",
+        average_accuracy,
+        ("validation_accuracy",),
+        shown="there",
+    ),
+    "val_fm": _loss("val FM", "forgetting on the validation split", forgetting, ("validation_accuracy",)),
+    "val_learning_accuracy": Metric(
+        "val LA",
+        "accuracy on the validation split of each task when it had just been learned",
+        learning_accuracy,
+        ("validation_accuracy",),
+    ),
     "acc_task_masked": Metric(
         "masked ACC", "accuracy when the task is told at test time", average_accuracy, ("masked_accuracy",)
     ),

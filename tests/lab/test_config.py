@@ -173,6 +173,19 @@ def test_whatever_matters_makes_another_run() -> None:
     assert len({*names, run_id(DIGITS)}) == len(CHANGES) + 1
 
 
+def test_an_option_that_came_later_is_part_of_a_run_only_where_it_changes_something() -> None:
+    for off in (0, 0.0, "0"):
+        config = DIGITS.with_setting("benchmark.validation", off)
+        assert "validation" not in config.resolved()["benchmark_options"]
+        assert run_id(config) == run_id(DIGITS)
+    on = DIGITS.with_setting("benchmark.validation", "0.1")
+    assert on.resolved()["benchmark_options"]["validation"] == 0.1
+    assert run_id(RunConfig.from_yaml(on.to_yaml())) == run_id(on) != run_id(DIGITS)
+    for wrong in (1, -0.1):
+        with pytest.raises(ValueError, match="'validation' of split-digits is a number >= 0 and < 1"):
+            DIGITS.with_setting("benchmark.validation", wrong)
+
+
 def test_names_are_readable() -> None:
     assert run_id(DIGITS).rpartition("-")[0] == "split-digits-tmln-s0"
     assert len(run_id(DIGITS).rpartition("-")[2]) == 16

@@ -18,6 +18,10 @@ def runs(
     return [result(method, first + seed, acc, fm, settings=settings or {}) for seed, acc in enumerate(accuracies)]
 
 
+def validated(some: list[Result], accuracy: float) -> list[Result]:
+    return [replace(one, said={**one.said, "val_acc": accuracy}) for one in some]
+
+
 def said(*results: list[Result]) -> str:
     return sentence(rows_of([result for some in results for result in some]))
 
@@ -54,15 +58,33 @@ def test_one_method_alone() -> None:
 
 
 def test_the_best_of_several_settings_says_so_and_is_held_against_another_method() -> None:
+    """On validation data: the one that is best there, not the one that is best on the tests."""
+    low, high = {"step.damping": 0.1}, {"step.damping": 0.2}
     text = said(
-        runs("tmln", [0.9, 0.91], settings={"step.damping": 0.1}),
-        runs("tmln", [0.89, 0.9], settings={"step.damping": 0.2}),
+        validated(runs("tmln", [0.9, 0.91], settings=low), 0.7),
+        validated(runs("tmln", [0.89, 0.9], settings=high), 0.8),
         runs("er", [0.7, 0.72]),
     )
-    assert text.startswith("tmln (step.damping=0.1, best of 2) ")
+    assert text.startswith(
+        "tmln (step.damping=0.2, chosen on validation data from 2) is best on split-digits: ACC 89.5 "
+    )
     assert "points above er, " in text
-    alone = said(runs("tmln", [0.9, 0.91], settings={"a": 1}), runs("tmln", [0.8, 0.83], settings={"a": 2}))
-    assert "points above tmln (a=2), " in alone
+    assert "left out" not in text
+    alone = said(validated(runs("tmln", [0.9], settings=low), 0.7), validated(runs("tmln", [0.8], settings=high), 0.6))
+    assert alone.startswith("tmln (step.damping=0.1, chosen on validation data from 2) is the only method")
+
+
+def test_what_was_chosen_on_the_test_data_is_said_and_left_out() -> None:
+    best, other = runs("tmln", [0.9, 0.91], 0.05, settings={"a": 1}), runs("tmln", [0.8, 0.83], settings={"a": 2})
+    for some in (best, validated(best, 0.9)):  # that all runs but one have validation data is not enough
+        text = said(some, other, runs("er", [0.7, 0.72]), runs("naive", [0.5, 0.53]))
+        assert text.startswith("er is best on split-digits: ACC 71.0 ± 1.4, 19.5 points above naive")
+        assert "forgetting 20.0, the least" in text
+        assert text.endswith("; left out: tmln (a=1, chosen on the test data from 2) with ACC 90.5.")
+    assert said(best, other) == (
+        "No method on split-digits was chosen without its test data: tmln (a=1, chosen on the test data from 2) "
+        "with ACC 90.5. benchmark.validation=0.1 is to choose by."
+    )
 
 
 def test_nothing_to_say() -> None:

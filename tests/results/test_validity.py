@@ -40,6 +40,7 @@ def test_what_is_sound_is_not_complained_of() -> None:
         ({"accuracy": [[0.5, 0.0], [-1e-5, 0.5]]}, "its accuracy matrix holds -1e-05, which is no fraction"),
         ({"masked_accuracy": [[0.5, "half"]]}, "its masked accuracy holds 'half', which is no fraction"),
         ({"baseline": [[[7]]]}, "its baseline holds 7, which is no fraction"),
+        ({"validation_accuracy": [[0.5, 1.5]]}, "its validation accuracy holds 1.5, which is no fraction"),
         ({"extra_accuracy": {"official": "abc"}}, "its extra accuracy holds 'abc', which is no fraction"),
         ({"reference_accuracy": [None]}, "its reference accuracy holds None, which is no fraction"),
         ({"said": {"own": -2 * LARGEST}}, "its 'own' is -2e+100, too large to reckon with"),

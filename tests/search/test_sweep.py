@@ -174,7 +174,7 @@ def test_every_method_has_something_to_search(method: str) -> None:
         (["--methods", "er,tmln", "--method", "er"], "not both"),
         (["--methods", "er,tlmn"], "did you mean 'tmln'"),
         (["--space", "lr=1..2"], "--random N"),
-        (["--random", "3", "--space", "lr"], "declares where to look for 'lr'"),
+        (["--random", "3", "--space", "epochs"], "declares where to look for 'epochs'"),
         (["--random", "3", "--space", "step.dampin"], "did you mean 'damping'"),
         (["--grid", "step=sgd", "--grid", "step.damping=1"], "'sgd' has no setting 'damping'"),
         (["--random", "3", "--space", "step.damping=1..x"], "a range is LOW..HIGH"),

@@ -178,7 +178,12 @@ def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
     [
         (["--objective", "fmm"], "did you mean 'fm'"),
         (["--objective", ","], "an objective is a metric"),
-        (["--oracle", "none"], "INT needs a joint reference"),
+        (["--oracle", "none", "--objective", "fm,int"], "INT needs a joint reference"),
+        (["--set", "benchmark.validation=0", "--objective", "val_acc"], "val_acc needs a validation split"),
+        (["--report-on", "rotated-digits", "--final-seeds", "0"], "--final-seeds is at least 1"),
+        (["--final-seeds", "2", "--objective", "fm,int"], "chosen by one objective"),
+        (["--report-on", "split-digts"], "unknown benchmark 'split-digts'"),
+        (["--methods", "er,tmln", "--method", "er"], "not both"),
         (["--space", "step.dampin"], "did you mean 'step.damping'"),
         (["--storage", "nonsense"], "'nonsense' is no database URL"),
         (["--storage", "mystery://x"], "'mystery://x' is no database URL"),

@@ -229,6 +229,18 @@ def names_in(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
+def method_names(method: str | None, methods: str | None) -> Sequence[str | None]:
+    """Of ``--method`` or ``--methods``; None is the configuration's own."""
+    if method is not None and methods is not None:
+        raise ValueError("give --method or --methods, not both")
+    if methods is None:
+        return [method]
+    names = names_in(methods)
+    if not names:
+        raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
+    return names
+
+
 def configs_of(
     benchmark: str | None,
     methods: Sequence[str | None],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Spaces, What, Who, names_in
+from tmln.cli.options import DryRun, How, Method, Spaces, What, Who, method_names
 from tmln.cli.say import say
 from tmln.cli.work import work
 
@@ -39,19 +38,8 @@ def sweep(
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
     if space and not random:
         raise ValueError("--space says where to draw from; --random N says how often")
-    bases = what.configs(_names(method, methods), seeds=1)
+    bases = what.configs(method_names(method, methods), seeds=1)
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=what.seeds)
     for note in found.notes:
         say(note, err=True)
     work(found.configs, how, who, dry_run)
-
-
-def _names(method: str | None, methods: str | None) -> Sequence[str | None]:
-    if method is not None and methods is not None:
-        raise ValueError("give --method or --methods, not both")
-    if methods is None:
-        return [method]
-    names = names_in(methods)
-    if not names:
-        raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
-    return names

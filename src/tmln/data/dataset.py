@@ -25,7 +25,8 @@ class Arrays:
     """Images [N, H, W] or [N, H, W, C], in memory or mapped; of each its class, whether it tests, and its group.
 
     A group is what arrives together: a session, a domain, a folder. Where some images could not be read, ``rows`` are
-    those of the others, and labels, roles and groups are theirs.
+    those of the others, and labels, roles and groups are theirs. ``folders`` number the folders that
+    image files came from.
     """
 
     pixels: NDArray[np.uint8]
@@ -37,6 +38,7 @@ class Arrays:
     groups: NDArray[np.int64] | None = None
     group_names: tuple[str, ...] = ()
     rows: NDArray[np.int64] | None = None
+    folders: NDArray[np.int64] | None = None
 
     def counts(self) -> dict[str, int]:
         """How many images train and how many test."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tmln.data.bad import BadData, DataError
-from tmln.data.imagefiles import ImageFile, ImageFiles, Reader
+from tmln.data.imagefiles import ImageFile, ImageFiles, Reader, part_of
 
 DROPPINGS = ("thumbs.db", "desktop.ini")
 
@@ -98,6 +98,5 @@ def hold_out(found: list[Found], fraction: float, seed: int) -> list[Found]:
     for index, item in enumerate(found):
         kinds.setdefault((item.task, item.label), []).append(index)
     for members in kinds.values():
-        count = min(max(1, round(fraction * len(members))), len(members) - 1)
-        tested.update(generator.permutation(members)[:count].tolist())
+        tested.update(generator.permutation(members)[: part_of(len(members), fraction)].tolist())
     return [replace(item, test=index in tested) for index, item in enumerate(found)]

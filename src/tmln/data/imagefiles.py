@@ -78,6 +78,7 @@ class ImageFiles:
         """All files read; those the complaints let pass are left out."""
         pixels, kept = load_images([file.path for file in self.files], self.read, bad, cache, limit)
         sound = [self.files[row] for row in kept]
+        folders: dict[Path, int] = {}
         mean, std = self.colours or (GREY if pixels.shape[-1] == 1 else IMAGENET)
         return Arrays(
             pixels,
@@ -89,6 +90,7 @@ class ImageFiles:
             np.array([file.group for file in sound], np.int64),
             self.group_names,
             np.array(kept, np.int64),
+            np.array([folders.setdefault(file.path.parent, len(folders)) for file in sound], np.int64),
         )
 
 
@@ -96,6 +98,11 @@ def evenly(total: int, wanted: int | None) -> list[int]:
     """``wanted`` of the numbers 0..total-1, evenly spaced from 0 on; all of them for None or too many."""
     count = total if wanted is None else min(wanted, total)
     return [index * total // count for index in range(count)]
+
+
+def part_of(count: int, fraction: float) -> int:
+    """How many of ``count`` are held out: rounded, halves to even, but one at least, and one is left."""
+    return min(max(1, round(fraction * count)), count - 1)
 
 
 def load_images(

@@ -15,7 +15,7 @@ from tmln.lab.plainyaml import read_value, read_yaml
 from tmln.lab.values import model_options, one_line
 from tmln.recipes import Recipe, find_recipe
 from tmln.streams.benchmarks import find_benchmark, options_of
-from tmln.streams.options import PLACES
+from tmln.streams.options import LATER, PLACES
 from tmln.suggest import did_you_mean
 
 __all__ = ["RunConfig", "canonical", "run_id"]
@@ -162,6 +162,7 @@ class RunConfig(_Parts):
     def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
         options = options_of(self.benchmark, self.benchmark_options).model_dump(exclude=set(PLACES))
         options["tasks"] = options["tasks"] or tasks
+        options = {key: value for key, value in options.items() if key not in LATER or value != LATER[key]}
         order = options.get("class_order")
         if isinstance(order, str) and "," in order:
             options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]

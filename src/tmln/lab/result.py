@@ -31,6 +31,9 @@ REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than t
 FORMAT = 2
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
 CHECKSUM = "checksum"
+ACCURACIES = (
+    "accuracy", "masked_accuracy", "validation_accuracy", "baseline", "extra_accuracy", "reference_accuracy"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Result:
     accuracy: Sequence[Sequence[float]] = ()
     name: str = ""
     masked_accuracy: Sequence[Sequence[float]] = ()
+    validation_accuracy: Sequence[Sequence[float]] = ()
     baseline: Sequence[float] = ()
     extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
     train_accuracy: float = math.nan
@@ -162,7 +166,7 @@ def read_result(path: Path) -> Result:
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
     _check(result, path.name)
     _check_folder(result, path)
-    for key in ("accuracy", "masked_accuracy", "baseline", "extra_accuracy", "reference_accuracy", "metrics"):
+    for key in (*ACCURACIES, "metrics"):
         if key in result:
             result[key] = _numbers(result[key])
     halves = "\\ud" in json.dumps(result)  # of characters; a look at each string takes longer

@@ -63,6 +63,7 @@ class Progress:
     peak: int = 0  # bytes, in the processes that worked on it before
     accuracy: list[list[float]] = field(default_factory=list)
     masked: list[list[float]] = field(default_factory=list)
+    validation: list[list[float]] = field(default_factory=list)
     extra: dict[str, list[float]] = field(default_factory=dict)
     baseline: list[float] = field(default_factory=list)
     pieces: int | None = None  # samples that go through the model at a time, kept so that bits do not change
@@ -231,6 +232,9 @@ class Execution:
         found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream])
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
+        held = [(task.validation, task.classes) for task in self.stream if task.validation is not None]
+        if held:
+            progress.validation.append([f["accuracy"] for f in self._evaluated(held, seen)])
         for name, samples in self.stream.extra_tests.items():
             extra = learner.evaluate_tasks([(samples, samples.classes)])
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
@@ -287,6 +291,7 @@ class Execution:
         observed = {
             "accuracy": progress.accuracy,
             "masked_accuracy": progress.masked,
+            "validation_accuracy": progress.validation,
             "baseline": progress.baseline,
             "extra_accuracy": progress.extra,
             "train_accuracy": self._train_accuracy() if known else None,

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from tmln.results.chosen import Choice, choices
 from tmln.results.rows import Row, best_row
 
 SURE = 0.05  # a p-value below it is called a difference
 
 
 def sentence(rows: Sequence[Row]) -> str:
-    """Of the rows of one benchmark; ``joint``, which sees all data at once, does not compete."""
+    """Of the rows of one benchmark, one a method: ``joint``, which sees all data at once, does not compete, nor does
+    what was chosen among several by the test data, which is named at the end.
+    """
     if not rows:
         return "Nothing has finished yet."
     where = rows[0].benchmark
-    first = best_row(rows)
-    if first is None:
+    found = choices(rows)
+    if not found:
         return f"No method has an accuracy on {where} yet."
-    others = [row for row in rows if row is not first]
-    second = best_row([row for row in others if row.method != first.method]) or best_row(others)
-    return f"{_lead(rows, first, second)}{_forgetting(rows, first)}{_price(first, second)}."
+    fair, names = [choice.row for choice in found if choice.fair], {id(choice.row): choice.name for choice in found}
+    aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
+    first = best_row(fair)
+    if first is None:
+        return (
+            f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
+        )
+    second = best_row([row for row in fair if row is not first])
+    said = f"{_lead(names, first, second)}{_forgetting(names, fair, first)}{_price(first, second)}"
+    return f"{said}; left out: {aside}." if aside else f"{said}."
 
 
 def p_text(p: float) -> str:
@@ -28,22 +38,17 @@ def p_text(p: float) -> str:
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def _named(row: Row, rows: Sequence[Row]) -> str:
-    """``tmln (step.damping=0.2, best of 5)``: that it was chosen among several is said."""
-    kin = [other for other in rows if other.method == row.method]
-    if not row.settings:
-        return row.label
-    best = f", best of {len(kin)}" if len(kin) > 1 and best_row(kin) is row else ""
-    return f"{row.method} ({row.settings.replace(' ', ', ')}{best})"
+def _aside(choice: Choice) -> str:
+    return f"{choice.name} with ACC {100 * choice.row.summary('acc').mean:.1f}"
 
 
-def _lead(rows: Sequence[Row], first: Row, second: Row | None) -> str:
-    acc, name = first.summary("acc"), _named(first, rows)
+def _lead(names: Mapping[int, str], first: Row, second: Row | None) -> str:
+    acc, name = first.summary("acc"), names[id(first)]
     spread = f" ± {100 * acc.std:.1f}" if acc.n > 1 else ""
     found = f"on {first.benchmark}: ACC {100 * acc.mean:.1f}{spread}"
     if second is None:
         return f"{name} is the only method {found} ({acc.n} seed{'s' * (acc.n > 1)})"
-    gap = f"{100 * (acc.mean - second.summary('acc').mean):.1f} points above {_named(second, rows)}"
+    gap = f"{100 * (acc.mean - second.summary('acc').mean):.1f} points above {names[id(second)]}"
     paired = first.against(second, "acc")
     if math.isnan(paired.p_value):
         return f"{name} leads {found}, {gap}, {_no_test(paired.n)}"
@@ -58,7 +63,7 @@ def _no_test(shared: int) -> str:
     return "which one shared seed cannot confirm" if shared else "which no shared seed can confirm"
 
 
-def _forgetting(rows: Sequence[Row], first: Row) -> str:
+def _forgetting(names: Mapping[int, str], rows: Sequence[Row], first: Row) -> str:
     mine = first.summary("fm").mean
     if math.isnan(mine):
         return ""
@@ -66,7 +71,7 @@ def _forgetting(rows: Sequence[Row], first: Row) -> str:
     said = f"; forgetting {100 * mine:.1f}"
     if least.summary("fm").mean == mine:
         return said + (", the least" if len(rows) > 1 else "")
-    return f"{said}, where {_named(least, rows)} has the least, {100 * least.summary('fm').mean:.1f}"
+    return f"{said}, where {names[id(least)]} has the least, {100 * least.summary('fm').mean:.1f}"
 
 
 def _price(first: Row, second: Row | None) -> str:

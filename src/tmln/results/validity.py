@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tmln.lab.result import Result
+from tmln.lab.result import ACCURACIES, Result
 
 SLACK = 1e-6  # by which rounding may have moved an accuracy
 LARGEST = 1e100  # of a number whose squares are summed
@@ -29,7 +29,7 @@ def complaint(result: Result) -> str:
         return f"its accuracy matrix has {len(matrix)} rows for {len(matrix[0])} tasks"
     if len(matrix) < max(widths, default=0) and not result.diverged and not result.merged:
         return f"its accuracy matrix has {len(matrix)} rows for {max(widths)} tasks, though it has not diverged"
-    for what in ("accuracy", "masked_accuracy", "baseline", "extra_accuracy", "reference_accuracy"):
+    for what in ACCURACIES:
         for value in _leaves(getattr(result, what)):
             if not isinstance(value, (int, float)) or not (math.isnan(value) or -SLACK <= value <= 1 + SLACK):
                 matter = "accuracy matrix" if what == "accuracy" else what.replace("_", " ")

@@ -67,6 +67,9 @@ class Choices:
 Space = Range | Choices
 
 
+LR = Range(0.0003, 0.3, log=True)  # of every method on every benchmark
+
+
 def read_space(text: str, config: RunConfig, key: str) -> Space:
     """``1e-4..10`` (logarithmic from a factor of ten on), ``0..1:linear``, ``1..8:log``, or values: ``32,64,128``.
 
@@ -122,7 +125,7 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
 
 def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
     """The declared spaces of these settings; a ValueError names one that has none."""
-    every = declared(config, names=True)
+    every = {"lr": LR, **declared(config, names=True)}
     for key in keys:
         if key not in every:
             raise ValueError(

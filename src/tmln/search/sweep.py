@@ -11,7 +11,7 @@ from typing import Any
 
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, run_id
-from tmln.search.space import Space, declared, declared_for, read_space, read_values
+from tmln.search.space import LR, Space, declared, declared_for, read_space, read_values
 from tmln.seeds import seed_of
 
 LIMIT = 100_000  # runs; more is a slip of the finger
@@ -101,16 +101,15 @@ def read_spaces(texts: Iterable[str]) -> dict[str, str | None]:
 
 
 def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict[str, Space]:
-    """Where to look for each setting: as given, or, where nothing is, all numbers that the parts declare.
+    """Where to look for each setting: as given, or, where nothing is, the rate and all numbers that the parts declare.
 
     What the configuration sets itself is not looked for unless it is named.
     """
     if not given:
         found = {key: space for key, space in declared(config).items() if key not in config.settings}
+        found = {**({"lr": LR} if config.lr is None else {}), **found}
         if not found:
-            raise ValueError(
-                f"no part of {config.method!r} declares a number to search; name some, e.g. --space lr=0.001..0.1"
-            )
+            raise ValueError(f"lr is set, and no part of {config.method!r} declares a number to search; leave lr out")
         return found
     named = declared_for(config, [key for key, text in given.items() if text is None])
     for key, text in given.items():
@@ -120,6 +119,24 @@ def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict
             except ValueError as error:
                 raise ValueError(f"--space {key}={text}: {error}") from None
     return {key: named[key] for key in given}
+
+
+def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> tuple[list[dict[str, Space]], list[str]]:
+    """The same of several methods, each without what its parts lack, which is noted; what all lack is an error."""
+    found, notes = [], []
+    for key in given:
+        if all(_without(base, key) for base in bases):
+            spaces_of(bases[0], {key: given[key]})  # says what is wrong with it
+    for base in bases:
+        lacks = {key: part for key in given if (part := _without(base, key))}
+        notes += [f"{base.method}: {part}, searched without it" for part in lacks.values()]
+        mine = {key: text for key, text in given.items() if key not in lacks}
+        if given and not mine:
+            raise ValueError(
+                f"{base.method!r} has none of {', '.join(given)} to search; add --space lr, which all have"
+            )
+        found.append(spaces_of(base, mine))
+    return found, notes
 
 
 def draw(config: RunConfig, draws: int, given: Mapping[str, str | None] | None = None) -> list[RunConfig]:

@@ -12,11 +12,13 @@ from pydantic.fields import FieldInfo
 from tmln.suggest import did_you_mean
 
 RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
+LATER = {"validation": 0.0}  # options that came later, and what leaves runs as they were, names included
 PLACES = ("root", "memory_limit")  # where data are, not what they are: of no concern to a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 Bytes: TypeAlias = Annotated[int, Field(ge=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Held: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Part: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _ORDERS = "ascending, seeded, run-seed (each run by its own seed), seed:7"
@@ -39,6 +41,8 @@ class Options(BaseModel):
     """fraction of each task's training samples that appear in other tasks instead"""
     repeats: Count = 1
     """visits to each task, each with its own part of the task's training samples"""
+    validation: Held = 0.0
+    """part of each class's training samples to choose by, not trained on; of videos and folders the last ones"""
     seed: int = 0
     """of what a stream draws: orders, permutations, hold-outs; not the seed of a run"""
     root: Path | None = None

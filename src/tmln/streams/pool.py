@@ -15,6 +15,7 @@ from tmln.streams.boundaries import blur, repeat
 from tmln.streams.options import Options
 from tmln.streams.samples import Rows, Samples, of_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
+from tmln.streams.validation import with_validation
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,11 @@ class Pool:
     mean: Colour = (0.0,)
     std: Colour = (1.0,)
     groups: Mapping[str, tuple[Samples, Samples]] = field(default_factory=dict)
+    videos: torch.Tensor | None = None  # of every row of the source, where neighbours are alike
 
     @classmethod
-    def of(cls, arrays: Arrays) -> Pool:
-        """What was read, as samples that share one source."""
+    def of(cls, arrays: Arrays, in_order: bool = False) -> Pool:
+        """What was read, as samples that share one source; ``in_order`` of files that are alike in each folder."""
         pixels, tested = torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.tested)
         source = Rows(pixels, channels_last=True) if pixels.dim() == 4 else Rows(pixels.unsqueeze(1))
         rows = torch.arange(len(source)) if arrays.rows is None else torch.from_numpy(arrays.rows)
@@ -46,7 +48,11 @@ class Pool:
             for index, name in enumerate(arrays.group_names)
             if arrays.groups is not None
         }
-        return cls(train, test, arrays.class_names, arrays.mean, arrays.std, groups)
+        videos = None
+        if in_order and arrays.folders is not None:
+            videos = torch.zeros(len(source), dtype=torch.int64)
+            videos[rows] = torch.from_numpy(arrays.folders)
+        return cls(train, test, arrays.class_names, arrays.mean, arrays.std, groups, videos)
 
 
 def read_pool(name: str, row: Benchmark, options: Options) -> Pool:
@@ -75,9 +81,10 @@ def assemble(
     shape: tuple[int, ...] | None = None,
     extra_tests: Mapping[str, Samples] | None = None,
 ) -> Stream:
-    """A stream of complete tasks, with the repeated and blurry boundaries the options ask for."""
+    """A stream of complete tasks, with the validation split and the repeated and blurry boundaries asked for."""
     with BadData(name, options.skip_bad) as bad:
         sound = complete(tasks, pool.class_names, bad)
+    sound = with_validation(sound, options.validation, options.seed, pool.videos)
     plain = Normalise(pool.mean, pool.std)
     return Stream(
         name,

@@ -12,6 +12,7 @@ import numpy as np
 
 from tmln.data import BadData, ImageFile, ImageFiles, read_data
 from tmln.data.folder import read_folder
+from tmln.data.imagefiles import part_of
 from tmln.data.images import ImageReader
 from tmln.streams.augment import ResizeCentre, augment_of
 from tmln.streams.benchmarks import Benchmark
@@ -53,7 +54,8 @@ def sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
         order = class_order(options.session_order, len(training), options.seed)
         training = [training[index] for index in order][: options.tasks]
         wanted = [file for file in files.files if file.test or file.group in training]
-        pool = Pool.of(load(replace(files, files=held_out(wanted, options)), str(row.data), options, bad))
+        marked = replace(files, files=held_out(wanted, options))
+        pool = Pool.of(load(marked, str(row.data), options, bad), in_order=True)
     names, shape = [files.group_names[group] for group in training], (3, options.size, options.size)
     return assemble(
         name,
@@ -81,7 +83,7 @@ def held_out(files: Sequence[ImageFile], options: Core50Options) -> list[ImageFi
         frames = list(video)
         if not frames[0].test:
             count = len(frames)
-            tested = min(max(1, round(options.holdout_fraction * count)), count - 1)
+            tested = part_of(count, options.holdout_fraction)
             tail = options.holdout == "tail"
             drawn = set(range(count - tested, count) if tail else generator.permutation(count)[:tested].tolist())
             frames = [replace(file, test=index in drawn) for index, file in enumerate(frames)]
@@ -96,7 +98,7 @@ def folder(name: str, row: Benchmark, options: FolderOptions) -> Stream:
     with BadData(name, options.skip_bad) as bad:
         reader = ImageReader(options.mode, options.size)
         files = read_folder(options.path.expanduser(), bad, reader, nested, options.test_fraction, options.seed)
-        pool = Pool.of(load(files, "folder", options, bad))
+        pool = Pool.of(load(files, "folder", options, bad), in_order=True)
     augment = augment_of(options.augment, pool.train.shape, pool.mean, pool.std)
     names = list(pool.groups)
     if not names:

@@ -19,7 +19,7 @@ class Task:
     """What arrives between two boundaries.
 
     ``classes`` are the task's own, those its test set asks for; blurry boundaries add others
-    to ``train``.
+    to ``train``. ``validation`` was taken from the training data, to choose by; None unless asked for.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Task:
     test: Samples
     classes: tuple[int, ...]
     domain: str | None = None
+    validation: Samples | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,9 @@ function nothing() {
 }
 
 function tiles() {
-  const rows = view().byAccuracy;
+  const found = choices(view().byAccuracy);
+  const fair = found.some((choice) => choice.fair);
+  const rows = found.filter((choice) => choice.fair === fair).map((choice) => choice.item);
   const first = bestOf(rows);
   if (!first) return [];
   const least = best(rows, "fm")[0];
@@ -63,7 +65,7 @@ function tiles() {
   const fastest = [...timed].sort((a, b) => a.summary("seconds").mean - b.summary("seconds").mean)[0];
   const known = warningsHere().length;
   return [
-    tile("Most accurate", meanStd(first.summary("acc"), "acc"), "%", nameOf(first.row)),
+    tile(fair ? "Most accurate" : "Chosen on the test data", meanStd(first.summary("acc"), "acc"), "%", nameOf(first.row)),
     least ? tile("Forgets least", meanStd(least.summary("fm"), "fm"), "%", nameOf(least.row)) : null,
     fastest && timed.includes(first) ? price(first, fastest) : null,
     sureness(rows, first),
@@ -107,8 +109,7 @@ function price(first, fastest) {
 }
 
 function sureness(rows, first) {
-  const others = rows.filter((item) => item !== first);
-  const second = bestOf(others.filter((item) => shortName(item) !== shortName(first))) ?? bestOf(others);
+  const second = bestOf(rows.filter((item) => item !== first));
   if (!second) return tile("How sure", plural(first.summary("acc").n, "seed"), "", ["nothing to compare with"]);
   const paired = compare(first.values("acc"), second.values("acc"));
   if (Number.isNaN(paired.p))
