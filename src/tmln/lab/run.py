@@ -234,7 +234,7 @@ class Execution:
         progress.masked.append([f["masked_accuracy"] for f in found])
         held = [(task.validation, task.classes) for task in self.stream if task.validation is not None]
         if held:
-            progress.validation.append([f["accuracy"] for f in self._evaluated(held, seen)])
+            progress.validation.append([f["accuracy"] for f in learner.evaluate_tasks(held)])
         for name, samples in self.stream.extra_tests.items():
             extra = learner.evaluate_tasks([(samples, samples.classes)])
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
