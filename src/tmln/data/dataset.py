@@ -86,3 +86,5 @@ class DataSet:
     alternatives: tuple[RemoteFile, ...] = ()
     """archives that do as well when they are there, but are not fetched"""
     package: str = ""
+    home: str = ""
+    """where it can be asked for, if no file of it can be fetched"""

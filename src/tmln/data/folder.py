@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,11 +40,11 @@ def read_folder(
     if nested is None:
         nested = any(path.is_dir() for place in entries(first) if place.is_dir() for path in entries(place))
     found = walk(first, nested, False, bad)
-    found = found + walk(root / "test", nested, True, bad) if split else hold_out(found, fraction, seed)
+    found += walk(root / "test", nested, True, bad) if split else []
     labels = tuple(sorted({item.label for item in found}, key=natural))
     tasks = tuple(sorted({item.task for item in found}, key=natural))
     files = [ImageFile(item.path, labels.index(item.label), tasks.index(item.task), item.test) for item in found]
-    return ImageFiles(files, labels, read, tasks if nested else ())
+    return ImageFiles(files if split else hold_out(files, fraction, seed), labels, read, tasks if nested else ())
 
 
 def entries(folder: Path) -> list[Path]:
@@ -90,13 +91,13 @@ def walk(root: Path, nested: bool, test: bool, bad: BadData) -> list[Found]:
     return found
 
 
-def hold_out(found: list[Found], fraction: float, seed: int) -> list[Found]:
-    """Mark a random ``fraction`` of each class in each task as its test images, leaving one to train on."""
+def hold_out(files: Sequence[ImageFile], fraction: float, seed: int) -> list[ImageFile]:
+    """Mark a random ``fraction`` of each class in each group as its test images, leaving one to train on."""
     generator = np.random.RandomState(seed)
     tested: set[int] = set()
-    kinds: dict[tuple[str, str], list[int]] = {}
-    for index, item in enumerate(found):
-        kinds.setdefault((item.task, item.label), []).append(index)
+    kinds: dict[tuple[int, int], list[int]] = {}
+    for index, file in enumerate(files):
+        kinds.setdefault((file.group, file.label), []).append(index)
     for members in kinds.values():
         tested.update(generator.permutation(members)[: part_of(len(members), fraction)].tolist())
-    return [replace(item, test=index in tested) for index, item in enumerate(found)]
+    return [replace(file, test=index in tested) for index, file in enumerate(files)]

@@ -17,6 +17,7 @@ from tmln.data.fetch import Progress, by_hand, fetch, verify
 from tmln.data.files import data_root
 from tmln.data.imagefiles import ImageFiles, read_all
 from tmln.data.mnist import FASHION_MNIST, MNIST
+from tmln.data.pacs import PACS
 from tmln.data.tiny_imagenet import TINY_IMAGENET
 from tmln.progress import track
 from tmln.suggest import did_you_mean
@@ -29,6 +30,7 @@ DATA: dict[str, DataSet] = {
     "cifar100": CIFAR100,
     "tiny-imagenet": TINY_IMAGENET,
     "core50": CORE50,
+    "pacs": PACS,
 }
 
 
@@ -81,9 +83,10 @@ def locate(name: str, root: Path | str | None = None) -> Path:
         return found
     if data.package:
         raise ImportError(f"{name} come with the package {data.package}: pip install 'tmln[{name}]'")
+    fetched = f"run `tmln data get {name}`, " if data.files else ""
+    otherwise = by_hand(data.files, place) if data.files else f"ask for it at {data.home}"
     raise DataError(
-        f"{name} is not under {place}: run `tmln data get {name}`, set TMLN_DATA to what holds "
-        f"{next(iter(data.layouts))}/, or {by_hand(data.files, place)}"
+        f"{name} is not under {place}: {fetched}set TMLN_DATA to what holds {next(iter(data.layouts))}/, or {otherwise}"
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from torch import nn
 
 from tmln.models.cnn import SmallCNN
+from tmln.models.convnet import ConvNet
 from tmln.models.mlp import MLP
 from tmln.models.mobilenet import MobileNetV2
 from tmln.models.narrow import to_channels_last
@@ -30,6 +31,12 @@ def _cnn(shape: Shape, classes: int, *, width: int = 16, hidden: int = 64) -> nn
     if shape[1] != shape[2]:
         raise ValueError(f"model 'cnn' takes square images, not {shape[1]}x{shape[2]}; use 'resnet18-slim'")
     return SmallCNN(classes, shape[0], shape[1], width, hidden)
+
+
+def _convnet(shape: Shape, classes: int, *, width: int = 16) -> nn.Module:
+    if min(shape[1:]) < 8:
+        raise ValueError(f"model 'convnet' takes images of 8x8 pixels or more, not {shape[1]}x{shape[2]}; use 'mlp'")
+    return ConvNet(classes, shape[0], width)
 
 
 def _resnet18(shape: Shape, classes: int, *, width: int = 64) -> nn.Module:
@@ -56,6 +63,7 @@ class Model:
 MODELS: dict[str, Model] = {
     "mlp": Model(_mlp, "multilayer perceptron, one hidden layer of 128", images=False),
     "cnn": Model(_cnn, "two convolutions and two linear layers, for digits"),
+    "convnet": Model(_convnet, "three convolutions with batch normalisation, for small pictures on CPUs"),
     "resnet18": Model(_resnet18, "reduced ResNet18 for small images, width 64: the paper's"),
     "resnet18-slim": Model(_resnet18_slim, "reduced ResNet18 of width 20, for CPUs"),
     "mobilenetv2": Model(_mobilenet, "MobileNetV2 of width 1, for CORe50"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
 
 from tmln.data import list_data
@@ -21,11 +23,19 @@ class Stand:
     paper: str
     benchmark: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    memory: int | None = None  # samples, of methods that have a memory; their own unless given
+    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what tuning chose
 
     def config(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
-        """A run on it, with the scale's settings, then ``changes``."""
-        plain = RunConfig(benchmark=self.benchmark, method=method, seed=seed)
-        return plain.with_settings({**self.settings, **(changes or {})})
+        """A run on it, with the scale's settings, those that tuning chose, then ``changes``."""
+        return self.plain(method, seed, {**self.chosen.get(method, {}), **(changes or {})})
+
+    def plain(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
+        """The same untuned."""
+        config = RunConfig(benchmark=self.benchmark, method=method, seed=seed)
+        keeps = self.memory is not None and "replay.capacity" in config.resolved()["settings"]
+        memory = {"replay.capacity": self.memory} if keeps else {}
+        return config.with_settings({**self.settings, **memory, **(changes or {})})
 
     @property
     def substitute(self) -> bool:
@@ -68,6 +78,7 @@ class Scale:
     resolution: int = 25  # points a side of a landscape
     samples: int = 500  # whose loss is taken at a point of a landscape or of a line
     rounds: int = 5  # turns of each method when overheads are measured
+    tuned: bool = False  # every method as the tuning item chose
     threads: int | None = None  # of this process, which records and measures; all cores unless given
 
     def stand(self, benchmark: str) -> Stand:
@@ -79,14 +90,17 @@ def _stands(*stands: Stand) -> dict[str, Stand]:
     return {stand.paper: stand for stand in stands}
 
 
-_SLIM = {"model": "resnet18-slim"}
-_FEW_FRAMES = {
-    "model.width": 0.35,
-    "benchmark.per_class": 100,
-    "benchmark.per_class_test": 30,
-    "batch_size": 32,
-    "epochs": 1,
-}
+# The protocol of ``cpu``: a run takes about ten seconds on one core, and what a method may keep is little enough that
+# joint training is clearly above replay, and replay above none.
+_SMALL = {"model": "convnet", "batch_size": 32, "epochs": 5}
+
+
+def _chosen(benchmark: str) -> Mapping[str, Mapping[str, Any]]:
+    """What ``tmln paper tuning --scale cpu`` chose, by method."""
+    text = resources.files("tmln.paper").joinpath("chosen.json").read_text(encoding="utf-8")
+    found: Mapping[str, Mapping[str, Any]] = json.loads(text).get(benchmark, {})
+    return found
+
 
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
@@ -103,17 +117,31 @@ SCALES: dict[str, Scale] = {
     ),
     "cpu": Scale(
         "cpu",
-        "the real images, a network of width 20, few epochs",
+        "real images of 16x16 pixels, a small network, every method tuned alike",
         _stands(
-            Stand("split-cifar100", "split-cifar100", {**_SLIM, "epochs": 2}),
-            Stand("split-cifar10", "split-cifar10", {**_SLIM, "epochs": 1}),
-            Stand("core50", "core50", _FEW_FRAMES),
+            Stand(
+                "split-cifar100",
+                "split-cifar100",
+                {**_SMALL, "benchmark.shrink": 2, "benchmark.per_class": 100},
+                memory=500,
+                chosen=_chosen("split-cifar100"),
+            ),
+            Stand(
+                "split-cifar10",
+                "split-cifar10",
+                {**_SMALL, "benchmark.shrink": 2, "benchmark.per_class": 1000},
+                memory=200,
+                chosen=_chosen("split-cifar10"),
+            ),
+            Stand("core50", "pacs", {**_SMALL, "benchmark.shrink": 4}, memory=100, chosen=_chosen("pacs")),
         ),
-        seeds=2,
-        grid_seeds=1,
+        seeds=5,
+        grid_seeds=5,
+        tuned=True,
         resolution=15,
         samples=200,
         rounds=3,
+        threads=1,
     ),
     "full": Scale(
         "full",

@@ -12,6 +12,8 @@ from tmln.data.dataset import Colour
 from tmln.streams.crops import draw_boxes, draw_offsets, flipped, resized_centre, resized_crops, shifted, uniform
 from tmln.streams.stream import Augment
 
+PADDING = 4  # pixels by which CIFAR's images are shifted at most
+
 
 def white_of(x: Tensor) -> float:
     """The value of a fully lit pixel."""
@@ -82,7 +84,7 @@ class ShiftFlip:
 
     mean: Colour
     std: Colour
-    padding: int = 4
+    padding: int = PADDING
     flip: float = 0.5
     brightness: float = 0.0
 
@@ -129,12 +131,17 @@ class ResizeCentre:
         return finished(cut, white_of(x), None, self.mean, self.std)
 
 
-def augment_of(kind: str, shape: tuple[int, ...], mean: Colour, std: Colour, brightness: float = 0.0) -> Augment | None:
-    """How training images are varied, by name, for a model that takes inputs of ``shape``; None for ``none``."""
+def augment_of(
+    kind: str, shape: tuple[int, ...], mean: Colour, std: Colour, brightness: float = 0.0, shrink: int = 1
+) -> Augment | None:
+    """How training images are varied, by name, for a model that takes inputs of ``shape``; None for ``none``.
+
+    Images that were shrunk are shifted by as much less, one pixel at least.
+    """
     if kind == "none":
         return None
     if kind == "shift-flip":
-        return ShiftFlip(mean, std, brightness=brightness)
+        return ShiftFlip(mean, std, padding=max(1, PADDING // shrink), brightness=brightness)
     _, height, width = shape
     if height != width:
         raise ValueError(f"resized-crop makes square images, these are {height}x{width}: give a size")

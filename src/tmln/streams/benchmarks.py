@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tmln.streams.options import Core50Options, Described, FolderOptions, Options, SplitOptions, described, read_options
+from tmln.streams.options import (
+    Core50Options,
+    Described,
+    DomainOptions,
+    FolderOptions,
+    ImageOptions,
+    Options,
+    SplitOptions,
+    described,
+    read_options,
+)
 from tmln.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -47,27 +57,30 @@ BENCHMARKS: dict[str, Benchmark] = {
         "Rotated Digits", "8x8 digits under 8 rotations, embedded", "rotated", "digits", Options,
         tasks=8, model="mlp", epochs=10, batch_size=32),
     "split-mnist": Benchmark(
-        "Split MNIST", "MNIST, 5 tasks of 2 classes", "split", "mnist", SplitOptions, tasks=5, model="mlp", epochs=5),
+        "Split MNIST", "MNIST, 5 tasks of 2 classes", "split", "mnist", ImageOptions, tasks=5, model="mlp", epochs=5),
     "permuted-mnist": Benchmark(
         "Permuted MNIST", "MNIST under 10 permutations of its pixels", "permuted", "mnist", Options,
         tasks=10, model="mlp", epochs=5),
     "rotated-mnist": Benchmark(
         "Rotated MNIST", "MNIST under 10 rotations", "rotated", "mnist", Options, tasks=10, model="mlp", epochs=5),
     "split-fashion-mnist": Benchmark(
-        "Split Fashion-MNIST", "Fashion-MNIST, 5 tasks of 2 classes", "split", "fashion-mnist", SplitOptions,
+        "Split Fashion-MNIST", "Fashion-MNIST, 5 tasks of 2 classes", "split", "fashion-mnist", ImageOptions,
         tasks=5, model="mlp", epochs=5),
     "split-cifar10": Benchmark(
-        "Split CIFAR-10", "CIFAR-10, 5 tasks of 2 classes", "split", "cifar10", SplitOptions,
+        "Split CIFAR-10", "CIFAR-10, 5 tasks of 2 classes", "split", "cifar10", ImageOptions,
         tasks=5, model="resnet18", epochs=20, augment="shift-flip", brightness=BRIGHTNESS),
     "split-cifar100": Benchmark(
-        "Split CIFAR-100", "CIFAR-100, 10 tasks of 10 classes", "split", "cifar100", SplitOptions,
+        "Split CIFAR-100", "CIFAR-100, 10 tasks of 10 classes", "split", "cifar100", ImageOptions,
         tasks=10, model="resnet18", epochs=50, augment="shift-flip", brightness=BRIGHTNESS),
     "split-tiny-imagenet": Benchmark(
-        "Split Tiny-ImageNet", "Tiny-ImageNet, 10 tasks of 20 classes", "split", "tiny-imagenet", SplitOptions,
+        "Split Tiny-ImageNet", "Tiny-ImageNet, 10 tasks of 20 classes", "split", "tiny-imagenet", ImageOptions,
         tasks=10, model="resnet18", epochs=50, augment="shift-flip"),
     "core50": Benchmark(
         "CORe50", "CORe50, 8 sessions as domains, 10 categories", "sessions", "core50", Core50Options,
         tasks=8, model="mobilenetv2", epochs=20, augment="resized-crop", brightness=BRIGHTNESS),
+    "pacs": Benchmark(
+        "PACS", "PACS, 4 domains from photo to sketch, 7 classes", "domains", "pacs", DomainOptions,
+        tasks=4, model="resnet18-slim", epochs=20, augment="shift-flip", brightness=BRIGHTNESS),
     "folder": Benchmark(
         "Folder", "your own images: folder:PATH", "folder", None, FolderOptions,
         tasks=None, model="resnet18-slim", epochs=10),

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from tmln.suggest import did_you_mean
 
 RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
-LATER = {"validation": 0.0}  # options that came later, and what leaves runs as they were, names included
+LATER = {"validation": 0.0, "shrink": 1}  # options that came later, and what leaves runs as they were, names included
 PLACES = ("root", "memory_limit")  # where data are, not what they are: of no concern to a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -56,6 +56,24 @@ class SplitOptions(Options):
 
     class_order: ClassOrder = "ascending"
     """order in which classes arrive"""
+
+
+class ImageOptions(SplitOptions):
+    """What data sets of small images take besides."""
+
+    shrink: Count = 1
+    """pixels a side that are averaged into one, for small machines: 2 makes 16x16 of 32x32"""
+
+
+class DomainOptions(Options):
+    """What a data set of image files in several domains takes besides."""
+
+    test_fraction: Part = 0.2
+    """part of each class in each domain that is held out at random"""
+    shrink: Count = 1
+    """pixels a side that are averaged into one, for small machines: 2 makes 32x32 of 64x64"""
+    memory_limit: Bytes = 0
+    """bytes of images kept in memory; more go to a memory-mapped file under the data root, read once for all runs"""
 
 
 class Core50Options(Options):

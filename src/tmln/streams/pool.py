@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from tmln.data import Arrays, BadData, ImageFiles, data_root, read_data
@@ -59,7 +60,25 @@ def read_pool(name: str, row: Benchmark, options: Options) -> Pool:
     """The samples of a benchmark's data set; of image files, those that are wanted are read."""
     with BadData(name, options.skip_bad) as bad:
         held = read_data(str(row.data), bad, options.root)
-        return Pool.of(load(held, str(row.data), options, bad) if isinstance(held, ImageFiles) else held)
+        arrays = load(held, str(row.data), options, bad) if isinstance(held, ImageFiles) else held
+        return Pool.of(shrunk(arrays, getattr(options, "shrink", 1), name))
+
+
+def shrunk(arrays: Arrays, factor: int, name: str) -> Arrays:
+    """The images with blocks of ``factor`` x ``factor`` pixels averaged into one, rounded, halves to even."""
+    if factor == 1:
+        return arrays
+    count, height, width = arrays.pixels.shape[:3]
+    if height % factor or width % factor:
+        raise ValueError(
+            f"{name}: images of {height}x{width} pixels have no blocks of {factor}x{factor}; shrink={factor}"
+        )
+    blocks = (count, height // factor, factor, width // factor, factor, *arrays.pixels.shape[3:])
+    pixels = np.empty((*blocks[:2], blocks[3], *blocks[5:]), np.uint8)
+    for start in range(0, count, 1024):  # floats of some images at a time
+        part = arrays.pixels[start : start + 1024]
+        pixels[start : start + 1024] = np.rint(part.reshape(-1, *blocks[1:]).mean(axis=(2, 4), dtype=np.float32))
+    return replace(arrays, pixels=pixels)
 
 
 def load(files: ImageFiles, data: str, options: Options, bad: BadData) -> Arrays:

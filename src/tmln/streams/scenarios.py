@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from tmln.data import BadData, ImageFile, ImageFiles, read_data
-from tmln.data.folder import read_folder
+from tmln.data.folder import hold_out, read_folder
 from tmln.data.imagefiles import part_of
 from tmln.data.images import ImageReader
 from tmln.streams.augment import ResizeCentre, augment_of
 from tmln.streams.benchmarks import Benchmark
 from tmln.streams.domain import domain_incremental, permutations, rotations
-from tmln.streams.options import Core50Options, FolderOptions, Options, SplitOptions
-from tmln.streams.pool import Pool, assemble, load, read_pool
+from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, ImageOptions, Options, SplitOptions
+from tmln.streams.pool import Pool, assemble, load, read_pool, shrunk
 from tmln.streams.samples import concat
 from tmln.streams.split import class_incremental, class_order
 from tmln.streams.stream import Stream, Task
@@ -27,7 +27,8 @@ from tmln.streams.stream import Stream, Task
 def split(name: str, row: Benchmark, options: SplitOptions) -> Stream:
     """Tasks of classes that follow a stated order."""
     pool = read_pool(name, row, options)
-    augment = augment_of(row.augment, pool.train.shape, pool.mean, pool.std, row.brightness)
+    factor = options.shrink if isinstance(options, ImageOptions) else 1
+    augment = augment_of(row.augment, pool.train.shape, pool.mean, pool.std, row.brightness, factor)
     return class_incremental(name, pool, options, tasks=row.tasks or 1, augment=augment)
 
 
@@ -41,6 +42,22 @@ def permuted(name: str, row: Benchmark, options: Options) -> Stream:
 def rotated(name: str, row: Benchmark, options: Options) -> Stream:
     """The images turned in equal steps."""
     return domain_incremental(name, read_pool(name, row, options), options, rotations(options.tasks or row.tasks or 1))
+
+
+def domains(name: str, row: Benchmark, options: DomainOptions) -> Stream:
+    """One task a domain of image files, tested on held-out files of its own."""
+    with BadData(name, options.skip_bad) as bad:
+        files = read_data(str(row.data), bad, options.root)
+        if not isinstance(files, ImageFiles):
+            raise TypeError(f"{name}: domains are made of image files, not of arrays")
+        names = files.group_names[: options.tasks]
+        wanted = [file for file in files.files if file.group < len(names)]
+        marked = replace(files, files=hold_out(wanted, options.test_fraction, options.seed))
+        pool = Pool.of(shrunk(load(marked, str(row.data), options, bad), options.shrink, name))
+    tasks = by_group(pool, names, [tuple(range(len(pool.class_names)))] * len(names), domains=True)
+    augment = augment_of(row.augment, pool.train.shape, pool.mean, pool.std, row.brightness, options.shrink)
+    metadata = {"scenario": "domain-incremental", "domains": list(names), "test_fraction": options.test_fraction}
+    return assemble(name, pool, options, tasks, metadata, augment=augment)
 
 
 def sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
@@ -128,5 +145,6 @@ SCENARIOS: dict[str, Callable[[str, Benchmark, Any], Stream]] = {
     "permuted": permuted,
     "rotated": rotated,
     "sessions": sessions,
+    "domains": domains,
     "folder": folder,
 }

@@ -1,0 +1,153 @@
+"""Equal tuning: as many trials for every method, over its rate and main strength, on validation data of one seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tmln.lab.config import RunConfig, run_id
+from tmln.lab.store import Store
+from tmln.paper.evidence import Study
+from tmln.paper.item import Item
+from tmln.paper.page import Page, Sheet
+from tmln.paper.scales import Scale, Stand
+from tmln.results.textgrid import Strong
+
+TITLE = "Tuning: every method over its rate and its main strength"
+SEED = 100  # of no run in any table
+VALIDATION = 0.1  # of the training data; runs of the tables train on all
+RATES = (0.01, 0.03, 0.1, 0.3)  # of a gradient step where nothing shields: eta/lambda, eta/(1 - momentum)
+
+_MOMENTUM = ("step.momentum", (0.0, 0.5, 0.9))
+_DAMPING = ("step.damping", (0.001, 0.01, 0.1))
+_DISTILLED = ("replay.alpha", (0.1, 0.3, 1.0))
+MAIN: dict[str, tuple[str, tuple[float, ...]]] = {
+    "naive": _MOMENTUM,
+    "er": _MOMENTUM,
+    "ewc++": ("penalty.strength", (100, 1000, 10000)),
+    "rwalk": ("penalty.strength", (1, 10, 100)),
+    "upgd": ("step.sigma", (0.001, 0.01, 0.1)),
+    "ocar": ("step.damping", (0.01, 0.1, 1.0)),
+    "tmln": _DAMPING,
+    "tmln-static": _DAMPING,
+    "tmln-euclidean": _DAMPING,
+    "er-ace": _MOMENTUM,
+    "der++": _DISTILLED,
+    "er+": _MOMENTUM,
+    "der+": _DISTILLED,
+    "tmln+": _DAMPING,
+    "tmln+der": _DAMPING,
+}
+"""The main strength of each method, and the three values that it is tried at."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One point of a method's grid, and what it reached on validation data; None if it has not run, or diverged."""
+
+    settings: Mapping[str, Any]
+    value: float | None
+    why: str = ""
+
+
+def grid(stand: Stand, method: str) -> list[dict[str, Any]]:
+    """The settings to try: every rate with every strength."""
+    field, values = MAIN[method]
+    found = []
+    for value in values:
+        full = stand.plain(method, SEED, {field: value}).resolved()["settings"]
+        unit = full.get("step.damping", 1 - full.get("step.momentum", 0.0))
+        found += [{"lr": float(f"{rate * unit:.6g}"), field: value} for rate in RATES]
+    return found
+
+
+def trial(stand: Stand, method: str, settings: Mapping[str, Any]) -> RunConfig:
+    """A run of the search."""
+    return stand.plain(method, SEED, {**settings, "benchmark.validation": VALIDATION})
+
+
+def tuned_methods(scale: Scale) -> Sequence[str]:
+    """Those that are searched at this scale."""
+    return tuple(MAIN) if scale.tuned else ()
+
+
+def runs(scale: Scale) -> list[RunConfig]:
+    """Every trial of every method on every benchmark."""
+    return [
+        trial(stand, method, settings)
+        for stand in scale.stands.values()
+        for method in tuned_methods(scale)
+        for settings in grid(stand, method)
+    ]
+
+
+def attempts(stand: Stand, method: str, store: Store) -> list[Attempt]:
+    """What the search of one method found."""
+    found = []
+    for settings in grid(stand, method):
+        result = store.result(run_id(trial(stand, method, settings)))
+        value = None if result is None or result.diverged else result.metrics.get("val_acc")
+        why = "not run" if result is None else "diverged" if result.diverged else ""
+        sound = value is not None and math.isfinite(value)
+        found.append(Attempt(settings, float(value) if sound and value is not None else None, why))
+    return found
+
+
+def best(found: Sequence[Attempt]) -> Attempt | None:
+    """The first of those with the highest validation accuracy; None unless all have run."""
+    if any(attempt.why == "not run" for attempt in found):
+        return None
+    sound = [attempt for attempt in found if attempt.value is not None]
+    return max(sound, key=lambda attempt: attempt.value or 0.0, default=None)
+
+
+def render(study: Study) -> Page:
+    """A sheet a benchmark: every trial, the chosen ones in bold, and whether the tables use them."""
+    page = Page("tuning", TITLE)
+    for stand in study.scale.stands.values():
+        lines = [["method", "main strength", *(f"rate {rate:g}" for rate in RATES), "chosen"]]
+        for method in tuned_methods(study.scale):
+            found = attempts(stand, method, study.store)
+            chosen = best(found)
+            lines += _lines(method, found, chosen)
+            page.records.extend(_records(stand, method, found, chosen))
+            if chosen is not None and dict(chosen.settings) != dict(stand.chosen.get(method, {})):
+                page.notes.append(f"{stand.benchmark}, {method}: the tables use {dict(stand.chosen.get(method, {}))}")
+        page.sheets.append(Sheet(stand.title, lines))
+    page.notes.append(
+        f"Accuracy on {VALIDATION:.0%} of the training data, seed {SEED}, which no table has. A rate is that of a step "
+        "where nothing shields: eta/lambda with damping, eta/(1 - momentum) with momentum"
+    )
+    return page
+
+
+def _lines(method: str, found: Sequence[Attempt], chosen: Attempt | None) -> list[list[str]]:
+    field, values = MAIN[method]
+    lines = []
+    for k, value in enumerate(values):
+        part = found[k * len(RATES) : (k + 1) * len(RATES)]
+        cells = [a.why if a.value is None else f"{100 * a.value:.1f}" for a in part]
+        cells = [Strong(cell) if a is chosen else cell for a, cell in zip(part, cells, strict=True)]
+        mine = chosen is not None and chosen in part
+        said = " ".join(f"{key}={item:g}" for key, item in chosen.settings.items()) if mine and chosen else ""
+        lines.append([method if not k else "", f"{field} = {value:g}", *cells, said])
+    return lines
+
+
+def _records(stand: Stand, method: str, found: Sequence[Attempt], chosen: Attempt | None) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "benchmark": stand.benchmark,
+            "method": method,
+            "settings": dict(attempt.settings),
+            "val_acc": attempt.value,
+            "why": attempt.why,
+            "chosen": attempt is chosen,
+        }
+        for attempt in found
+    ]
+
+
+ITEM = Item("tuning", TITLE, runs, render)
