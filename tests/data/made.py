@@ -17,6 +17,7 @@ from PIL import Image
 from tmln.data import DATA, DataSet
 from tmln.data.cifar import BATCHES, KIND10, KIND100, read_cifar
 from tmln.data.mnist import IDX_NAMES
+from tmln.data.pacs import CLASSES, DOMAINS
 
 SMALL10 = replace(KIND10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
 SMALL100 = replace(KIND100, train={"train": 300}, test={"test": 100})
@@ -112,6 +113,19 @@ def make_core50(root: Path, frames: int = 5) -> Path:
             for frame in range(frames):
                 name = f"C_{session:02d}_{item:02d}_{frame:03d}.png"
                 (place / name).write_bytes(encoded((session, item, frame), (128, 128)))
+    return folder
+
+
+def make_pacs(root: Path, pictures: int = 5) -> Path:
+    """Of each class in each domain; the colour is (domain, class, picture), ten times."""
+    folder = root / "pacs"
+    for domain, name in enumerate(DOMAINS):
+        for label, title in enumerate(CLASSES):
+            place = folder / name / title
+            place.mkdir(parents=True)
+            for picture in range(pictures):
+                colour = (10 * domain, 10 * label, 10 * picture)
+                (place / f"{picture:04d}.png").write_bytes(encoded(colour, (64, 64)))
     return folder
 
 

@@ -45,8 +45,11 @@ def test_full_is_the_papers_protocol() -> None:
 def test_cpu_is_the_real_images_and_says_that_it_is_not_the_protocol() -> None:
     stand = SCALES["cpu"].stand("split-cifar100")
     assert stand.benchmark == "split-cifar100"
-    assert stand.config("er").resolved()["model_options"] == {"width": 20}
+    full = stand.config("er").resolved()
+    assert (full["model"], full["epochs"], full["settings"]["replay.capacity"]) == ("convnet", 5, 500)
+    assert "replay.capacity" not in stand.config("naive").resolved()["settings"]
     assert "not the paper's protocol" in stand.remark
+    assert SCALES["cpu"].stand("core50").benchmark == "pacs"
 
 
 def test_seeds_are_for_everything() -> None:

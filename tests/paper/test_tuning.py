@@ -1,0 +1,73 @@
+"""Equal tuning: as many trials for all, chosen on validation data of a seed that no table has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.paper.conftest import TINY
+from tmln.fleet.crew import Crew
+from tmln.fleet.execute import execute
+from tmln.lab.store import Store
+from tmln.lab.terms import Terms
+from tmln.paper import table1, table2, tuning
+from tmln.paper.evidence import Study
+from tmln.paper.items import ITEMS
+from tmln.paper.scales import SCALES
+from tmln.paper.tuning import MAIN, RATES, SEED, Attempt, best, grid
+from tmln.paper.work import jobs_of
+from tmln.recipes import RECIPES
+
+CPU = SCALES["cpu"]
+
+
+def test_every_method_of_the_tables_is_tuned() -> None:
+    stand = CPU.stand("split-cifar10")
+    named = {line.method for module in (table1, table2) for line in module.lines(stand)}
+    assert {name for name in named if not RECIPES[name].joint} <= MAIN.keys()
+
+
+@pytest.mark.parametrize("method", MAIN)
+def test_all_have_as_many_trials_at_the_same_rates(method: str) -> None:
+    stand = CPU.stand("split-cifar10")
+    found = grid(stand, method)
+    assert len(found) == len(RATES) * len(MAIN[method][1]) == 12
+    for k, settings in enumerate(found):
+        full = tuning.trial(stand, method, settings).resolved()
+        numbers = full["settings"]
+        rate = full["lr"] / numbers.get("step.damping", 1 - numbers.get("step.momentum", 0.0))
+        assert rate == pytest.approx(RATES[k % len(RATES)])
+        assert (full["seed"], full["benchmark_options"]["validation"]) == (SEED, 0.1)
+
+
+def test_no_table_has_the_seed_of_the_search() -> None:
+    assert all(config.seed < SEED for name, item in ITEMS.items() if name != "tuning" for config in item.runs(CPU))
+
+
+def test_the_best_is_chosen_once_all_have_run() -> None:
+    found = [Attempt({"lr": 1}, 0.3), Attempt({"lr": 2}, 0.5), Attempt({"lr": 3}, 0.5), Attempt({}, None, "diverged")]
+    assert best(found) is found[1]
+    assert best([*found, Attempt({}, None, "not run")]) is None
+    assert best(found[3:]) is None
+
+
+def test_a_search_from_trials_to_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MAIN", {"er": ("step.momentum", (0.0, 0.9))})
+    monkeypatch.setattr(tuning, "RATES", (1e-6, 0.1))
+    scale = replace(TINY, tuned=True, stands={"split-cifar10": TINY.stand("split-cifar10")})
+    study = Study(scale, Store(tmp_path))
+    item = ITEMS["tuning"]
+    before = item.render(study)
+    assert all(record["why"] == "not run" for record in before.records)
+    assert execute(study.store, jobs_of([item], scale), Terms("none"), Crew("serial")) == []
+    page = item.render(study)
+    (chosen,) = [record for record in page.records if record["chosen"]]
+    assert chosen["settings"]["lr"] > 1e-3
+    assert chosen["val_acc"] == max(record["val_acc"] for record in page.records)
+    assert any("the tables use {}" in note for note in page.notes)
+    used = replace(scale.stand("split-cifar10"), chosen={"er": chosen["settings"]})
+    assert used.config("er").resolved()["lr"] == chosen["settings"]["lr"]
+    again = item.render(replace(study, scale=replace(scale, stands={"split-cifar10": used})))
+    assert not any("the tables use" in note for note in again.notes)
