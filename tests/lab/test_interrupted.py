@@ -54,8 +54,8 @@ def at_call(monkeypatch: pytest.MonkeyPatch, target: str, which: int, number: in
 PHASES = {
     "reading the data": ("tmln.lab.run.make_stream", 1),
     "planning the memory": ("tmln.lab.run.fit", 1),
-    "the first tests": ("tmln.lab.run.evaluate_tasks", 1),
-    "the tests after a task": ("tmln.lab.run.evaluate_tasks", 3),
+    "the first tests": ("tmln.learner.learner.evaluate_tasks", 1),
+    "the tests after a task": ("tmln.learner.learner.evaluate_tasks", 3),
     "a Fisher pass": ("tmln.steps.tmln.diagonal_fisher", 2),
     "a boundary": ("tmln.steps.tmln.TMLNStep.end", 2),
     "the result": ("tmln.lab.run.fingerprint", 1),
@@ -86,7 +86,7 @@ def test_interrupted_in_a_phase_it_goes_on_to_the_bit(
 def test_interrupted_in_a_joint_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "ASKED", 0.05)
     jobs = plan([config("tmln")], "prefix")
-    at_call(monkeypatch, "tmln.lab.run.evaluate_tasks", 3, signal.SIGTERM)
+    at_call(monkeypatch, "tmln.learner.learner.evaluate_tasks", 3, signal.SIGTERM)
     with pytest.raises(Interrupted):
         execute(Store(tmp_path), jobs, Terms("prefix"), Crew("serial"))
     monkeypatch.undo()
