@@ -104,7 +104,8 @@ def test_list(tiny_root: Path, tmp_path: Path) -> None:
     assert [status.name for status in list_data(tmp_path)] == list(DATA)
     for status in list_data(tmp_path):
         assert status.summary
-        assert (status.path is None) == (status.bytes > 0) == (status.name in FETCHED)
+        assert (status.path is None) == (status.name in FETCHED or bool(DATA[status.name].home))
+        assert (status.bytes > 0) == (status.name in FETCHED)
     assert all(status.path is not None for status in list_data(tiny_root))
 
 

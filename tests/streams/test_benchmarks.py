@@ -106,7 +106,7 @@ def test_without_data_the_error_says_what_to_put_where(name: str, tmp_path: Path
 
 
 EXPECTED = {
-    "pacs": (4, 7_991, 2_000),
+    "pacs": (4, 7_993, 1_998),
     "split-mnist": (5, 60_000, 10_000),
     "permuted-mnist": (10, 600_000, 100_000),
     "rotated-mnist": (10, 600_000, 100_000),
@@ -125,7 +125,7 @@ def test_real_data(name: str, real_root: Path) -> None:
     tasks, train, test = EXPECTED[name]
     counted = (len(stream), sum(len(task.train) for task in stream), sum(map(len, stream.tests)))
     assert counted == (tasks, train, test)
-    x, _ = stream[0].train.gather(torch.arange(1000) * 4)
+    x, _ = stream[0].train.gather(torch.arange(1000) * 4 % len(stream[0].train))
     plain = stream.prepare(x)
     assert plain.mean().abs() < 0.4
     assert 0.8 < plain.std() < 1.4

@@ -45,14 +45,10 @@ class ScaleName(str, Enum):
 
 
 def paper(
-    item: Annotated[
-        ItemName, typer.Argument(help="A table or figure of the paper, the tuning before it, or all of them.")
-    ],
+    item: Annotated[ItemName, typer.Argument(help="A table or figure of the paper, the tuning, or all of them.")],
     scale: Annotated[
         ScaleName,
-        typer.Option(
-            help="smoke: digits. cpu: real images of 16x16, all methods tuned alike. full: the paper's protocol."
-        ),
+        typer.Option(help="smoke: digits. cpu: real images of 16x16, methods tuned alike. full: the paper's protocol."),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The folder of tables and pictures; paper-SCALE unless given.")

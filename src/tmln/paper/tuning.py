@@ -68,17 +68,12 @@ def trial(stand: Stand, method: str, settings: Mapping[str, Any]) -> RunConfig:
     return stand.plain(method, SEED, {**settings, "benchmark.validation": VALIDATION})
 
 
-def tuned_methods(scale: Scale) -> Sequence[str]:
-    """Those that are searched at this scale."""
-    return tuple(MAIN) if scale.tuned else ()
-
-
 def runs(scale: Scale) -> list[RunConfig]:
     """Every trial of every method on every benchmark."""
     return [
         trial(stand, method, settings)
         for stand in scale.stands.values()
-        for method in tuned_methods(scale)
+        for method in (MAIN if scale.tuned else ())
         for settings in grid(stand, method)
     ]
 
@@ -106,9 +101,11 @@ def best(found: Sequence[Attempt]) -> Attempt | None:
 def render(study: Study) -> Page:
     """A sheet a benchmark: every trial, the chosen ones in bold, and whether the tables use them."""
     page = Page("tuning", TITLE)
+    if not study.scale.tuned:
+        return _untuned(page, study.scale)
     for stand in study.scale.stands.values():
         lines = [["method", "main strength", *(f"rate {rate:g}" for rate in RATES), "chosen"]]
-        for method in tuned_methods(study.scale):
+        for method in MAIN:
             found = attempts(stand, method, study.store)
             chosen = best(found)
             lines += _lines(method, found, chosen)
@@ -120,6 +117,20 @@ def render(study: Study) -> Page:
         f"Accuracy on {VALIDATION:.0%} of the training data, seed {SEED}, which no table has. A rate is that of a step "
         "where nothing shields: eta/lambda with damping, eta/(1 - momentum) with momentum"
     )
+    return page
+
+
+def _untuned(page: Page, scale: Scale) -> Page:
+    """What the methods run at where nothing is searched."""
+    for stand in scale.stands.values():
+        lines = [["method", "lr", "main strength"]]
+        for method, (field, _) in MAIN.items():
+            full = stand.config(method).resolved()
+            value = full["settings"][field]
+            lines.append([method, f"{full['lr']:g}", f"{field} = {value:g}"])
+            page.records.append({"benchmark": stand.benchmark, "method": method, "lr": full["lr"], field: value})
+        page.sheets.append(Sheet(stand.title, lines))
+    page.notes.append(f"nothing is tuned at scale {scale.name}: every method runs at its own numbers")
     return page
 
 
