@@ -1,0 +1,75 @@
+"""The three runs, how their curves are taken, and the file that keeps them: ``python -m tests.golden`` writes it anew.
+
+What is bit-deterministic, and what is not: docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tmln.lab.config import RunConfig
+from tmln.lab.run import Execution, Moment
+from tmln.lab.store import Store
+
+KEPT = Path(__file__).parent / "curves.json"
+RUNS = {
+    "digits, er": RunConfig.of(
+        {"benchmark": "split-digits", "method": "er", "benchmark_options": {"per_class": 40, "tasks": 3}, "epochs": 3}
+    ),
+    "digits, tmln": RunConfig.of(
+        {"benchmark": "split-digits", "method": "tmln", "benchmark_options": {"per_class": 40, "tasks": 3}, "epochs": 3}
+    ),
+    "images, tmln+": RunConfig.of(
+        {
+            "benchmark": "split-cifar100",
+            "method": "tmln+",
+            "model": "convnet",
+            "model_options": {"width": 8},
+            "benchmark_options": {"per_class": 8, "per_class_test": 10, "tasks": 10, "shrink": 2},
+            "settings": {"replay.capacity": 100},
+            "batch_size": 32,
+            "epochs": 2,
+        }
+    ),
+}
+
+
+def curve(config: RunConfig) -> dict[str, Any]:
+    """The loss of every step, and the accuracy matrix, on one thread."""
+    losses: list[float] = []
+
+    def note(moment: Moment) -> None:
+        losses.append(moment.loss)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Store(Path(folder)).open(config)
+            with run.lock:
+                result = Execution(run, on_step=note)()
+    finally:
+        torch.set_num_threads(threads)
+    return {"loss": losses, "accuracy": [list(row) for row in result.accuracy]}
+
+
+def instructions() -> str:
+    """What of the CPU decides on the last bits: what torch makes use of, and all that the CPU has, as a hash."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{torch.backends.cpu.get_cpu_capability()} {hashlib.sha256(flags.encode()).hexdigest()[:8]}"
+
+
+def write() -> None:
+    """The curves as they are now."""
+    found = {"instructions": instructions(), "runs": {name: curve(config) for name, config in RUNS.items()}}
+    KEPT.write_text(json.dumps(found, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
