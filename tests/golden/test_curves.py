@@ -10,8 +10,8 @@ from tests.golden.curves import KEPT, RUNS, curve, instructions
 from tmln.data import list_data
 
 GOLDEN = json.loads(KEPT.read_text(encoding="utf-8"))
-# Relative, of a loss; absolute, of an accuracy. With other instructions sums are made in another order, and 60 steps of a
-# network with pooling make more of that: 3.5e-3 and two images of a hundred were seen.
+# Relative, of a loss; absolute, of an accuracy. With other instructions sums are made in another order, and 60 steps of
+# a network with pooling make more of that: 3.5e-3 and two images of a hundred were seen.
 SAME, OTHER = (1e-5, 0.0), (1e-2, 0.06)
 
 
