@@ -233,6 +233,22 @@ def test_factors_of_a_memory_are_those_of_all_its_samples_in_eval_mode() -> None
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
+def test_a_boundary_leaves_the_model_alone() -> None:
+    model = normed_network()
+    optimizer = TMLNKFAC(model)
+    train(model, optimizer, range(2), *IMAGE)
+    model[0].eval()  # a mixed state of flags
+    flags, random = [m.training for m in model.modules()], torch.get_rng_state()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    before = [t.clone() for t in (*model.state_dict().values(), *gradients)]
+    boundary(model, optimizer, [batch(50, *IMAGE)])
+    after = [*model.state_dict().values(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    assert len(before) == 9 + 6
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert [m.training for m in model.modules()] == flags
+    assert torch.equal(torch.get_rng_state(), random)
+
+
 def test_half_precision_is_counted_by_what_rounding_left() -> None:
     model = normed_network().bfloat16()
     optimizer = TMLNKFAC(model)
