@@ -182,7 +182,7 @@ _EXACT = {"proximal": True}
 _BALANCED = Choice("er", {"balance": 1.0})
 _DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
 _AVERAGE = Choice("average")
-_FACTORED = Choice("tmln", {"geometry": "kfac"})
+_FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),

@@ -56,7 +56,7 @@ CASES = {
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
     "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
     "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),
-    "tmln on running factors": recipe(step=Choice("tmln", {"geometry": "kfac", "factors": "running"})),
+    "tmln on factors of boundaries": recipe(step=Choice("tmln", {"geometry": "kfac"})),
     "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),
     "sam around tmln": recipe(step=Choice("sam", {"inner": "tmln"})),
     "a-gem around sam around tmln": recipe(step=Choice("a-gem", {"inner": "sam", "inner.inner": "tmln"})),
