@@ -15,7 +15,7 @@ from tmln.models import make_model
 from tmln.parts import Lesson
 
 BATCH = 128
-# method: samples it replays, steps measured at a time (ocar: a whole period of its factor updates), and the goal
+# method: samples it replays, steps measured at a time (K-FAC: a whole period of its factor updates), and the goal
 # against naive at the same total batch
 GOALS = {
     "ewc++": (0, 1, 1.03),
@@ -23,13 +23,19 @@ GOALS = {
     "rwalk": (BATCH, 1, 1.04),
     "er": (BATCH, 1, 1.02),
     "ocar": (BATCH, 10, 1.6),
+    "tmln-kfac, running": (BATCH, 10, 1.6),
+    "tmln-kfac, boundary": (BATCH, 10, 1.6),
 }
+FACTORED = [method for method in GOALS if method.startswith("tmln-kfac")]
 
 
 def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable[[], None]:
     """``count`` training steps in the middle of a second task."""
     torch.manual_seed(0)
-    learner = Learner(make_model("resnet18", (3, 32, 32), 100, width=20), method, lr=1e-3, batch_size=batch)
+    model = make_model("resnet18", (3, 32, 32), 100, width=20)
+    method, _, factors = method.partition(", ")
+    settings = {"step.factors": factors} if factors else None
+    learner = Learner(model, method, lr=1e-3, batch_size=batch, settings=settings)
 
     def lesson(index: int) -> Lesson:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
@@ -58,7 +64,7 @@ def lines() -> Iterator[Line]:
     y = torch.randint(100, (2 * BATCH,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # strengths are not tuned for random images
-        for methods in (("ewc++", "upgd"), ("rwalk", "er"), ("ocar",)):
+        for methods in (("ewc++", "upgd"), ("rwalk", "er"), ("ocar", *FACTORED)):
             replayed, count, _ = GOALS[methods[0]]
             runs = {"naive": steps("naive", BATCH + replayed, count, x, y)}
             runs |= {method: steps(method, BATCH, count, x, y) for method in methods}

@@ -182,6 +182,7 @@ _EXACT = {"proximal": True}
 _BALANCED = Choice("er", {"balance": 1.0})
 _DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
 _AVERAGE = Choice("average")
+_FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 
 RECIPES: dict[str, Recipe] = {
     "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
@@ -217,6 +218,11 @@ RECIPES: dict[str, Recipe] = {
     "tmln+der": Recipe(
         replay=_DARK, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, DER++ stored at task ends, balanced, averaged"
     ),
+    "tmln-kfac": Recipe(replay=_ER, step=_FACTORED, about="TMLN's shield on K-FAC, with replay"),
+    "tmln-kfac+": Recipe(
+        replay=_BALANCED, step=_FACTORED, weights=_AVERAGE, about="TMLN's shield on K-FAC, balanced, averaged"
+    ),
+    "ocar+": Recipe(replay=_BALANCED, step=Choice("ocar"), weights=_AVERAGE, about="OCAR, balanced, averaged"),
     "der+": Recipe(
         replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
     ),

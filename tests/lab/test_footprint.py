@@ -56,6 +56,16 @@ def test_counted_by_hand() -> None:
     assert need.held > 10**7
 
 
+def test_kronecker_factors_are_counted_by_hand() -> None:
+    """a^2 + g^2 of every layer, four times: factors, inverses, and new ones of both as they are measured."""
+    for method in ("ocar", "tmln-kfac"):
+        stream, learner = build(config(method))
+        layers = [m for m in learner.model.modules() if isinstance(m, nn.Linear)]
+        factors = 4 * sum((m.in_features + 1) ** 2 + m.out_features**2 for m in layers)
+        weights = 4 * sum(p.numel() for p in learner.model.parameters())
+        assert footprint(learner, stream).weights == module.COPIES * weights + 4 * factors
+
+
 def test_what_a_process_holds_and_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < held_bytes() < 2**45
     assert 0 < free_bytes() <= 2**62

@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
+from tmln.curvature.kfac import KFAC
+from tmln.learner import Learner
+from tmln.optim import TMLNKFAC
 from tmln.parts import Batch, Lesson, Step, read_settings
 from tmln.replay import Reservoir
 from tmln.seeds import seed_of
@@ -402,3 +405,60 @@ def test_a_gem_passes_its_inner_steps_diagnostics_on() -> None:
     step.step(asked, lesson(model, x, y))
     step.end(lesson(model, x, y))
     assert "head share" in step.diagnostics
+
+
+def kfac_learner(**settings: Any) -> Learner:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+    chosen = {f"step.{name}": value for name, value in {"geometry": "kfac", **settings}.items()}
+    return Learner(model, "tmln", settings=chosen, batch_size=4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"fisher_refresh_every": 2}, {"factors": "running", "update_every": 2}, {"momentum": 0.9, "clip_norm": 1.0}],
+)
+def test_kfac_goes_on_in_the_middle_of_a_task_to_the_bit(settings: dict[str, Any]) -> None:
+    whole, stopped, resumed = (kfac_learner(**settings) for _ in range(3))
+    for trained in (whole, stopped):
+        trained.learn(data(1), epochs=1)
+    whole.learn(data(2), epochs=3)
+
+    def stop(epoch: int, number: int, loss: float) -> None:
+        if (epoch, number) == (1, 1):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        stopped.learn(data(2), epochs=3, atomic=False, on_step=stop)
+    resumed.load_state_dict(stopped.state_dict())
+    resumed.learn(data(2), epochs=3)
+    assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True))
+
+
+def test_kfacs_boundary_measures_the_memory_and_running_factors_the_batch() -> None:
+    frozen, running = kfac_learner(), kfac_learner(factors="running")
+    for trained in (frozen, running):
+        trained.learn(data(1), epochs=1)
+    assert isinstance(frozen.step.optimizer, TMLNKFAC)
+    assert isinstance(running.step.optimizer, TMLNKFAC)
+    memory = frozen.replay.memory
+    assert memory is not None
+    expected = KFAC(frozen.model, seed=seed_of(0, "step")).measured(memory.batches(256, ("x", "y")))
+    found = frozen.step.optimizer.kfac.factors
+    assert found.keys() == expected.keys() == {"0", "3"}
+    assert all(torch.equal(a, b) for name in found for a, b in zip(found[name], expected[name], strict=True))
+    assert running.step.optimizer._last_update == 0  # its first batch's: three steps are fewer than ten
+    assert not torch.equal(running.step.optimizer.kfac.factors["0"].input, found["0"].input)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"form": "proximal"}, "no proximal form"),
+        ({"geometry": "fisher", "factors": "running"}, "tmln.factors = 'running' .*geometry 'fisher' has none"),
+        ({"geometry": "euclidean", "update_every": 3}, "tmln.update_every = 3"),
+    ],
+)
+def test_settings_that_do_not_go_with_kfac(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kfac_learner(**settings)

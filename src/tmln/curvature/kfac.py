@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_factors import FISHERS, Factors, kfac_factors
+from tmln.curvature.kfac_factors import FISHERS, Factors, kfac_factors, mean_factors
 from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
 
 
@@ -55,8 +56,8 @@ class KFAC:
     """Running Kronecker factors of a model's layers, and their damped inverses.
 
     ``update`` averages a batch's factors into the running ones (``ema`` is the share of the new; the first
-    are taken as they are), ``invert`` computes and keeps the inverses, ``precondition`` applies them to
-    ``.grad``.
+    are taken as they are); ``measured`` gives those of a whole memory, and ``take`` puts them in the running ones'
+    place. ``invert`` computes and keeps the inverses, ``precondition`` applies them to ``.grad``.
     Layers without factors (batch norm, grouped convolutions, ...; see :func:`kfac_layers`) are left out of
     what ``precondition`` returns. A layer that is called several times in one pass has one pair of factors:
     calls count like positions.
@@ -85,8 +86,8 @@ class KFAC:
             )
         self.factors: dict[str, Factors] = {}
         self.inverses: dict[str, Factors] = {}
-        self._inverse_damping: float | None = None
-        self._generator = torch.Generator().manual_seed(seed)
+        self.inverse_damping: float | None = None
+        self.generator = torch.Generator().manual_seed(seed)
 
     def update(self, inputs: Tensor, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
         """Average the factors of this batch into the running ones; the inverses wait for ``invert``."""
@@ -96,52 +97,75 @@ class KFAC:
             targets=targets,
             weights=weights,
             fisher=self.fisher,
-            generator=self._generator,
+            generator=self.generator,
         )
-        for name, new in fresh.items():
-            for kind, factor in zip(("input", "output"), new, strict=True):
-                if not bool(factor.isfinite().all()):
-                    raise FloatingPointError(
-                        f"the {kind} factor of layer '{name}' is not finite: training has diverged; "
-                        "lower lr or raise damping"
-                    )
+        _check_finite(fresh)
         # Layers may have been frozen or released since: factors go and come with them.
         self.layers = kfac_layers(self.model)
         self.factors = {name: old for name, old in self.factors.items() if name in self.layers}
         for name, new in fresh.items():
             old = self.factors.get(name)
             if old is not None:
-                # Into the new tensors, never the old: a state_dict() taken before keeps its values.
-                new.input.lerp_(old.input, 1.0 - self.ema)
-                new.output.lerp_(old.output, 1.0 - self.ema)
+                # Into the new tensors, never the old: a state_dict() taken before keeps its values. A factor of another
+                # size is of a layer that has grown since: its average begins anew.
+                for average, before in zip(new, old, strict=True):
+                    if average.shape == before.shape:
+                        average.lerp_(before, 1.0 - self.ema)
             self.factors[name] = new
         self.inverses = {}
-        self._inverse_damping = None
+        self.inverse_damping = None
+
+    def measured(self, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Factors]:
+        """Factors of all these samples, in eval mode; those in use stay."""
+        found = mean_factors(self.model, batches, fisher=self.fisher, generator=self.generator)
+        if not found:
+            raise ValueError("K-FAC factors of no samples: give batches of (inputs, targets), of your memory, say")
+        _check_finite(found)
+        return found
+
+    def take(self, factors: dict[str, Factors]) -> None:
+        """These in place of the running ones; the inverses wait for ``invert``."""
+        self.layers = kfac_layers(self.model)
+        self.factors = {name: new for name, new in factors.items() if name in self.layers}
+        self.inverses = {}
+        self.inverse_damping = None
 
     def invert(self, damping: float) -> None:
         """Inverses of the running factors at ``damping`` (tau > 0), kept until the next call."""
         if not 0.0 < damping < math.inf:
             raise ValueError(f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular")
         self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
-        self._inverse_damping = damping
+        self.inverse_damping = damping
 
     @torch.no_grad()
-    def precondition(self) -> dict[nn.Parameter, Tensor]:
-        """Parameter -> direction for every layer with factors whose parameters have gradients."""
-        directions: dict[nn.Parameter, Tensor] = {}
+    def precondition(self, gradients: Mapping[Tensor, Tensor] | None = None) -> dict[Tensor, Tensor]:
+        """Parameter -> direction for every layer with factors whose parameters have ``gradients``, else ``.grad``."""
+        directions: dict[Tensor, Tensor] = {}
         for name, inverse in self.inverses.items():
             parameters = owned_parameters(self.layers[name])
-            gradients = [p.grad for p in parameters if p.grad is not None]
-            if len(gradients) == len(parameters):
-                directions.update(zip(parameters, preconditioned(inverse, gradients), strict=True))
+            own = [p.grad if gradients is None else gradients.get(p) for p in parameters]
+            given = [gradient for gradient in own if gradient is not None]
+            if len(given) == len(parameters) and self._fits(name):
+                directions.update(zip(parameters, preconditioned(inverse, given), strict=True))
         return directions
+
+    def covered(self, moving: Container[Tensor]) -> set[Tensor]:
+        """Of the parameters ``moving``, those that :meth:`precondition` has a direction for."""
+        layers = (owned_parameters(self.layers[name]) for name in self.inverses if self._fits(name))
+        return {p for layer in layers if all(q in moving for q in layer) for p in layer}
+
+    def _fits(self, name: str) -> bool:
+        """The layer is as its factors were measured: it may have grown since, or be in two precisions now."""
+        layer, (a, g) = self.layers[name], self.inverses[name]
+        alike = len({p.dtype for p in owned_parameters(layer)}) == 1
+        return alike and factor_sizes(layer) == (len(a), len(g))
 
     def state_dict(self) -> dict[str, Any]:
         """Factors, generator and the damping of the inverses, which are computed anew when loaded."""
         return {
             "factors": {name: factors._asdict() for name, factors in self.factors.items()},
-            "inverse_damping": self._inverse_damping,
-            "generator": self._generator.get_state(),
+            "inverse_damping": self.inverse_damping,
+            "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -161,7 +185,17 @@ class KFAC:
             factors[name] = Factors(saved["input"].to(device), saved["output"].to(device))
         self.factors = factors
         self.inverses = {}
-        self._inverse_damping = None
+        self.inverse_damping = None
         if state["inverse_damping"] is not None:
             self.invert(state["inverse_damping"])
-        self._generator.set_state(state["generator"].cpu())
+        self.generator.set_state(state["generator"].cpu())
+
+
+def _check_finite(factors: Mapping[str, Factors]) -> None:
+    for name, found in factors.items():
+        for kind, factor in zip(("input", "output"), found, strict=True):
+            if not bool(factor.isfinite().all()):
+                raise FloatingPointError(
+                    f"the {kind} factor of layer '{name}' is not finite: training has diverged; "
+                    "lower lr or raise damping"
+                )

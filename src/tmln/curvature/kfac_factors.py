@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,6 +76,37 @@ def kfac_factors(
         for name, collected in sums.items()
         if collected.input is not None and collected.output is not None
     }
+
+
+def mean_factors(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    fisher: str = "empirical",
+    generator: torch.Generator | None = None,
+) -> dict[str, Factors]:
+    """Factors of all ``batches`` of (inputs, targets) as of one, in eval mode: each counts by its samples.
+
+    >>> x, y = torch.randn(6, 3), torch.zeros(6, dtype=torch.long)
+    >>> model = nn.Linear(3, 2)
+    >>> whole, pieces = mean_factors(model, [(x, y)]), mean_factors(model, [(x[:2], y[:2]), (x[2:], y[2:])])
+    >>> torch.allclose(whole[""].input, pieces[""].input)
+    True
+    """
+    means: dict[str, Factors] = {}
+    counts: dict[str, int] = {}
+    with untouched(model, training=False):
+        for inputs, targets in batches:
+            found = kfac_factors(model, inputs, targets=targets, fisher=fisher, generator=generator)
+            for name, new in found.items():
+                counts[name] = counts.get(name, 0) + len(inputs)
+                if name in means:
+                    share = len(inputs) / counts[name]
+                    means[name].input.lerp_(new.input, share)
+                    means[name].output.lerp_(new.output, share)
+                else:
+                    means[name] = new
+    return means
 
 
 def sampled_labels(logits: Tensor, generator: torch.Generator | None) -> Tensor:

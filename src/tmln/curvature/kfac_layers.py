@@ -52,6 +52,11 @@ def factor_sizes(layer: Layer) -> tuple[int, int]:
     return weight[0].numel() + (layer.bias is not None), len(weight)
 
 
+def factor_elements(model: nn.Module) -> int:
+    """K: a^2 + g^2 of every layer with factors, a its inputs (bias included), g its outputs."""
+    return sum(a * a + g * g for a, g in map(factor_sizes, kfac_layers(model).values()))
+
+
 def at_least_single(values: Tensor) -> Tensor:
     """Half precision as float32: sums over a batch of positions need the digits, squares the range."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values

@@ -36,11 +36,11 @@ class Sums:
         pieces = merged(pieces)
         if len(pieces) == 1:
             only = pieces[0]
-            if isinstance(only, Lookup) and self.size is SQUARED:
+            if isinstance(only, Lookup):  # no row of a sample comes twice, so each is a gradient's own
                 values = at_least_single(only.values)
                 if p not in self.values:
                     self.values[p] = values.new_zeros(p.shape)
-                self.values[p].index_add_(0, only.row, values.square())
+                self.values[p].index_add_(0, only.row, self.size.of(values))
                 return None
             if isinstance(only, Product) and only.left.shape[2] == len(p):
                 positions = only.left.shape[1]

@@ -14,6 +14,7 @@ from tmln.lab.identity import canonical, run_name
 from tmln.lab.plainyaml import read_value, read_yaml
 from tmln.lab.values import model_options, one_line
 from tmln.recipes import Recipe, find_recipe
+from tmln.schedule import Schedule
 from tmln.streams.benchmarks import find_benchmark, options_of
 from tmln.streams.options import LATER, PLACES
 from tmln.suggest import did_you_mean
@@ -53,6 +54,8 @@ class RunConfig(_Parts):
     logit_mask: Literal["none", "seen"] = "none"
     merged: bool = False  # all tasks learned at once, as one
     compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
+    schedule: Literal["constant", "cosine", "linear"] = "constant"  # of the rate within a task
+    warmup: float = 0.0  # steps, or a share of the task's, in which the rate rises
     train_accuracy: bool = False  # test on the training data, too, when all is learned
 
     @field_validator("settings", mode="before")
@@ -66,6 +69,11 @@ class RunConfig(_Parts):
             nested = isinstance(item, Mapping) and key in FAMILIES
             flat.update({f"{key}.{name}": inner for name, inner in item.items()} if nested else {key: item})
         return flat
+
+    @field_validator("warmup")
+    @classmethod
+    def _share_or_steps(cls, value: float) -> float:
+        return Schedule(warmup=value).warmup
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -155,7 +163,10 @@ class RunConfig(_Parts):
             "logit_mask": self.logit_mask,
             "merged": self.merged,
             "compile": self.compile,
-            **({"train_accuracy": True} if self.train_accuracy else {}),  # runs without it keep the names they had
+            # runs without these keep the names they had
+            **({"schedule": self.schedule} if self.schedule != "constant" else {}),
+            **({"warmup": self.warmup} if self.warmup else {}),
+            **({"train_accuracy": True} if self.train_accuracy else {}),
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 

@@ -15,15 +15,18 @@ from math import prod
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.curvature.kfac_layers import factor_elements
 from tmln.lab.memory import free_bytes, held_bytes
 from tmln.learner import Learner
 from tmln.learner.pieces import bytes_per_sample
+from tmln.optim.precision import state_dtype
 from tmln.parts import feed
 from tmln.streams import Stream
 from tmln.streams.samples import Samples
 
 VARIABLE = "TMLN_MEMORY"
 COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
+FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while they are measured anew
 BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
 LEFT = 0.9  # of what is free: other programs live, too
 BOUNDARY = 256  # samples that go through the model at a time at a task's end
@@ -39,7 +42,7 @@ class Footprint:
     """Bytes: ``held`` by the process now, data included; ``weights`` with all that is kept of each; a pass's."""
 
     held: int
-    weights: int
+    weights: int  # and Kronecker factors
     memory: int  # of replayed samples
     sample: int  # of one in a training pass
     rows: int  # samples of a step, replayed ones included
@@ -83,12 +86,21 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return Footprint(
         held_bytes(),
-        COPIES * weights,
+        COPIES * weights + factor_bytes(learner),
         0 if memory is None else memory.capacity * stored,
         sample,
         rows,
         learner.micro_batch,
     )
+
+
+def factor_bytes(learner: Learner) -> int:
+    """Of the Kronecker factors that a part holds, their inverses, and new ones on the way; 0 where none does."""
+    held = sum(term.times for term in learner.recipe.holds() or [] if term.unit == "K")
+    if not held:
+        return 0
+    size = max(state_dtype(p).itemsize for p in learner.model.parameters())
+    return (held + FACTOR_COPIES) * size * factor_elements(learner.model)
 
 
 def limit() -> int:

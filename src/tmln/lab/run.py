@@ -103,6 +103,8 @@ def learner_of(config: RunConfig, stream: Stream) -> Learner:
         prepare=stream.prepare,
         logit_mask=full["logit_mask"],
         compile=full["compile"],
+        schedule=config.schedule,
+        warmup=config.warmup,
     )
 
 

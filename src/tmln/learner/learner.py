@@ -24,6 +24,7 @@ from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
 from tmln.parts import Part, Penalty, Replay, Step, Weights
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
+from tmln.schedule import Schedule
 from tmln.seeds import seed_of
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples
@@ -33,7 +34,8 @@ __all__ = ["Learner", "to_float"]
 
 AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
-OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch")  # numbers that a saved file carries
+# numbers that a saved file carries
+OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch", "schedule", "warmup")
 
 
 class Learner:
@@ -57,6 +59,9 @@ class Learner:
         compile: the training pass goes through ``torch.compile``.
         micro_batch: samples that go through the model at a time; larger batches are passed in pieces, with the same
             result to rounding and the memory of a piece.
+        schedule, warmup: how the rate goes within each task (:mod:`tmln.schedule`): ``"constant"``, ``"cosine"`` or
+            ``"linear"`` down to zero over the steps of ``learn()``, after ``warmup`` steps, or a share of them if less
+            than 1, in which it rises.
     """
 
     replay: Replay[Any]
@@ -78,6 +83,8 @@ class Learner:
         logit_mask: Literal["none", "seen"] = "none",
         compile: bool = False,
         micro_batch: int | None = None,
+        schedule: Literal["constant", "cosine", "linear"] = "constant",
+        warmup: float = 0.0,
         **parts: str | None,
     ) -> None:
         if not 0 < lr < math.inf:
@@ -91,6 +98,7 @@ class Learner:
             if family not in FAMILIES:
                 raise TypeError(f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS])}")
             recipe = recipe if name is None else recipe.with_part(family, name)
+        self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
         self.compile, self.micro_batch = compile, micro_batch

@@ -35,6 +35,9 @@ def learn_task(
         learner.start(met)
     place = learner.place
     assert place is not None
+    changing, length = learner.pace.changes, -(-len(samples) // learner.batch_size)
+    if changing:
+        set_rate(learner, 1.0)  # what parts are told of is the configured one, also in a task that goes on
     lesson = lesson_of(learner, samples, new, place.known)
     if not resumed:
         for part in learner.parts:
@@ -42,12 +45,18 @@ def learn_task(
     learner.model.train()
     while place.epoch < epochs:
         for number, (x, y) in rest_of_epoch(samples, place, learner.order, learner.batch_size):
+            if changing:
+                set_rate(learner, learner.pace.factor(place.epoch * length + number, epochs * length))
             loss = take_step(learner, x, y, lesson, place.epoch, number)
             place.step = number + 1
             if on_step is not None:
                 on_step(place.epoch, number, loss)
         place.epoch, place.step = place.epoch + 1, 0
     learner.place = None
+    if changing:
+        set_rate(learner, 1.0)
+        for group in learner.step.optimizer.param_groups:
+            group.pop("initial_lr", None)
     if boundary:
         end_task(learner, lesson)
         learner.tasks += 1
@@ -62,6 +71,13 @@ def end_task(learner: Learner, lesson: Lesson) -> None:
                 part.end(lesson)
         elif family != "weights":
             part.end(lesson)
+
+
+def set_rate(learner: Learner, factor: float) -> None:
+    """The step's rate is ``factor`` times the one it has between tasks, which torch's schedulers, too, keep so."""
+    for group in learner.step.optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+    learner.penalty.follow(learner.step.rate)
 
 
 def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:

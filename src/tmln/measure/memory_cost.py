@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_layers import factor_sizes, kfac_layers
+from tmln.curvature.kfac_layers import factor_elements
 from tmln.learner import Learner
 from tmln.optim.precision import state_dtype
 from tmln.parts import Term
@@ -40,7 +40,7 @@ def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]
     return {
         "N": sum(p.numel() * _sum_size(p) for p in weights),
         "W": sum(p.numel() * p.element_size() for p in weights),
-        "K": kept * sum(a * a + g * g for a, g in map(factor_sizes, kfac_layers(model).values())),
+        "K": kept * factor_elements(model),
         "model": sum(t.numel() * t.element_size() for t in chain(model.parameters(), model.buffers())),
         "statistics": sum(t.numel() * _sum_size(t) for t in model.buffers()),
         "samples": x.numel() * x.element_size() + y.element_size(),

@@ -182,7 +182,8 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
                     )
             old = state.get("fisher")
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
-            scores[p] = sensitivity_score(path, moved, weight if group["geometry"] == "fisher" else None, group["eps"])
+            measured = group["geometry"] in ("fisher", "kfac")
+            scores[p] = sensitivity_score(path, moved, weight if measured else None, group["eps"])
             apart[p] = group["score_max"] == "tensor"
     result = shared_out(scores, apart)
     fisher = {p: laid_out(value, p) for p, value in metric.items()}

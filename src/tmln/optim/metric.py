@@ -33,10 +33,17 @@ def preconditioner(fisher: Tensor | None, sensitivity: Tensor, damping: float, t
 
 
 def current_preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
-    """P of one parameter under the numbers that the group's path is being walked with, kept in its state."""
+    """P of one parameter under the numbers that the group's path is being walked with, kept in its state.
+
+    Of a ``factored`` one, whose direction has been through an inverse with lambda in it: 1 / (1 + gamma*S-bar/lambda).
+    """
     if "preconditioner" not in state:
         damping, trajectory = group["metric"] or metric_numbers(group)
-        state["preconditioner"] = preconditioner(state.get("fisher"), state["sensitivity"], damping, trajectory)
+        if state.get("factored"):
+            found = preconditioner(None, state["sensitivity"], 1.0, trajectory / damping)
+        else:
+            found = preconditioner(state.get("fisher"), state["sensitivity"], damping, trajectory)
+        state["preconditioner"] = found
     return state["preconditioner"]
 
 

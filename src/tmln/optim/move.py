@@ -8,7 +8,7 @@ as a float32 that has grown large no longer takes in what a single step adds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from tmln.optim.metric import current_preconditioner, metric_numbers, sign_of
 from tmln.optim.precision import is_half, state_dtype
+
+# Parameters and their gradients -> directions in their place; without one a gradient is its own direction.
+Natural = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 
 OPEN = ("task_gradient", "departure")
 STRETCH = 1024  # steps: 10^6 steps are then a sum of 1000 sums of 1000, right to 1e-4 where one float32 was off by 1.5%
@@ -84,13 +87,18 @@ def _still(gradient: Tensor, moved: Tensor) -> Tensor:
 
 
 def step_group(
-    params: list[Tensor], grads: list[Tensor], states: list[dict[str, Tensor]], group: dict[str, Any], scale: float
+    params: list[Tensor],
+    grads: list[Tensor],
+    states: list[dict[str, Tensor]],
+    group: dict[str, Any],
+    scale: float,
+    natural: Natural | None = None,
 ) -> None:
     """Move one group's parameters and count their path, unless ``look()`` was called: then ``walk()`` counts it."""
     count = not group["looked"]
     rounded = [is_half(p) for p in params]
     if not any(rounded):
-        move(params, grads, states, group, scale, count)
+        move(params, grads, states, group, scale, count, natural)
         return
     for half in (False, True):
         chosen = [k for k, is_rounded in enumerate(rounded) if is_rounded is half]
@@ -102,7 +110,7 @@ def step_group(
         if half and count:
             for p, state in zip(some, theirs, strict=True):
                 depart(p, state)
-        move(some, wide, theirs, group, scale, count and not half)
+        move(some, wide, theirs, group, scale, count and not half, natural)
         if half and count:
             arrive(some, theirs, group)
 
@@ -114,6 +122,7 @@ def move(
     group: dict[str, Any],
     scale: float,
     count: bool,
+    natural: Natural | None = None,
 ) -> None:
     """Gradients times ``scale`` move the weights; if told to ``count``, the gradients as they are make the path.
 
@@ -125,9 +134,10 @@ def move(
     sign = sign_of(group)
     foreach = group["foreach"] is not False
     if not (group["momentum"] or group["weight_decay"]):
+        towards = grads if natural is None else natural(params, grads)
         if count:
-            add_product_(raw_path, grads, grads, lr * scale, foreach)
-        add_product_(params, metric, grads, -lr * scale * sign, foreach)
+            add_product_(raw_path, grads, towards, lr * scale, foreach)
+        add_product_(params, metric, towards, -lr * scale * sign, foreach)
         return
     directions = scaled(grads, sign * scale, foreach)
     if group["weight_decay"]:
@@ -140,6 +150,7 @@ def move(
         add_(directions, velocities, group["momentum"], foreach)
         for state, velocity in zip(states, directions, strict=True):
             state["momentum_buffer"] = velocity
+    directions = directions if natural is None else natural(params, directions)
     if count:
         add_product_(raw_path, grads, directions, sign * lr, foreach)
     add_product_(params, metric, directions, -lr, foreach)

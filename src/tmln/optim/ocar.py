@@ -105,7 +105,8 @@ class OCAR(Optimizer):
     @property
     def damping(self) -> float:
         """tau as it is now."""
-        first = self.param_groups[0]["lr"] if self._first_damping is None else self._first_damping
+        group = self.param_groups[0]  # under a schedule its rate is a part of the first
+        first = group.get("initial_lr", group["lr"]) if self._first_damping is None else self._first_damping
         return float(first) + self.damping_increment * self._steps
 
     def observe(

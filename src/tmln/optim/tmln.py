@@ -21,15 +21,15 @@ from tmln.optim.boundary import (
 )
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient
 from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
-from tmln.optim.move import STRETCH, arrive, bank, depart, fix_metric, step_group, walked_so_far
+from tmln.optim.move import STRETCH, Natural, arrive, bank, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
 
-Geometry = Literal["fisher", "euclidean", "euclidean-score"]
+Geometry = Literal["fisher", "euclidean", "euclidean-score", "kfac"]
 Form = Literal["scaled", "proximal"]
 _CHOICES = {
-    "geometry": ("fisher", "euclidean", "euclidean-score"),
+    "geometry": ("fisher", "euclidean", "euclidean-score", "kfac"),
     "form": ("scaled", "proximal"),
     "score_fisher": ("previous", "current"),
     "score_max": ("global", "tensor"),
@@ -54,7 +54,7 @@ class TMLN(Optimizer):
         damping: lambda > 0.
         trajectory: gamma; 0 is the ablation "Static".
         geometry: ``"euclidean"`` drops F from the step and from the score (the ablation), ``"euclidean-score"``
-            from the score only.
+            from the score only. ``"kfac"``: :class:`tmln.optim.TMLNKFAC`, which is given the model.
         form: ``"scaled"`` is the paper's equation 5; ``"proximal"`` its appendix, g / (F + 1/eta + gamma*S-bar).
         eps: added to the distance that normalises a score.
         momentum, weight_decay: as in SGD, applied to the gradient before it is divided.
@@ -72,6 +72,7 @@ class TMLN(Optimizer):
     """
 
     _warned_of_nil = False
+    _frames = 3  # from a warning of consolidate() to whoever called it
 
     def __init__(
         self,
@@ -128,9 +129,21 @@ class TMLN(Optimizer):
                 check_above(name, group[name], 0.0)
             for name, choices in _CHOICES.items():
                 check_choice(name, group[name], choices)
+            self._check_geometry(group)
         except ValueError:
             self.param_groups.pop()
             raise
+
+    def _check_geometry(self, group: dict[str, Any]) -> None:
+        if group["geometry"] == "kfac":
+            raise ValueError(
+                "geometry 'kfac' measures layers, which a list of parameters does not show: "
+                "use tmln.optim.TMLNKFAC(model, ...)"
+            )
+
+    def _natural(self, gradients: Mapping[Tensor, Tensor]) -> Natural | None:
+        """What makes directions of gradients in this step; None: they are their own."""
+        return None
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -155,11 +168,12 @@ class TMLN(Optimizer):
         if self.defaults["clip_norm"] is not None:
             norm = float(torch.nn.utils.get_total_norm(gradients.values()))
             scale = min(1.0, self.defaults["clip_norm"] / (norm + 1e-6))
+        natural = self._natural(gradients)
         for group, params in zip(self.param_groups, moving, strict=True):
             if params:
                 fix_metric(group, (self.state[p] for p in group["params"] if self.state.get(p)))
                 states = [state_of(self, p, group) for p in params]
-                step_group(params, [gradients[p] for p in params], states, group, scale)
+                step_group(params, [gradients[p] for p in params], states, group, scale, natural)
                 group["stretch"] += 1
                 if group["stretch"] == STRETCH:
                     group["stretch"] = 0
@@ -216,7 +230,7 @@ class TMLN(Optimizer):
         meant = any(group["trajectory"] or group["geometry"] != "euclidean" for group in self.param_groups)
         if boundary.protection.nil and meant and not self._warned_of_nil:
             self._warned_of_nil = True
-            warn_of_nil(stacklevel=3)  # before anything changes: a filter may turn it into an exception
+            warn_of_nil(stacklevel=self._frames)  # before anything changes: a filter may turn it into an exception
         cross(self, boundary)
         return boundary.found
 

@@ -79,6 +79,9 @@ class Penalty(Part[S]):
     def device(self) -> torch.device | None:
         return self.parameters[0].device if self.parameters else None
 
+    def follow(self, rate: float) -> None:
+        """The step's rate in flat directions from now on, where a schedule changes it within a task."""
+
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         """A term that needs the graph; None where ``add`` does it. Once a call of the closure: it changes nothing."""
         return None

@@ -175,6 +175,9 @@ class Quadratic(Penalty[Q]):
         if self.pulls and not self.warned:
             self._warn_if_unstable()
 
+    def follow(self, rate: float) -> None:
+        self.rate = rate
+
     def join(self) -> None:
         """Take in what was unfrozen since."""
         new = [p for p in self.outside if p.requires_grad]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.optim.tmln import TMLN
-from tmln.parts import Beside, Closure, Lesson, Settings, Step, Term, sums
+from tmln.optim.tmln_kfac import TMLNKFAC
+from tmln.parts import Batch, Beside, Closure, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
+
+FACTORED = {"factors", "labels", "ema", "update_every"}  # settings of geometry kfac alone
 
 
 class TMLNSettings(Settings):
@@ -23,7 +26,9 @@ class TMLNSettings(Settings):
     trajectory: float = Field(
         1.0, ge=0, description="gamma", json_schema_extra={"search": {"low": 0.01, "high": 100.0, "log": True}}
     )
-    geometry: Literal["fisher", "euclidean", "euclidean-score"] = Field("fisher", description="where F is used")
+    geometry: Literal["fisher", "euclidean", "euclidean-score", "kfac"] = Field(
+        "fisher", description="where F is used; kfac: Kronecker factors in its place, the diagonal where there are none"
+    )
     form: Literal["scaled", "proximal"] = Field("scaled", description="equation 5, or the appendix's form")
     eps: float = Field(
         1e-8,
@@ -43,11 +48,31 @@ class TMLNSettings(Settings):
     fisher_refresh_every: int = Field(
         0, ge=0, description="steps between new F of the memory within a task; 0 is at boundaries only"
     )
+    factors: Literal["boundary", "running"] = Field(
+        "boundary",
+        description="kfac: factors of the memory, frozen between boundaries, or running over each batch and its replay",
+        json_schema_extra={"later": True},
+    )
+    labels: Literal["mc", "exact", "empirical"] = Field(
+        "mc", description="kfac: whose labels the factors are taken with", json_schema_extra={"later": True}
+    )
+    ema: float = Field(
+        0.14,
+        gt=0,
+        le=1,
+        description="kfac: share of the new in running factors",
+        json_schema_extra={"later": True},
+    )
+    update_every: int = Field(
+        10, ge=1, description="kfac: steps between updates of running factors", json_schema_extra={"later": True}
+    )
 
     @model_validator(mode="after")
     def _refreshes_what_is_used(self) -> TMLNSettings:
         if self.fisher_refresh_every and self.geometry == "euclidean":
             raise ValueError("geometry 'euclidean' uses no F that could be refreshed; set fisher_refresh_every to 0")
+        if self.geometry == "kfac" and self.form == "proximal":
+            raise ValueError("geometry 'kfac' has no proximal form, whose lambda follows eta; set form to 'scaled'")
         return self
 
 
@@ -72,10 +97,21 @@ class TMLNStep(Step[TMLNSettings]):
                 f"tmln.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
                 "choose a replay such as 'er', or set it to 0"
             )
-        options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every"})
+        unused = FACTORED & settings.model_fields_set if settings.geometry != "kfac" else set()
+        for name in sorted(unused):
+            if getattr(settings, name) != type(settings).model_fields[name].default:
+                raise ValueError(
+                    f"tmln.{name} = {getattr(settings, name)!r} is about Kronecker factors, and geometry "
+                    f"{settings.geometry!r} has none: set step.geometry to 'kfac', or leave it out"
+                )
         if settings.match_base_lr and settings.form == "scaled":
             lr *= settings.damping
-        self.optimizer = TMLN(model.named_parameters(), lr, **options)
+        options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every", *FACTORED})
+        if settings.geometry == "kfac":
+            options = {name: value for name, value in options.items() if name not in ("geometry", "form")}
+            self.optimizer = TMLNKFAC(model, lr, **options, **settings.model_dump(include=FACTORED), seed=seed)
+        else:
+            self.optimizer = TMLN(model.named_parameters(), lr, **options)
         self.steps = 0
 
     @classmethod
@@ -83,12 +119,18 @@ class TMLNStep(Step[TMLNSettings]):
         found = [*sums("anchor", "sensitivity", "raw_path"), Term("preconditioner", "N", derived=True)]
         found += sums("fisher") if settings.geometry != "euclidean" else []
         found += sums("momentum_buffer") if settings.momentum else []
+        if settings.geometry == "kfac":
+            found += [Term("kfac.factors", "K"), Term("kfac.inverses", "K", derived=True)]
         found += sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
         return found + (sums("way") if beside.bent or beside.half else [])  # what was walked by the real displacement
 
     @property
     def rate(self) -> float:
         return super().rate / (1.0 if self.settings.form == "proximal" else self.settings.damping)
+
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+        if isinstance(self.optimizer, TMLNKFAC):
+            self.optimizer.observe(batch.x, batch.y, replay=len(batch.y) - batch.current)
 
     def look(self) -> None:
         self.optimizer.look()
@@ -98,7 +140,13 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            self.optimizer.refresh(diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False))
+            fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
+            self.optimizer.refresh(fisher, *self._batches(lesson))
+
+    def _batches(self, lesson: Lesson) -> list[Iterator[tuple[Tensor, Tensor]]]:
+        """What factors that are measured at boundaries are measured on, if they are."""
+        measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
+        return [lesson.batches(self.memory)] if measured else []
 
     def walk(self) -> None:
         self.optimizer.walk()
@@ -107,7 +155,7 @@ class TMLNStep(Step[TMLNSettings]):
         fisher = None
         if self.settings.geometry != "euclidean":  # without a memory the metric is that of the task just learned
             fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
-        found = self.optimizer.consolidate(fisher)
+        found = self.optimizer.consolidate(fisher, *self._batches(lesson))
         self.diagnostics = {
             "active": found.active,
             "head share": sum(found.mass.get(p, 0.0) for p in last_layer(lesson.model)),

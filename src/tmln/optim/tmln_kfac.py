@@ -1,0 +1,181 @@
+"""TMLN on Kronecker factors: more of the curvature than its diagonal, under the same trajectory shield."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from tmln.curvature.kfac import KFAC
+from tmln.optim.boundary import Consolidation
+from tmln.optim.guards import check_at_least, check_choice
+from tmln.optim.metric import state_of
+from tmln.optim.move import Natural, bank
+from tmln.optim.ocar import sample_weights
+from tmln.optim.tmln import TMLN
+
+FACTORS = ("boundary", "running")
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+class TMLNKFAC(TMLN):
+    r"""theta <- theta - eta * K^-1 g / (1 + gamma*S-bar/lambda), with K the K-FAC metric, damped by lambda.
+
+    .. math::
+        [\Delta W|\Delta b] = -\frac{\eta}{1 + \gamma \bar S/\lambda}
+        \odot (G + \tfrac{\sqrt\lambda}{\pi} I)^{-1} [\partial W|\partial b] (A + \pi\sqrt\lambda\, I)^{-1}
+
+    In a flat direction (A = G = 0) that is TMLN's own g / (lambda + gamma*S-bar). Parameters without factors (batch
+    norm, grouped convolutions, ...; see :func:`~tmln.curvature.kfac_layers.kfac_layers`), and all while there are none,
+    take TMLN's step by the diagonal, g / (F + lambda + gamma*S-bar). Score, S-bar and anchor are TMLN's: F, the
+    diagonal, normalises the score, and the path is that of the real displacement.
+
+    ``factors="boundary"``: of the memory, measured at task boundaries in eval mode and frozen between them, as F is in
+    Algorithm 1; so the first task is SGD at lr/damping, as everywhere in TMLN.
+
+    >>> model, x, y = nn.Linear(4, 2), torch.randn(8, 4), torch.randint(2, (8,))
+    >>> optimizer = TMLNKFAC(model, lr=0.01)
+    >>> nn.functional.cross_entropy(model(x), y).backward()
+    >>> optimizer.step()
+    >>> from tmln.curvature import diagonal_fisher
+    >>> _ = optimizer.consolidate(diagonal_fisher(model, [(x, y)]), [(x, y)])  # (x, y) from your memory
+
+    ``factors="running"``: of the batches trained on, replayed samples included, in a running mean (``ema`` is the share
+    of the new), every ``update_every`` steps: call :meth:`observe` before each step, as for
+    :class:`~tmln.optim.OCAR`, and ``consolidate(fisher)`` at boundaries.
+
+    ``labels`` are those G is measured with: "mc" (drawn from the model), "exact" (all of them, a backward pass each) or
+    "empirical" (the given ones). The model's parameters are one group, its damping one for all layers. The other
+    arguments are :class:`~tmln.optim.TMLN`'s; there is no proximal form, whose lambda is 1/eta: the factors would be
+    inverted anew wherever eta changes. The slow-down of :meth:`protection` is by the diagonal F.
+    """
+
+    _frames = 4
+
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float = 0.01,
+        damping: float = 0.1,
+        trajectory: float = 1.0,
+        *,
+        factors: Literal["boundary", "running"] = "boundary",
+        labels: Literal["mc", "exact", "empirical"] = "mc",
+        ema: float = 0.14,
+        update_every: int = 10,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"TMLNKFAC needs the model itself, not {type(model).__name__}: it measures its layers")
+        for name in ("geometry", "form"):
+            if name in options:
+                raise TypeError(f"TMLNKFAC takes no {name}: its geometry is 'kfac', its form 'scaled'; TMLN has others")
+        check_choice("factors", factors, FACTORS)
+        check_at_least("update_every", update_every, 1)
+        self.factors, self.update_every = factors, update_every
+        self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed)
+        self._steps = self._last_update = 0
+        super().__init__(model.named_parameters(), lr, damping, trajectory, geometry="kfac", **options)
+
+    def _check_geometry(self, group: dict[str, Any]) -> None:
+        if group["geometry"] == "kfac" and group["form"] != "scaled":
+            raise ValueError(f"geometry 'kfac' has the form 'scaled' only, got {group['form']!r}")
+
+    def observe(
+        self, inputs: Tensor, targets: Tensor | None = None, *, replay: int = 0, replay_weight: float | str = "one"
+    ) -> bool:
+        """Measure running factors on this batch if that is due; says whether it was. Never of ``"boundary"`` factors.
+
+        ``replay`` samples at the batch's end are from memory and count ``replay_weight`` times in G.
+        """
+        due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
+        if self.factors != "running" or not due:
+            return False
+        self.kfac.update(inputs, targets=targets, weights=sample_weights(len(inputs), replay, replay_weight, targets))
+        self.kfac.invert(self._damping)
+        self._last_update = self._steps
+        return True
+
+    @property
+    def _damping(self) -> float:
+        return float(self.param_groups[0]["damping"])
+
+    def _natural(self, gradients: Mapping[Tensor, Tensor]) -> Natural | None:
+        if not self.kfac.inverses and self.factors == "running":
+            raise RuntimeError("no running factors yet; call optimizer.observe(inputs) before optimizer.step()")
+        if self.kfac.inverses and self.kfac.inverse_damping != self._damping:
+            self.kfac.invert(self._damping)
+        factored = self.kfac.covered(gradients)
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p in gradients:
+                    self._mark(state_of(self, p, group), group, p in factored)
+        self._steps += 1
+        return self._through_inverses if factored else None
+
+    def _mark(self, state: dict[str, Any], group: dict[str, Any], factored: bool) -> None:
+        """A parameter that gets factors, or loses them, goes on under another P."""
+        if bool(state.get("factored")) != factored:
+            if state["raw_path"].any():
+                bank(state, group)
+            state.pop("preconditioner", None)
+            state["factored"] = factored
+
+    def _through_inverses(self, params: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        directions = self.kfac.precondition(dict(zip(params, gradients, strict=True)))
+        return [directions.get(p, g) for p, g in zip(params, gradients, strict=True)]
+
+    def consolidate(
+        self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None, batches: Batches | None = None
+    ) -> Consolidation:
+        """As TMLN's, and the factors of ``batches``, (inputs, targets) of the memory; none where they are running."""
+        with self._measured(batches):
+            return super().consolidate(fisher)
+
+    def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor], batches: Batches | None = None) -> None:
+        """A new F, and new factors, in the middle of a task: the metric changes, the path so far is kept."""
+        with self._measured(batches):
+            super().refresh(fisher)
+
+    @contextmanager
+    def _measured(self, batches: Batches | None) -> Iterator[None]:
+        """New factors, measured before and taken after what is done within, if that does not fail."""
+        if self.factors == "running":
+            if batches is not None:
+                raise TypeError("running factors are measured by observe(): leave batches out")
+            yield
+            return
+        if batches is None:
+            raise TypeError(
+                "factors='boundary' are measured on your memory: "
+                "optimizer.consolidate(tmln.diagonal_fisher(model, batches), batches), or use factors='running'"
+            )
+        drawn = self.kfac.generator.get_state()
+        try:
+            found = self.kfac.measured(batches)
+            yield
+        except BaseException:
+            self.kfac.generator.set_state(drawn)
+            raise
+        self.kfac.take(found)
+        self.kfac.invert(self._damping)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As TMLN's, with ``"curvature"``: the factors, their generator and counters."""
+        counters = {"steps": self._steps, "last_update": self._last_update}
+        return {**super().state_dict(), "curvature": {**self.kfac.state_dict(), **counters}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on exactly where ``state_dict`` was taken."""
+        if "curvature" not in state_dict:
+            raise ValueError("the state has no entry 'curvature', so it is no TMLNKFAC's; load TMLNKFAC.state_dict()'s")
+        self.kfac.load_state_dict(state_dict["curvature"])
+        super().load_state_dict(state_dict)
+        self._steps, self._last_update = (state_dict["curvature"][name] for name in ("steps", "last_update"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("factors", "update_every", "kfac", "_steps", "_last_update")
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}

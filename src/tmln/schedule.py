@@ -1,0 +1,50 @@
+"""How the rate goes within a task: a multiple of the configured one, from its first step to its last."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+SCHEDULES = ("constant", "cosine", "linear")
+
+
+def rate_factor(rule: str, warm: int, step: int, steps: int) -> float:
+    """What the rate is multiplied by in step ``step``, counted from 0, of a task's ``steps``, ``warm`` of them warm-up.
+
+    Warm-up rises to 1, (t+1)/W. With t and T counted from there on: 1, (1 + cos(pi*t/T))/2, or 1 - t/T; never 0.
+
+    >>> [rate_factor("linear", 2, step, 6) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < warm:
+        return (step + 1) / warm
+    gone = (step - warm) / (steps - warm)
+    if rule == "cosine":
+        return (1.0 + math.cos(math.pi * gone)) / 2.0
+    return 1.0 - gone if rule == "linear" else 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A rule, and its warm-up in steps, or as a share of the task's steps where it is less than 1."""
+
+    rule: str = "constant"
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.rule!r}")
+        if not 0 <= self.warmup < math.inf or (self.warmup >= 1 and self.warmup != int(self.warmup)):
+            raise ValueError(
+                f"warmup is a share of the task's steps, less than 1, or a whole number of steps; got {self.warmup}"
+            )
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rate is ever another than the configured one."""
+        return self.rule != "constant" or self.warmup > 0
+
+    def factor(self, step: int, steps: int) -> float:
+        """Of the step ``step``, counted from 0, of a task of ``steps``; a warm-up may be longer than the task."""
+        warm = round(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
+        return rate_factor(self.rule, warm, step, steps)
