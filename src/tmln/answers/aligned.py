@@ -1,0 +1,63 @@
+"""Weight aligning (WA: Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tmln.answers.memory import LayerSettings, two_inputs
+from tmln.parts import Answer, Beside, Features, Given, Lesson, Term
+
+
+def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
+    """gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
+
+    >>> round(alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
+    0.3
+    """
+    norms = weight.detach().float().norm(dim=1)
+    before, now = (float(norms[list(rows)].mean()) if rows else 0.0 for rows in (old, new))
+    return before / now if before > 0 and now > 0 else 1.0
+
+
+class AlignedAnswer(Answer[LayerSettings]):
+    """The largest output, where the rows of the task's new classes are as long as those of the old ones, on average.
+
+    o_new <- gamma * (o_new - b_new) + b_new: as if the rows were scaled, biases left alone. For the answer only: the
+    weights stay, and training goes on from them.
+    """
+
+    name = "aligned"
+    Settings = LayerSettings
+    saved: ClassVar[tuple[str, ...]] = ("old", "new")
+    needs_boundary = True
+
+    def __init__(self, settings: LayerSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.features = Features(settings.layer, "answer.layer", linear=True)
+        self.old: list[int] = []  # classes of earlier tasks
+        self.new: list[int] = []  # of this one, met for the first time
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []
+
+    def begin(self, lesson: Lesson) -> None:
+        self.features.find(lesson.model, two_inputs(lesson))
+        self.old = list(lesson.known)
+        self.new = [label for label in lesson.classes if label not in lesson.known]
+
+    def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        output, _ = super().scores(model, x)
+        if not self.old or not self.new:
+            return output, output
+        layer = self.features.layer(model, x)
+        assert isinstance(layer, nn.Linear)
+        gamma = alignment(layer.weight, self.old, self.new)
+        bias = torch.zeros_like(output[0]) if layer.bias is None else layer.bias
+        scores, new = output.clone(), self.new
+        scores[:, new] = gamma * (output[:, new] - bias[new]) + bias[new]
+        return output, scores
