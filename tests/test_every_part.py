@@ -108,7 +108,7 @@ def test_what_only_answers_is_no_part_of_training(family: str, name: str) -> Non
     """Weights are the same to the bit, also where a metric and a penalty are taken at boundaries; the answer is not."""
     trained, names = [], {"step": "tmln", "penalty": "lwf", **kind(family, name).needs}
     others = {other: Choice(part) for other, part in names.items()}
-    for chosen in (others, {**others, family: Choice(name)}):
+    for chosen in (others, {**others, family: Choice(name, kind(family, name).active)}):
         trained.append(learner(Recipe(chosen=chosen)))
         for k in range(2):
             trained[-1].learn(task(k), epochs=2)

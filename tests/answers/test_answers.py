@@ -132,16 +132,21 @@ def test_rebalanced_scores_are_of_the_refitted_rows(bias: bool) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_aligned_is_as_if_the_rows_were_scaled(bias: bool) -> None:
-    learner = trained("aligned", model=network(bias), tasks=3)
+@pytest.mark.parametrize("lengthen", [True, False])
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_aligned_is_as_if_the_rows_were_scaled(bias: bool, lengthen: bool, times: float) -> None:
+    learner = trained("aligned", model=network(bias), tasks=3, settings={"answer.lengthen": lengthen})
+    with torch.no_grad():
+        split(learner)[1].weight[4:] *= times
     body, head = split(copy.deepcopy(learner))
     with torch.no_grad():
         norms = [float(row.norm()) for row in head.weight]
         gamma = (sum(norms[:4]) / 4) / (sum(norms[4:]) / 2)
-        head.weight[4:] *= gamma
+        head.weight[4:] *= gamma if lengthen else min(gamma, 1.0)
         expected = head(body(task(0)[0]))
     torch.testing.assert_close(scores(learner, task(0)[0]), expected)
-    assert gamma != pytest.approx(1.0, abs=1e-3)
+    assert (gamma > 1.1) == (times < 1)
+    assert (gamma < 0.9) == (times > 1)
 
 
 def test_aligned_needs_no_memory_and_has_nothing_to_do_in_the_first_task() -> None:

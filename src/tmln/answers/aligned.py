@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.answers.memory import LayerSettings, two_inputs
+from tmln.answers.memory import LayerSettings
 from tmln.parts import Answer, Beside, Features, Given, Lesson, Term
+
+
+class AlignedSettings(LayerSettings):
+    """Of o_new <- gamma * o_new."""
+
+    lengthen: bool = Field(
+        False,
+        description="scale the new classes' rows also where they are the shorter ones, as the formula says; else "
+        "gamma is at most 1",
+        json_schema_extra={"search": [False, True]},
+    )
 
 
 def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
@@ -23,19 +35,21 @@ def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
     return before / now if before > 0 and now > 0 else 1.0
 
 
-class AlignedAnswer(Answer[LayerSettings]):
-    """The largest output, where the rows of the task's new classes are as long as those of the old ones, on average.
+class AlignedAnswer(Answer[AlignedSettings]):
+    """The largest output, with the rows of the task's new classes no longer, on average, than those of the old ones.
 
     o_new <- gamma * (o_new - b_new) + b_new: as if the rows were scaled, biases left alone. For the answer only: the
-    weights stay, and training goes on from them.
+    weights stay, and training goes on from them. The rule is against new classes that win by the length of their rows;
+    where those are the shorter ones, as after few epochs, it would make them win.
     """
 
     name = "aligned"
-    Settings = LayerSettings
+    Settings = AlignedSettings
     saved: ClassVar[tuple[str, ...]] = ("old", "new")
+    active: ClassVar[Mapping[str, Any]] = {"lengthen": True}
     needs_boundary = True
 
-    def __init__(self, settings: LayerSettings, given: Given) -> None:
+    def __init__(self, settings: AlignedSettings, given: Given) -> None:
         super().__init__(settings, given)
         self.features = Features(settings.layer, "answer.layer", linear=True)
         self.old: list[int] = []  # classes of earlier tasks
@@ -46,7 +60,7 @@ class AlignedAnswer(Answer[LayerSettings]):
         return []
 
     def begin(self, lesson: Lesson) -> None:
-        self.features.find(lesson.model, two_inputs(lesson))
+        self.features.find(lesson.model, lesson.two_inputs())
         self.old = list(lesson.known)
         self.new = [label for label in lesson.classes if label not in lesson.known]
 
@@ -57,6 +71,8 @@ class AlignedAnswer(Answer[LayerSettings]):
         layer = self.features.layer(model, x)
         assert isinstance(layer, nn.Linear)
         gamma = alignment(layer.weight, self.old, self.new)
+        if gamma > 1 and not self.settings.lengthen:
+            return output, output
         bias = torch.zeros_like(output[0]) if layer.bias is None else layer.bias
         scores, new = output.clone(), self.new
         scores[:, new] = gamma * (output[:, new] - bias[new]) + bias[new]

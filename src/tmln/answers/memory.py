@@ -23,12 +23,6 @@ class LayerSettings(Settings):
     )
 
 
-def two_inputs(lesson: Lesson) -> Tensor:
-    """Two samples of the task, by which a layer is found."""
-    x, y = next(iter(lesson.samples()))
-    return lesson.ready(x[:2], y[:2])[0]
-
-
 class MemoryAnswer(Answer[S]):
     """Fitted at a task's end to the memory's features. Within a task, whose classes the memory may not have and whose
     weights move, the plain output answers: nothing is kept of the fit, so that nothing is held then.
@@ -73,7 +67,7 @@ class MemoryAnswer(Answer[S]):
 
     def begin(self, lesson: Lesson) -> None:
         self.forget()
-        self.features.find(lesson.model, two_inputs(lesson))  # what cannot be found is told before the task is learned
+        self.features.find(lesson.model, lesson.two_inputs())  # what cannot be found is told before the task is learned
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
