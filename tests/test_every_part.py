@@ -25,6 +25,7 @@ from tmln.weights import WEIGHTS
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
+ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].only_answers]
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +50,12 @@ def task(k: int) -> tuple[Tensor, Tensor]:
 
 
 def recipe(family: str, name: str, settings: dict[str, Any] | None = None) -> Recipe:
-    changes: dict[str, Any] = {family: Choice(name, settings or {})}
-    return replace(Recipe(), **changes)
+    return Recipe(chosen={**needed(family, name).chosen, family: Choice(name, settings or {})})
+
+
+def needed(family: str, name: str) -> Recipe:
+    """The defaults, with what this part cannot do without."""
+    return Recipe(chosen={other: Choice(beside) for other, beside in kind(family, name).needs.items()})
 
 
 def learner(made_of: Recipe, seed: int = 0) -> Learner:
@@ -84,18 +89,40 @@ def test_switched_off_it_is_the_plain_step(family: str, name: str) -> None:
     off = kind(family, name).off
     if off is None:
         pytest.skip(f"{name} has no settings that turn it off")
-    plain, switched = after(Recipe(), 2), after(recipe(family, name, dict(off)), 2)
+    plain, switched = after(needed(family, name), 2), after(recipe(family, name, dict(off)), 2)
     if family == "step":
         torch.testing.assert_close(switched, plain, rtol=1e-6, atol=1e-7)  # a factor of one is multiplied in
     else:
         assert torch.equal(switched, plain)
 
 
-@pytest.mark.parametrize(("family", "name"), CHANGING)
+@pytest.mark.parametrize(("family", "name"), [part for part in CHANGING if part not in ANSWERING])
 def test_switched_on_it_changes_the_second_task(family: str, name: str) -> None:
     """Peers shipped an EWC whose penalty was always 0 and an SI identical to naive."""
     moved = after(Recipe(), 2) - after(recipe(family, name), 2)
     assert moved.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(("family", "name"), ANSWERING)
+def test_what_only_answers_is_no_part_of_training(family: str, name: str) -> None:
+    """Weights are the same to the bit, also where a metric and a penalty are taken at boundaries; the answer is not."""
+    trained, names = [], {"step": "tmln", "penalty": "lwf", **kind(family, name).needs}
+    others = {other: Choice(part) for other, part in names.items()}
+    for chosen in (others, {**others, family: Choice(name, kind(family, name).active)}):
+        trained.append(learner(Recipe(chosen=chosen)))
+        for k in range(2):
+            trained[-1].learn(task(k), epochs=2)
+    plain, answering = trained
+    assert torch.equal(weights(plain.model), weights(answering.model))
+    assert (scored(plain) - scored(answering)).abs().max() > 1e-6
+
+
+def scored(trained: Learner) -> Tensor:
+    """What the answer goes by, of both tasks."""
+    x = torch.cat([task(0)[0], task(1)[0]])
+    trained.model.eval()
+    with trained.weights.answering(), torch.no_grad():
+        return trained.answer.scores(trained.model, x)[1]
 
 
 @pytest.mark.parametrize(("family", "name"), [(f, n) for f, n in CHANGING if f == "penalty" or n == "er"])
@@ -131,6 +158,7 @@ def test_state_round_trip_goes_on_exactly(family: str, name: str) -> None:
         begin(trained, lesson_of(trained, 2))
         steps(trained, lesson_of(trained, 2), 0, 3)
     assert torch.equal(weights(first.model), weights(second.model))
+    assert torch.equal(scored(first), scored(second))
 
 
 def parts(trained: Learner) -> tuple[Part[Any], ...]:

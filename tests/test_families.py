@@ -11,7 +11,7 @@ import pytest
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig, run_id
 from tmln.learner import Learner
-from tmln.parts import Penalty, Replay, Step, Weights
+from tmln.parts import Answer, Penalty, Replay, Step, Weights
 from tmln.recipes import RECIPES, Choice, Recipe
 
 # Taken before there were families as a table, and steps with a closure.
@@ -45,9 +45,9 @@ def test_changed_runs_keep_their_names(changes: dict[str, object], digest: str) 
 
 
 def test_each_knows_its_name_its_question_and_its_default() -> None:
-    assert [family.kind for family in FAMILIES.values()] == [Replay, Penalty, Step, Weights]
+    assert [family.kind for family in FAMILIES.values()] == [Replay, Penalty, Step, Weights, Answer]
     assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
-    assert [FAMILIES.default(name) for name in FAMILIES] == ["none", "none", "sgd", "last"]
+    assert [FAMILIES.default(name) for name in FAMILIES] == ["none", "none", "sgd", "last", "argmax"]
     assert all(family.question.endswith("?") for family in FAMILIES.values())
     assert "mood" not in FAMILIES
 
@@ -119,7 +119,7 @@ assert run_id(plain.with_setting("mood", "keen")) == run_id(keen)
 x, y = torch.randn(20, 4), torch.arange(20) % 2
 learner = Learner(torch.nn.Linear(4, 2), "er", mood="keen", batch_size=5)
 learner.learn((x, y))
-assert (learner.mood.name, learner.mood.told, len(learner.parts)) == ("keen", 1, 5)
+assert (learner.mood.name, learner.mood.told, len(learner.parts)) == ("keen", 1, 6)
 learner.save(sys.argv[1])
 again = Learner.load(sys.argv[1], torch.nn.Linear(4, 2))
 assert again.mood.told == 1

@@ -9,7 +9,21 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Closure, Given, Lesson, Penalty, Replay, Settings, Step, Term, Weights, sums
+from tmln.parts import (
+    Answer,
+    Batch,
+    Beside,
+    Closure,
+    Given,
+    Lesson,
+    Penalty,
+    Replay,
+    Settings,
+    Step,
+    Term,
+    Weights,
+    sums,
+)
 from tmln.replay.reservoir import Reservoir
 
 
@@ -133,6 +147,36 @@ class StartWeights(Weights[StartSettings]):
     def end(self, lesson: Lesson) -> None:
         for p, start in zip(self.model.parameters(), self.start, strict=True):
             p.copy_(torch.lerp(start, p, self.settings.share))
+
+
+class ShySettings(Settings):
+    share: float = Field(9.0, ge=0, description="a", json_schema_extra={"search": {"low": 1.0, "high": 9.0}})
+
+
+class ShyAnswer(Answer[ShySettings]):
+    """The largest output, of which a is taken from the classes of the last task."""
+
+    name = "toy-answer"
+    Settings = ShySettings
+    saved = ("last",)
+    off: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
+
+    def __init__(self, settings: ShySettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.last: list[int] = []
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []
+
+    def end(self, lesson: Lesson) -> None:
+        self.last = list(lesson.classes)
+
+    def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        output = model(x)
+        scores = output.clone()
+        scores[:, self.last] -= self.settings.share
+        return output, scores
 
 
 class Bystander:

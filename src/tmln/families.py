@@ -19,6 +19,7 @@ TABLES = {
     "penalty": ("tmln.penalties", "PENALTIES", "none"),
     "step": ("tmln.steps", "STEPS", "sgd"),
     "weights": ("tmln.weights", "WEIGHTS", "last"),
+    "answer": ("tmln.answers", "ANSWERS", "argmax"),
 }
 
 INNER = "inner"  # the setting of a part that wraps another of its family; the other's settings are ``inner.NAME``

@@ -214,6 +214,18 @@ RECIPES: dict[str, Recipe] = {
     "tmln+": Recipe(
         replay=_BALANCED, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, replay balanced, weights averaged"
     ),
+    "icarl": Recipe(
+        replay=Choice("distill", {"selection": "herding"}),
+        step=_MOMENTUM,
+        answer=Choice("ncm"),
+        about="iCaRL: herded memory, sigmoid distillation, nearest class mean",
+    ),
+    "wa": Recipe(
+        replay=Choice("distill", {"loss": "softmax"}),
+        step=_MOMENTUM,
+        answer=Choice("aligned"),
+        about="weight aligning: replay and distillation, new classes' rows scaled for the answer",
+    ),
     "er+": Recipe(replay=_BALANCED, step=_MOMENTUM, weights=_AVERAGE, about="ER, balanced, averaged"),
     "tmln+der": Recipe(
         replay=_DARK, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, DER++ stored at task ends, balanced, averaged"

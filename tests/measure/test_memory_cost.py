@@ -51,8 +51,15 @@ def recipe(**choices: Choice) -> Recipe:
     return Recipe(chosen=choices)
 
 
+def alone(family: str, name: str) -> Recipe:
+    """With nothing but what it cannot do without."""
+    return recipe(
+        **{other: Choice(part) for other, part in FAMILIES[family][name].needs.items()}, **{family: Choice(name)}
+    )
+
+
 CASES = {
-    **{f"{family} {name}": recipe(**{family: Choice(name)}) for family, table in FAMILIES.items() for name in table},
+    **{f"{family} {name}": alone(family, name) for family, table in FAMILIES.items() for name in table},
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
     "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
     "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tests.penalties.loop import Closing, make_lesson, make_net, make_tasks, run_steps, same, train
 from tmln.parts import Batch
-from tmln.penalties.lwf import LwF, LwFSettings, distillation
+from tmln.parts.teacher import distillation
+from tmln.penalties.lwf import LwF, LwFSettings
 
 
 def test_the_loss_and_its_gradient_by_hand() -> None:

@@ -12,6 +12,14 @@ from tmln.learner.scored import mask_logits
 from tmln.parts import feed, to_model
 from tmln.streams.samples import Samples
 
+Scores = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+
+
+def plain(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The output answers."""
+    output = model(x)
+    return output, output
+
 
 def evaluate(
     model: nn.Module,
@@ -35,12 +43,18 @@ def evaluate_tasks(
     *,
     open_classes: Sequence[int] | None = None,
     batch_size: int = 512,
+    scores: Scores = plain,
 ) -> list[dict[str, float]]:
-    """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each."""
+    """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
+
+    ``scores(model, x)`` gives the output, of which the loss is, and what both accuracies go by.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        return [_measure(model, samples, classes, prepare, open_classes, batch_size) for samples, classes in tests]
+        return [
+            _measure(model, samples, classes, prepare, open_classes, batch_size, scores) for samples, classes in tests
+        ]
     finally:
         for module, mode in modes:
             module.training = mode
@@ -53,6 +67,7 @@ def _measure(
     prepare: Callable[[Tensor], Tensor],
     open_classes: Sequence[int] | None,
     batch_size: int,
+    scores: Scores,
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
@@ -60,10 +75,11 @@ def _measure(
     for rows in torch.arange(len(samples)).split(batch_size):
         x, y = samples.gather(rows)
         y = to_model(model, y)
-        raw = model(feed(model, x, prepare))
+        raw, scored = scores(model, feed(model, x, prepare))
         output = mask_logits(raw, open_classes)
-        right += int((output.argmax(1) == y).sum())
-        masked += int((mask_logits(raw, classes).argmax(1) == y).sum())
+        answered = output if scored is raw else mask_logits(scored, open_classes)
+        right += int((answered.argmax(1) == y).sum())
+        masked += int((mask_logits(scored, classes).argmax(1) == y).sum())
         loss += float(F.cross_entropy(output, y, reduction="sum"))
     count = len(samples)
     return {"accuracy": right / count, "masked_accuracy": masked / count, "loss": loss / count}

@@ -22,7 +22,7 @@ from tmln.learner.loop import learn_task
 from tmln.learner.pieces import InPieces
 from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
-from tmln.parts import Part, Penalty, Replay, Step, Weights
+from tmln.parts import Answer, Part, Penalty, Replay, Step, Weights
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.schedule import Schedule
 from tmln.seeds import seed_of
@@ -68,6 +68,7 @@ class Learner:
     penalty: Penalty[Any]
     step: Step[Any]
     weights: Weights[Any]
+    answer: Answer[Any]
 
     def __init__(
         self,
@@ -204,18 +205,25 @@ class Learner:
         return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
 
     def evaluate(self, dataset: Any) -> dict[str, float]:
-        """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
+        """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
+
+        The accuracy is that of the answer part; the loss is the cross entropy of the model's own output, whatever
+        answers, so that it is the loss that training, landscapes and barriers have.
+        """
         samples = as_samples(dataset)
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
 
     def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
-        answer, in eval mode. Before a class was met, all compete."""
+        answer, in eval mode. Before a class was met, all compete. Both accuracies are of the answer part's scores, the
+        loss is of the model's own output."""
         seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
         with self.weights.answering():
-            return evaluate_tasks(self.model, tests, self.prepare, open_classes=seen, batch_size=rows)
+            return evaluate_tasks(
+                self.model, tests, self.prepare, open_classes=seen, batch_size=rows, scores=self.answer.scores
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""

@@ -63,10 +63,11 @@ def learn_task(
 
 
 def end_task(learner: Learner, lesson: Lesson) -> None:
-    """Weights take over, then memory, penalty, step: Algorithm 1. Memories are of the weights that answer."""
+    """Weights take over, then memory, penalty, step: Algorithm 1; then the answer. Memories are of the weights that
+    answer."""
     learner.weights.end(lesson)
     for family, part in learner.by_family.items():
-        if family == "replay":
+        if family in ("replay", "answer"):
             with learner.weights.answering():
                 part.end(lesson)
         elif family != "weights":

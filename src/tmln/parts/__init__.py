@@ -2,16 +2,19 @@
 
 from tmln.families import INNER
 from tmln.parts.family import Family, read_settings
+from tmln.parts.features import Features
 from tmln.parts.lesson import Batch, Lesson, feed, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
-from tmln.parts.questions import Closure, Penalty, Replay, Step, Weights
+from tmln.parts.questions import Answer, Closure, Penalty, Replay, Step, Weights
 
 __all__ = [
     "INNER",
+    "Answer",
     "Batch",
     "Beside",
     "Closure",
     "Family",
+    "Features",
     "Given",
     "Lesson",
     "Part",

@@ -29,6 +29,11 @@ class Lesson:
         """Stored samples as the model takes them at test time."""
         return feed(self.model, x, self.prepare), to_model(self.model, y)
 
+    def two_inputs(self) -> Tensor:
+        """Two samples of the task as the model takes them, to look at what it does with them."""
+        x, y = next(iter(self.samples()))
+        return self.ready(x[:2], y[:2])[0]
+
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
         stored = memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()

@@ -78,9 +78,11 @@ class Part(Generic[S]):
     - ``holds``: the memory it takes, by formula;
     - ``needs_boundary``: it is of no use unless somebody says where a task ends;
     - ``bends``: it changes the task's gradient or moves the weights besides the step;
+    - ``only_answers``: it has no say in training, whose weights are the same without it, to the bit;
     - for the tests that walk the tables: ``off``, settings at which it does nothing (None: there are none),
       ``active``, settings at which it visibly acts on a small network without diverging, and ``turned``, a change to
-      those whose effect lies in what this part alone does (its loss, its pull, its move).
+      those whose effect lies in what this part alone does (its loss, its pull, its move); ``needs``, parts of other
+      families without which it cannot be made.
     """
 
     family: ClassVar[str]
@@ -90,6 +92,8 @@ class Part(Generic[S]):
     off: ClassVar[Mapping[str, Any] | None] = None
     active: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     turned: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    only_answers: ClassVar[bool] = False
     wraps: ClassVar[bool] = False  # around another part of its family, its setting ``inner``
     needs_boundary: bool = False
     bends: bool = False
@@ -125,7 +129,8 @@ class Part(Generic[S]):
         """A task begins."""
 
     def end(self, lesson: Lesson) -> None:
-        """A task has ended. Weights come first, then replay, penalty and step: the order of Algorithm 1."""
+        """A task has ended. Weights come first, then replay, penalty and step: the order of Algorithm 1; then the
+        answer."""
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors, numbers and containers of them."""

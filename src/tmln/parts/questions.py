@@ -157,3 +157,33 @@ class Weights(Part[S]):
     def answering(self) -> AbstractContextManager[None]:
         """Within it the model has the weights that answer; on leaving, its own again."""
         return nullcontext()
+
+
+class Answer(Part[S]):
+    """How does an output become a class?
+
+    No other part sees it: training, Fishers and penalties are of the plain output. Its ``end`` comes after all others',
+    with the weights that answer in the model.
+    """
+
+    family = "answer"
+    only_answers = True
+
+    def __init__(self, settings: S, given: Given) -> None:
+        self.settings, self.model = settings, given.model
+
+    @classmethod
+    def make(cls, settings: Any, given: Given) -> Self:
+        return cls(settings, given)
+
+    @property
+    def device(self) -> torch.device | None:
+        return next((p.device for p in self.model.parameters()), None)
+
+    def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The model's output, by which losses are, and the scores of which the largest open one is the class.
+
+        Without gradients, in eval mode, with the weights that answer in the model.
+        """
+        output = model(x)
+        return output, output

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.parts import Batch, Beside, Lesson, Penalty, Settings, Term
-
-
-def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
-    """KL(softmax(target/T) || softmax(output/T)), mean over samples, without the T^2 that others add.
-
-    The paper's cross entropy less the entropy of the target: the same gradient, and zero where nothing has changed.
-    """
-    expected = F.log_softmax(target / temperature, dim=1)
-    return F.kl_div(F.log_softmax(output / temperature, dim=1), expected, reduction="batchmean", log_target=True)
+from tmln.parts.teacher import Taught, distillation, frozen
 
 
 class LwFSettings(Settings):
@@ -41,7 +31,7 @@ class LwFSettings(Settings):
     )
 
 
-class LwF(Penalty[LwFSettings]):
+class LwF(Taught, Penalty[LwFSettings]):
     """lambda_o * KL between what the model said at the task's beginning and says now, of the classes known then.
 
     The teacher is a frozen copy in eval mode. It is asked about the whole batch as it is, replayed samples included;
@@ -57,7 +47,6 @@ class LwF(Penalty[LwFSettings]):
         super().__init__(settings, model)
         self.model = model
         self.known: list[int] = []
-        self.teacher: nn.Module | None = None
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
@@ -65,7 +54,7 @@ class LwF(Penalty[LwFSettings]):
 
     def begin(self, lesson: Lesson) -> None:
         self.known = list(lesson.known)
-        self.teacher = _frozen(lesson.model) if self.known and self.settings.strength > 0 else None
+        self.teacher = frozen(lesson.model) if self.known and self.settings.strength > 0 else None
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         if self.teacher is None:
@@ -74,19 +63,3 @@ class LwF(Penalty[LwFSettings]):
             target = self.teacher(batch.x)
         known = self.known
         return self.settings.strength * distillation(output[:, known], target[:, known], self.settings.temperature)
-
-    @property
-    def teacher_state(self) -> dict[str, Tensor]:
-        """Its tensors; empty without a teacher."""
-        return {} if self.teacher is None else dict(self.teacher.state_dict())
-
-    @teacher_state.setter
-    def teacher_state(self, state: dict[str, Tensor]) -> None:
-        self.teacher = _frozen(self.model) if state else None
-        if self.teacher is not None:
-            self.teacher.load_state_dict(state)
-
-
-def _frozen(model: nn.Module) -> nn.Module:
-    inner: nn.Module = getattr(model, "_orig_mod", model)  # of a compiled model
-    return copy.deepcopy(inner).eval().requires_grad_(False)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Lesson, Replay, Settings, Term
+from tmln.parts import Batch, Beside, Features, Lesson, Replay, Settings, Term
 from tmln.replay.balance import Frequencies
+from tmln.replay.exemplars import Exemplars, choose
 from tmln.replay.reservoir import Reservoir
 
 
@@ -31,6 +33,17 @@ class ERSettings(Settings):
         "class comes; 0 is off",
         json_schema_extra={"later": True},
     )
+    selection: Literal["reservoir", "herding"] = Field(
+        "reservoir",
+        description="what is kept: a uniform sample; or, chosen at a task's end, as many of each class, those "
+        "whose mean feature is nearest to the class's (iCaRL)",
+        json_schema_extra={"later": True},
+    )
+    layer: str | None = Field(
+        None,
+        description="for herding: the layer whose input is the features, by name; the last linear one unless given",
+        json_schema_extra={"later": True},
+    )
     path: str | None = Field(
         None,
         exclude=True,  # where samples are is no part of what a run is: neither its name nor its bits depend on it
@@ -49,7 +62,14 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        self.memory = Reservoir(settings.capacity, seed, path=settings.path)
+        herding = settings.selection == "herding"
+        if herding and settings.fill != "end":
+            raise ValueError(
+                f"replay.selection = 'herding' chooses at a task's end, but replay.fill = {settings.fill!r}: "
+                "set replay.fill=end"
+            )
+        self.memory = (Exemplars if herding else Reservoir)(settings.capacity, seed, path=settings.path)
+        self.features = Features(settings.layer, "replay.layer")
         self.frequencies = Frequencies()
         self.needs_boundary = settings.fill == "end"
 
@@ -58,6 +78,8 @@ class MemoryReplay(Replay[M]):
         return [Term("memory", "samples", settings.capacity)]
 
     def begin(self, lesson: Lesson) -> None:
+        if isinstance(self.memory, Exemplars):
+            self.features.find(lesson.model, lesson.two_inputs())  # what cannot be found is told before it is needed
         if self.settings.balance:
             stored = [y for (y,) in self.memory.batches(lesson.at_a_time, ("y",))]
             self.frequencies = Frequencies()
@@ -94,7 +116,9 @@ class MemoryReplay(Replay[M]):
             self.memory.add(x, y, **self._fields(output))
 
     def end(self, lesson: Lesson) -> None:
-        if self.settings.fill == "end":
+        if isinstance(self.memory, Exemplars):
+            choose(self.memory, lesson, self.features, partial(self._fields_at_end, lesson))
+        elif self.settings.fill == "end":
             for x, y in lesson.samples():
                 self.memory.add(x, y, **self._fields_at_end(lesson, x, y))
 
