@@ -17,6 +17,7 @@ from torch import nn
 import tmln
 from tmln import metrics
 from tmln.lab.command import changed_of
+from tmln.lab.commit import commit
 from tmln.lab.config import RunConfig
 from tmln.lab.device import run_device
 from tmln.lab.footprint import fit
@@ -319,5 +320,6 @@ class Execution:
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),
             "machine": machine(),
+            "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
         }
