@@ -57,6 +57,12 @@ class Result:
     baseline: Sequence[float] = ()
     extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
     train_accuracy: float = math.nan
+    confusion: Sequence[str] = ()  # after each task, over all tests: tmln.tallies.unpack_confusion
+    calibration: Mapping[str, Any] = field(default_factory=dict)  # bins after each task, of the tasks learned by then
+    within: Mapping[str, Any] = field(default_factory=dict)  # tests every so many steps: every, step, task, accuracy
+    dormant_units: Sequence[float] = ()  # their share after each task
+    feature_rank: Sequence[float] = ()  # effective, after each task
+    predictions_sha256: str = ""  # of predictions.safetensors, where it was kept
     reference_accuracy: Sequence[float] = ()
     oracle: str = "none"
     reference: str = ""
@@ -172,7 +178,7 @@ def believed(content: dict[str, Any], name: str, file: str) -> Result:
     _check_version(content, file)
     _check(content, file)
     _check_name(content, name, file)
-    for key in (*ACCURACIES, "metrics"):
+    for key in (*ACCURACIES, "dormant_units", "feature_rank", "metrics"):
         if key in content:
             content[key] = _numbers(content[key])
     halves = "\\ud" in json.dumps(content)  # of characters; a look at each string takes longer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from tmln.learner.scored import mask_logits
 from tmln.parts import feed, to_model
 from tmln.streams.samples import Samples
+
+Look = Callable[[int, Tensor, Tensor], None]
 
 
 def evaluate(
@@ -35,12 +38,19 @@ def evaluate_tasks(
     *,
     open_classes: Sequence[int] | None = None,
     batch_size: int = 512,
+    look: Look | None = None,
 ) -> list[dict[str, float]]:
-    """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each."""
+    """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
+
+    ``look(index, outputs, labels)`` is shown every batch of the test ``index`` in that pass.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        return [_measure(model, samples, classes, prepare, open_classes, batch_size) for samples, classes in tests]
+        return [
+            _measure(model, samples, classes, prepare, open_classes, batch_size, look and partial(look, index))
+            for index, (samples, classes) in enumerate(tests)
+        ]
     finally:
         for module, mode in modes:
             module.training = mode
@@ -53,6 +63,7 @@ def _measure(
     prepare: Callable[[Tensor], Tensor],
     open_classes: Sequence[int] | None,
     batch_size: int,
+    look: Callable[[Tensor, Tensor], None] | None,
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
@@ -62,6 +73,8 @@ def _measure(
         y = to_model(model, y)
         raw = model(feed(model, x, prepare))
         output = mask_logits(raw, open_classes)
+        if look is not None:
+            look(output, y)
         right += int((output.argmax(1) == y).sum())
         masked += int((mask_logits(raw, classes).argmax(1) == y).sum())
         loss += float(F.cross_entropy(output, y, reduction="sum"))

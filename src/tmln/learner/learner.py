@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
-from tmln.learner.evaluate import evaluate_tasks
+from tmln.learner.evaluate import Look, evaluate_tasks
 from tmln.learner.intake import Augment, not_augmented, to_float
 from tmln.learner.loop import learn_task
 from tmln.learner.pieces import InPieces
@@ -201,13 +201,15 @@ class Learner:
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
 
-    def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
+    def evaluate_tasks(
+        self, tests: Sequence[tuple[Samples, Sequence[int]]], look: Look | None = None
+    ) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
-        answer, in eval mode. Before a class was met, all compete."""
+        answer, in eval mode. Before a class was met, all compete. ``look(index, outputs, labels)`` sees every batch."""
         seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
         with self.weights.answering():
-            return evaluate_tasks(self.model, tests, self.prepare, open_classes=seen, batch_size=rows)
+            return evaluate_tasks(self.model, tests, self.prepare, open_classes=seen, batch_size=rows, look=look)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
