@@ -8,16 +8,8 @@ from typer.testing import CliRunner
 
 from tmln.cli import app
 
-SMALL = [
-    "--benchmark",
-    "split-digits",
-    "--epochs",
-    "1",
-    "--set",
-    "benchmark.tasks=2",
-    "--set",
-    "benchmark.per_class=16",
-]
+SMALL = ["--benchmark", "split-digits", "--epochs", "1"]
+SMALL += ["--set", "benchmark.tasks=2", "--set", "benchmark.per_class=16"]
 
 
 def test_options_of_what_is_observed(tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ class Kept:
     checkpoint_steps: Annotated[
         int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")
     ] = None
-    logger: Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")] = "none"
+    logger: Annotated[str, typer.Option(help="tensorboard, wandb, mlflow, none; auto: tensorboard if installed.")] = (
+        "none"
+    )
     eval_every: Annotated[
         int | None, typer.Option(min=1, help="Also test within tasks, every so many steps, for AAA and min-ACC.")
     ] = None
