@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tmln import metrics
+from tmln.tallies import pack_confusion
 
 R = [[0.80, 0.05, 0.30, 0.0], [0.55, 0.75, 0.10, 0.0], [0.85, 0.40, 0.25, 0.02], [0.30, 0.45, 0.35, 0.65]]
 REFERENCE = [0.82, 0.80, 0.72, 0.70]
@@ -71,6 +72,7 @@ def test_what_needs_a_reference_is_there_only_with_one() -> None:
             "int": 0.19,
             "int_all": 0.1475,
             "int_last": 0.05,
+            "worst_task": min(R[-1]),
         }
     )
 
@@ -85,12 +87,19 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
         "reference_accuracy": [0.9, 1.0],
         "extra_accuracy": {"official": [0.5, 0.4], "cut short": [0.5]},
         "train_accuracy": 0.99,
+        "within": {"every": 5, "step": [5], "task": [1], "accuracy": [[0.3, 0.4]]},
+        "confusion": [pack_confusion([[3, 1], [0, 4]])] * 2,
+        "calibration": {"count": [[4], [8]], "right": [[3], [7]], "confidence": [[3.5], [6.0]]},
+        "dormant_units": [0.0, 0.125],
+        "feature_rank": [2.0, 1.5],
         "effective_rate": 0.1,
         "seconds": 3,
     }
     found = metrics.measure(observed)
     single = {"fwt": 0.05, "acc_task_masked": 0.5, "acc_official": 0.4, "acc_train": 0.99, "rate": 0.1, "seconds": 3.0}
     single |= {"val_acc": 0.6, "val_fm": 0.3, "val_learning_accuracy": 0.75}
+    single |= {"aaa": (0.9 + 0.35 + 0.7) / 3, "min_acc": 0.3, "wc_acc": 0.55, "worst_task": 0.6, "worst_class": 0.75}
+    single |= {"ece": 0.125, "dormant": 0.125, "feature_rank": 1.5}
     assert {name: found[name] for name in single} == pytest.approx(single)
     assert {metrics.row_of(name) for name in found} == set(metrics.METRICS)
     for need in observed:
@@ -119,10 +128,17 @@ def test_every_metric_has_its_range() -> None:
                 "acc_train",
                 "val_acc",
                 "val_learning_accuracy",
+                "aaa",
+                "min_acc",
+                "wc_acc",
+                "worst_task",
+                "worst_class",
+                "ece",
+                "dormant",
             ),
             (0.0, 1.0),
         ),
-        **dict.fromkeys(("rate", "seconds"), (0.0, math.inf)),
+        **dict.fromkeys(("feature_rank", "rate", "seconds"), (0.0, math.inf)),
     }
     assert metrics.metric_of("acc_official").within == (0.0, 1.0)
     assert metrics.metric_of("made up").within == (-math.inf, math.inf)  # nothing is known of it
@@ -138,6 +154,12 @@ def test_headings_say_unit_and_direction() -> None:
         "fwt": ("FWT % ↑", ""),
         "learning_accuracy": ("LA % ↑", ""),
         "average_anytime_accuracy": ("AAA % ↑", ""),
+        "aaa": ("AAA steps % ↑", "there"),
+        "min_acc": ("min-ACC % ↑", "there"),
+        "wc_acc": ("WC-ACC % ↑", ""),
+        "worst_task": ("worst task % ↑", ""),
+        "worst_class": ("worst class % ↑", ""),
+        "ece": ("ECE % ↓", ""),
         "acc_*": ("ACC % ↑", "there"),
         "val_acc": ("val ACC % ↑", "there"),
         "val_fm": ("val FM % ↓", ""),
@@ -146,12 +168,14 @@ def test_headings_say_unit_and_direction() -> None:
         "acc_train": ("train ACC % ↑", "there"),
         "int_all": ("INT all % ↓", ""),
         "int_last": ("INT last % ↓", ""),
+        "dormant": ("dormant % ↓", ""),
+        "feature_rank": ("eff. rank", ""),
         "rate": ("rate", "differs"),
         "seconds": ("seconds", "always"),
     }
     assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
     less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
-    assert less == {"fm", "int", "int_all", "int_last", "val_fm", "rate", "seconds"}
+    assert less == {"fm", "int", "int_all", "int_last", "val_fm", "ece", "dormant", "rate", "seconds"}
     assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
 
 

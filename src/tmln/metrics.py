@@ -16,6 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tmln.tallies import (
+    anytime_accuracy,
+    calibration_error,
+    minimum_accuracy,
+    worst_case_accuracy,
+    worst_class_accuracy,
+)
+
 Range = tuple[float, float]  # what a quantity can be, ends included
 ANY: Range = (-math.inf, math.inf)
 POSITIVE: Range = (0.0, math.inf)
@@ -98,6 +106,11 @@ def average_anytime_accuracy(R: ArrayLike) -> float:
     return float(np.mean([matrix[k, : k + 1].mean() for k in range(len(matrix))]))
 
 
+def worst_task_accuracy(R: ArrayLike) -> float:
+    """The lowest accuracy of a task at the end."""
+    return float(_matrix(R)[-1].min())
+
+
 def last_value(values: Sequence[float]) -> float:
     """At the end."""
     return float(values[-1])
@@ -114,8 +127,9 @@ class Metric:
 
     ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``,
     ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``,
-    ``effective_rate``, ``seconds``. The unit ``%`` marks fractions; ``digits`` is how other numbers are written.
-    ``shown`` says where it is a column unasked: always, where it is there, or where rows differ in it. Of what is no
+    ``confusion``, ``calibration``, ``within``, ``dormant_units``, ``feature_rank``, ``effective_rate``, ``seconds``.
+    The unit ``%`` marks fractions; ``digits`` is how other numbers are written. ``shown`` says where it is a column
+    unasked: always, where it is there, or where rows differ in it. Of what is no
     ``contest`` the best is no merit.
     """
 
@@ -145,6 +159,7 @@ class Metric:
 _loss = partial(Metric, more_is_better=False, within=CHANGE)
 _cost = partial(Metric, compute=as_observed, more_is_better=False, within=POSITIVE, unit="", contest=False)
 _REFERENCE = ("accuracy", "reference_accuracy")
+_WITHIN = ("accuracy", "within")
 
 # In the order of columns. A name that ends in * is a family: a metric for each member of what it needs.
 METRICS: dict[str, Metric] = {
@@ -164,6 +179,34 @@ METRICS: dict[str, Metric] = {
     "learning_accuracy": Metric("LA", "accuracy on each task when it had just been learned", learning_accuracy),
     "average_anytime_accuracy": Metric(
         "AAA", "accuracy on the tasks seen so far, averaged over time", average_anytime_accuracy
+    ),
+    "aaa": Metric(
+        "AAA steps",
+        "accuracy on the tasks seen so far, averaged over tests every few steps",
+        anytime_accuracy,
+        _WITHIN,
+        shown="there",
+    ),
+    "min_acc": Metric(
+        "min-ACC",
+        "the lowest accuracy that earlier tasks fell to at any step after they were learned",
+        minimum_accuracy,
+        _WITHIN,
+        shown="there",
+    ),
+    "wc_acc": Metric(
+        "WC-ACC", "worst case: the last task at the end, and min-ACC of those before", worst_case_accuracy, _WITHIN
+    ),
+    "worst_task": Metric("worst task", "accuracy on the task that is known least at the end", worst_task_accuracy),
+    "worst_class": Metric(
+        "worst class", "accuracy on the class that is known least at the end", worst_class_accuracy, ("confusion",)
+    ),
+    "ece": _loss(
+        "ECE",
+        "calibration error: how far confidence is from accuracy at the end, in 15 bins",
+        calibration_error,
+        ("calibration",),
+        within=SHARE,
     ),
     "acc_*": Metric("ACC", "accuracy on an extra test set at the end", last_value, ("extra_accuracy",), shown="there"),
     "val_acc": Metric(
@@ -195,6 +238,18 @@ METRICS: dict[str, Metric] = {
     ),
     "int_last": _loss(
         "INT last", "intransigence of the last task alone", partial(intransigence, over="last"), _REFERENCE
+    ),
+    "dormant": _loss(
+        "dormant", "share of units that are all but silent at the end", last_value, ("dormant_units",), within=SHARE
+    ),
+    "feature_rank": Metric(
+        "eff. rank",
+        "effective rank of the features at the end",
+        last_value,
+        ("feature_rank",),
+        within=POSITIVE,
+        unit="",
+        contest=False,
     ),
     "rate": _cost(
         "rate",
@@ -255,9 +310,14 @@ def measure(observed: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _there(value: Any, tasks: int) -> bool:
-    """A number; or one for each task; or a row of them for each task: a run that did not come to its end has fewer."""
+    """A number; or one for each task; or a row of them for each task: a run that did not come to its end has fewer.
+
+    What was counted by kind (``within``, ``calibration``) is there as soon as there is anything.
+    """
     if isinstance(value, (int, float)):
         return not math.isnan(value)
+    if isinstance(value, Mapping):
+        return bool(value) and tasks > 0
     if not value or len(value) != tasks:
         return False
     return all(len(row) == tasks for row in value if isinstance(row, (list, tuple)))

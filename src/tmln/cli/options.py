@@ -110,7 +110,15 @@ class Kept:
     checkpoint_steps: Annotated[
         int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")
     ] = None
-    logger: Annotated[str, typer.Option(help="tensorboard, wandb, none; auto is tensorboard if installed.")] = "none"
+    logger: Annotated[str, typer.Option(help="tensorboard, wandb, mlflow, none; auto: tensorboard if installed.")] = (
+        "none"
+    )
+    eval_every: Annotated[
+        int | None, typer.Option(min=1, help="Also test within tasks, every so many steps, for AAA and min-ACC.")
+    ] = None
+    keep: Annotated[
+        str | None, typer.Option(help="What to keep besides: predictions, of every test sample after every task.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -175,12 +183,24 @@ class Who:
     def terms(self, kept: Kept, oracle: Oracle) -> Terms:
         """The terms of every run of a command."""
         from tmln.lab.footprint import VARIABLE, read_size
-        from tmln.lab.terms import Terms
+        from tmln.lab.terms import KEEPABLE, Terms
+        from tmln.suggest import did_you_mean
 
         if self.memory is not None:
             read_size(self.memory)
             os.environ[VARIABLE] = self.memory
-        return Terms(oracle, checkpoint_steps=kept.checkpoint_steps, logger=kept.logger, threads=self.threads)
+        keep = tuple(names_in(kept.keep or ""))
+        for name in keep:
+            if name not in KEEPABLE:
+                raise ValueError(f"--keep takes {', '.join(KEEPABLE)}, not {name!r}{did_you_mean(name, KEEPABLE)}")
+        return Terms(
+            oracle,
+            checkpoint_steps=kept.checkpoint_steps,
+            logger=kept.logger,
+            threads=self.threads,
+            eval_every=kept.eval_every,
+            keep=keep,
+        )
 
 
 def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:

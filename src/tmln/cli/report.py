@@ -12,11 +12,11 @@ from tmln.cli.say import say
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(help="A folder of runs, or a published file.")] = Path("runs"),
     output: Annotated[Path, typer.Option("-o", "--output", help="The page to write.")] = Path("report.html"),
     oracle: ShownOracle = None,
 ) -> None:
-    """Write one self-contained page of a folder of runs: open it in any browser, offline.
+    """Write one self-contained page of a folder of runs or a published file: open it in any browser, offline.
 
     \b
     Example:

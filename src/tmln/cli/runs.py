@@ -47,7 +47,7 @@ def compare(
 
 
 def show(
-    runs: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(help="A folder of runs, or a published file.")] = Path("runs"),
     format: FormatOption = Format.table,
     reference: Annotated[
         str | None, typer.Option(help="The row that p-values are against; the best unless given.")

@@ -77,6 +77,8 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], te
     results = with_references((result for result in found if result is not None), wanted)
     if results:
         print_results(results, Format.table, None)
+    if lacking := _lacking(results, terms):
+        say(f"{lacking}: they had finished before, and are not run again; another --out makes them anew")
     for note in version_notes(results):
         say(str(note))
     say(f"runs: {store.root}")
@@ -85,6 +87,17 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], te
     if failures:
         say(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again", err=True)
         raise typer.Exit(1)
+
+
+def _lacking(results: Sequence[Result], terms: Terms) -> str:
+    """How many have not what was asked to be observed on the way."""
+    asked = {
+        "tests within tasks (--eval-every)": [bool(r.within) for r in results if terms.eval_every and not r.merged],
+        "predictions (--keep)": [bool(r.predictions_sha256) for r in results if "predictions" in terms.keep],
+    }
+    return "; ".join(
+        f"{there.count(False)} of {len(there)} runs have no {what}" for what, there in asked.items() if False in there
+    )
 
 
 def foretold(store: Store, jobs: Sequence[Job], terms: Terms, who: Who) -> Iterator[str]:

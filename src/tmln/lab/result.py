@@ -57,6 +57,12 @@ class Result:
     baseline: Sequence[float] = ()
     extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
     train_accuracy: float = math.nan
+    confusion: Sequence[str] = ()  # after each task, over all tests: tmln.tallies.unpack_confusion
+    calibration: Mapping[str, Any] = field(default_factory=dict)  # bins after each task, of the tasks learned by then
+    within: Mapping[str, Any] = field(default_factory=dict)  # tests every so many steps: every, step, task, accuracy
+    dormant_units: Sequence[float] = ()  # their share after each task
+    feature_rank: Sequence[float] = ()  # effective, after each task
+    predictions_sha256: str = ""  # of predictions.safetensors, where it was kept
     reference_accuracy: Sequence[float] = ()
     oracle: str = "none"
     reference: str = ""
@@ -74,6 +80,7 @@ class Result:
     stream: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
+    commit: str = ""  # of tmln's own source, where it ran from a checkout: tmln.lab.commit
     said: Mapping[str, float] = field(default_factory=dict)
     checksum: bool = True
 
@@ -145,8 +152,8 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     complete = {"format": FORMAT, **{key: value for key, value in result.items() if key not in ("format", CHECKSUM)}}
     _check(complete, path.name)
     complete["config"] = spelled(complete["config"])
-    _check_folder(complete, path)
-    complete[CHECKSUM] = _checksum(json.loads(to_json(complete)))
+    _check_name(complete, path.parent.name, path.name)
+    complete[CHECKSUM] = checksum_of(json.loads(to_json(complete)))
     write_whole(path, to_json(complete, indent=1) + "\n")
 
 
@@ -159,18 +166,29 @@ def read_result(path: Path) -> Result:
         raise ValueError(f"{path.name} is not JSON") from None
     if not isinstance(result, dict):
         raise ValueError(f"{path.name} holds no result")
+    _check_version(result, path.name)
     version = result.get("format")
-    if isinstance(version, int) and version > FORMAT:
-        raise NewerResult(f"{path.name} has format {version}, this tmln reads up to {FORMAT}: upgrade tmln")
-    if (CHECKSUM in result or version not in (None, 1)) and result.pop(CHECKSUM, None) != _checksum(result):
+    if (CHECKSUM in result or version not in (None, 1)) and result.pop(CHECKSUM, None) != checksum_of(result):
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
-    _check(result, path.name)
-    _check_folder(result, path)
-    for key in (*ACCURACIES, "metrics"):
-        if key in result:
-            result[key] = _numbers(result[key])
-    halves = "\\ud" in json.dumps(result)  # of characters; a look at each string takes longer
-    return Result.of(readable(result) if halves else result, path.parent.name)
+    return believed(result, path.parent.name, path.name)
+
+
+def believed(content: dict[str, Any], name: str, file: str) -> Result:
+    """The result of the run ``name`` that ``file`` tells of; a ValueError if it says what no run could have said."""
+    _check_version(content, file)
+    _check(content, file)
+    _check_name(content, name, file)
+    for key in (*ACCURACIES, "dormant_units", "feature_rank", "metrics"):
+        if key in content:
+            content[key] = _numbers(content[key])
+    halves = "\\ud" in json.dumps(content)  # of characters; a look at each string takes longer
+    return Result.of(readable(content) if halves else content, name)
+
+
+def _check_version(content: Mapping[str, Any], file: str) -> None:
+    version = content.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise NewerResult(f"{file} has format {version}, this tmln reads up to {FORMAT}: upgrade tmln")
 
 
 def has_checksum(result: Mapping[str, Any]) -> bool:
@@ -178,7 +196,7 @@ def has_checksum(result: Mapping[str, Any]) -> bool:
     return result.get("format") not in (None, 1)
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def checksum_of(content: Mapping[str, Any]) -> str:
     """SHA-256 over JSON in one order and one spelling."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -207,11 +225,9 @@ def _is_matrix(value: Any) -> bool:
     return all(isinstance(row, list) and all(isinstance(item, numbers) for item in row) for row in rows)
 
 
-def _check_folder(result: Mapping[str, Any], path: Path) -> None:
-    if not is_named(result["config"], path.parent.name):
-        raise ValueError(
-            f"{path.name} is of another run: its configuration is not the one that {path.parent.name!r} names"
-        )
+def _check_name(result: Mapping[str, Any], name: str, file: str) -> None:
+    if not is_named(result["config"], name):
+        raise ValueError(f"{file} is of another run: its configuration is not the one that {name!r} names")
     for key in () if has_checksum(result) else HEAD:
         if result[key] != result["config"].get(key):
-            raise ValueError(f"{path.name}: its {key} is not that of its configuration")
+            raise ValueError(f"{file}: its {key} is not that of its configuration")

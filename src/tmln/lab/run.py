@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import platform
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 import tmln
 from tmln import metrics
 from tmln.lab.command import changed_of
+from tmln.lab.commit import commit
 from tmln.lab.config import RunConfig
 from tmln.lab.device import run_device
 from tmln.lab.footprint import fit
@@ -24,11 +26,14 @@ from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
 from tmln.lab.memory import peak_bytes, reset_peak
 from tmln.lab.oracle import reference_names
+from tmln.lab.predictions import write_predictions
 from tmln.lab.result import Result
+from tmln.lab.sofar import Progress
 from tmln.lab.store import Run
 from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
+from tmln.learner.tally import Liveliness, Tally
 from tmln.models import make_model
 from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
@@ -52,21 +57,6 @@ class Moment:
     steps: int
     samples: int  # of this step, replayed ones included
     loss: float
-
-
-@dataclass
-class Progress:
-    """A run so far, apart from the learner."""
-
-    step: int = 0
-    seconds: float = 0.0
-    peak: int = 0  # bytes, in the processes that worked on it before
-    accuracy: list[list[float]] = field(default_factory=list)
-    masked: list[list[float]] = field(default_factory=list)
-    validation: list[list[float]] = field(default_factory=list)
-    extra: dict[str, list[float]] = field(default_factory=dict)
-    baseline: list[float] = field(default_factory=list)
-    pieces: int | None = None  # samples that go through the model at a time, kept so that bits do not change
 
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
@@ -160,6 +150,7 @@ class Execution:
         self.stream, self.learner = build(run.config)
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
         self.total = steps_in(self.stream, run.config)
+        self.ends = {*itertools.accumulate(steps_of(self.stream, self.learner, self.epochs))}
         self.rate = float(self.learner.step.rate)  # as it starts, also for a run that goes on
         self.progress = Progress()
         self.logger: Logger | None = None
@@ -213,6 +204,9 @@ class Execution:
     def _after_step(self, epoch: int, number: int, loss: float) -> None:
         self.progress.step += 1
         step, index = self.progress.step, self.learner.tasks
+        every = self.progress.every
+        if every and step % every == 0 and step not in self.ends and not self.run.config.merged:
+            self._test_within(index)
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
             self._log({"loss": loss})
@@ -231,7 +225,10 @@ class Execution:
 
     def _test(self) -> None:
         learner, progress = self.learner, self.progress
-        found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream])
+        tally, liveliness = Tally(seen=len(progress.accuracy) + 1), Liveliness()
+        with liveliness.watching(learner.model):
+            found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
+        progress.note(tally, liveliness)
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
         held = [(task.validation, task.classes) for task in self.stream if task.validation is not None]
@@ -240,6 +237,15 @@ class Execution:
         for name, samples in self.stream.extra_tests.items():
             extra = learner.evaluate_tasks([(samples, samples.classes)])
             progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+
+    def _test_within(self, index: int) -> None:
+        """On the tasks seen so far, the one at work included; training goes on as if nothing had been."""
+        seen = self.stream.tasks[: index + 1]
+        found = self.learner.evaluate_tasks([(task.test, task.classes) for task in seen])
+        row = [f["accuracy"] for f in found]
+        self.progress.within.append({"step": self.progress.step, "task": index, "accuracy": row})
+        self.run.append_log({"step": self.progress.step, "task": index, "within": row})
+        self._log({"accuracy/seen": sum(row) / len(row)})
 
     def _train_accuracy(self) -> float:
         """Mean over tasks of the accuracy on their training data, as stored."""
@@ -276,16 +282,29 @@ class Execution:
             tests = [(task.test, task.classes) for task in self.stream]
             found = self.learner.evaluate_tasks(tests)
             self.progress.baseline = [f["accuracy"] for f in found]
+            self.progress.every, self.progress.keeps = self.terms.eval_every or 0, list(self.terms.keep)
             return
         state = dict(saved[0])
         self.run.truncate_log(saved[1], state.pop("log_size"), state.pop("log_crc32", None))
         history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
         self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
         now, self.progress = self.progress.pieces, Progress(**state)
+        if (self.progress.every, self.progress.keeps) != (self.terms.eval_every or 0, list(self.terms.keep)):
+            warnings.warn(
+                f"run {self.run.name} goes on as it began, with --eval-every {self.progress.every or 'not given'} and "
+                f"--keep {','.join(self.progress.keeps) or 'not given'}: what is tested on the way cannot change there",
+                stacklevel=2,
+            )
         if now != self.progress.pieces and (now is None or (self.progress.pieces or now + 1) <= now):
             self.learner.in_pieces(self.progress.pieces)  # as it began, which fits
         else:
             self.progress.pieces = now
+
+    def _keep_predictions(self) -> str:
+        """Into a file beside the result, whose checksum the result has; nothing where nobody asked."""
+        if "predictions" not in self.progress.keeps:
+            return ""
+        return write_predictions(self.run.path, self.progress.predicted, [task.test for task in self.stream])
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
         progress, config = self.progress, self.run.config
@@ -297,6 +316,7 @@ class Execution:
             "baseline": progress.baseline,
             "extra_accuracy": progress.extra,
             "train_accuracy": self._train_accuracy() if known else None,
+            **progress.counted(),
             "reference_accuracy": self.reference,
             "effective_rate": self.rate,
             "seconds": self._seconds(),
@@ -317,9 +337,11 @@ class Execution:
             "peak_memory_bytes": self._peak(),
             "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
+            "predictions_sha256": self._keep_predictions(),
             "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": dict(self.stream.metadata),
             "machine": machine(),
+            "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
         }

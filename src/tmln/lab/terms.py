@@ -11,6 +11,8 @@ from tmln.lab.result import Oracle
 from tmln.models.own import VARIABLE as ALLOW_CODE
 from tmln.models.own import code_allowed
 
+KEEPABLE = ("predictions",)
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -24,6 +26,8 @@ class Terms:
     device: str = field(default_factory=lambda: os.environ.get(DEVICE) or "auto")
     memory: str = field(default_factory=lambda: os.environ.get(MEMORY) or "")  # what each run may hold
     allow_code: bool = field(default_factory=code_allowed)
+    eval_every: int | None = None  # steps between tests within tasks; none but after each task
+    keep: tuple[str, ...] = ()  # of KEEPABLE: what is kept besides the result
 
     def apply(self) -> None:
         """Device, memory and leave to import code, for this process."""

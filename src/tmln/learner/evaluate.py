@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from tmln.learner.scored import mask_logits
 from tmln.parts import feed, to_model
 from tmln.streams.samples import Samples
 
+Look = Callable[[int, Tensor, Tensor], None]
 Scores = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -44,16 +46,19 @@ def evaluate_tasks(
     open_classes: Sequence[int] | None = None,
     batch_size: int = 512,
     scores: Scores = plain,
+    look: Look | None = None,
 ) -> list[dict[str, float]]:
     """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
 
-    ``scores(model, x)`` gives the output, of which the loss is, and what both accuracies go by.
+    ``scores(model, x)`` gives the output, of which the loss is, and what both accuracies go by. ``look(index, scores,
+    labels)`` is shown what answers in every batch of the test ``index`` in that pass.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         return [
-            _measure(model, samples, classes, prepare, open_classes, batch_size, scores) for samples, classes in tests
+            _measure(model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index))
+            for index, (samples, classes) in enumerate(tests)
         ]
     finally:
         for module, mode in modes:
@@ -68,6 +73,7 @@ def _measure(
     open_classes: Sequence[int] | None,
     batch_size: int,
     scores: Scores,
+    look: Callable[[Tensor, Tensor], None] | None,
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
@@ -78,6 +84,8 @@ def _measure(
         raw, scored = scores(model, feed(model, x, prepare))
         output = mask_logits(raw, open_classes)
         answered = output if scored is raw else mask_logits(scored, open_classes)
+        if look is not None:
+            look(answered, y)
         right += int((answered.argmax(1) == y).sum())
         masked += int((mask_logits(scored, classes).argmax(1) == y).sum())
         loss += float(F.cross_entropy(output, y, reduction="sum"))

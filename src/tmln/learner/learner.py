@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
-from tmln.learner.evaluate import evaluate_tasks
+from tmln.learner.evaluate import Look, evaluate_tasks
 from tmln.learner.intake import Augment, not_augmented, to_float
 from tmln.learner.loop import learn_task
 from tmln.learner.pieces import InPieces
@@ -214,15 +214,23 @@ class Learner:
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
 
-    def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
+    def evaluate_tasks(
+        self, tests: Sequence[tuple[Samples, Sequence[int]]], look: Look | None = None
+    ) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
         answer, in eval mode. Before a class was met, all compete. Both accuracies are of the answer part's scores, the
-        loss is of the model's own output."""
+        loss is of the model's own output. ``look(index, scores, labels)`` sees every batch of what answers."""
         seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
         with self.weights.answering():
             return evaluate_tasks(
-                self.model, tests, self.prepare, open_classes=seen, batch_size=rows, scores=self.answer.scores
+                self.model,
+                tests,
+                self.prepare,
+                open_classes=seen,
+                batch_size=rows,
+                scores=self.answer.scores,
+                look=look,
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A folder of runs as one plain document: what the page embeds, and nothing of the machine it was made on."""
+"""What runs say as one plain document: what the page embeds, and nothing of the machine it was made on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import tmln
 from tmln.draw.palette import look_of
-from tmln.lab.command import commands_of
 from tmln.lab.result import Oracle, Result
 from tmln.metrics import in_order, metric_of
 from tmln.printable import readable
@@ -18,6 +17,7 @@ from tmln.recipes import RECIPES
 from tmln.report.tasks import task_names
 from tmln.results.measurements import load_analyses
 from tmln.results.notes import page_notes
+from tmln.results.published import commands_to_repeat
 from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, flat_fields, rows_of
 from tmln.results.sentence import sentence
@@ -34,7 +34,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     there = {metric for row in rows for metric in row.values}
     complete = {
         "format": 1,
-        "title": runs.resolve().name,
+        "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in in_order(there)},
         "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
@@ -61,7 +61,7 @@ def _metric(name: str) -> dict[str, Any]:
 def _row(row: Row) -> dict[str, Any]:
     first = row.results[0]
     fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
-    commands, why = _commands(first, [result.seed for result in row.results])
+    commands, why = commands_to_repeat(first, [result.seed for result in row.results])
     return {
         "benchmark": row.benchmark,
         "label": row.label,
@@ -93,20 +93,6 @@ def _measured(analyses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         found = analysis["content"].get("methods")
         for one in found if isinstance(found, (list, Mapping)) else ():
             yield str(one.get("method")) if isinstance(one, Mapping) else str(one)
-
-
-def _commands(result: Result, seeds: Iterable[int]) -> tuple[list[str], str]:
-    """A result of an earlier version does not say what was changed: that is worked out, which takes torch."""
-    try:
-        changed = result.changed
-        if changed is None:
-            from tmln.lab.command import changed_of
-            from tmln.lab.config import RunConfig
-
-            changed = changed_of(RunConfig.of(result.config))
-        return commands_of(result.config, changed, seeds), ""
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return [], f"this version of tmln does not know the configuration: {error}"
 
 
 def _run(result: Result, row: int) -> dict[str, Any]:

@@ -1,14 +1,19 @@
-"""A folder of runs as results that make sense, and what is wrong with the others."""
+"""A folder of runs, or what was published of one, as results that make sense, and what is wrong with the others."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
+from tmln.results.published import NotPublished, read_published
 from tmln.results.references import with_references
 from tmln.results.validity import complaint
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,15 +28,40 @@ class Problem:
 def read_results(runs: Path, oracle: Oracle | None = None) -> tuple[list[Result], list[Problem]]:
     """Results in the order of their names, with INT wherever its reference is there; nothing in a folder stops it.
 
-    ``oracle`` asks for one kind of reference; else the first that is there is taken.
+    ``runs`` is a folder of runs, in which published files may lie, too, or such a file. ``oracle`` asks for one kind of
+    reference; else the first that is there is taken.
     """
+    results: dict[str, Result] = {}
+    problems: list[Problem] = []
+    for result in _entries(runs):
+        if isinstance(result, Problem):
+            problems.append(result)
+        elif why := complaint(result):
+            problems.append(Problem(result.name, "corrupt", why))
+        elif result.name not in results:
+            results[result.name] = result
+        elif list(result.accuracy) != list(results[result.name].accuracy):
+            log.warning("run %s is there twice, with other numbers; the first that was found counts", result.name)
+    return with_references((results[name] for name in sorted(results)), oracle), problems
+
+
+def _entries(runs: Path) -> Iterator[Result | Problem]:
+    if runs.is_file():
+        yield from _published(runs)
+        return
     if not runs.is_dir():
         raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
-    results, problems = [], []
     for entry in Store(runs).runs():
-        why = entry.reason if entry.result is None else complaint(entry.result)
-        if entry.result is None or why:
-            problems.append(Problem(entry.name, entry.state if entry.result is None else "corrupt", why))
-        else:
-            results.append(entry.result)
-    return with_references(results, oracle), problems
+        yield entry.result or Problem(entry.name, entry.state, entry.reason)
+    for path in sorted(runs.glob("*.json")):
+        try:
+            yield from _published(path)
+        except NotPublished:  # a search's record, or anything
+            continue
+        except (OSError, ValueError) as error:
+            yield Problem(path.name, "corrupt", str(error))
+
+
+def _published(path: Path) -> list[Result | Problem]:
+    results, refused = read_published(path)
+    return [*results, *(Problem(name, "corrupt", reason) for name, reason in refused.items())]

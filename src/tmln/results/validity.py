@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tmln.lab.result import ACCURACIES, Result
+from tmln.tallies import complaint_about
 
 SLACK = 1e-6  # by which rounding may have moved an accuracy
 LARGEST = 1e100  # of a number whose squares are summed
@@ -34,6 +35,11 @@ def complaint(result: Result) -> str:
             if not isinstance(value, (int, float)) or not (math.isnan(value) or -SLACK <= value <= 1 + SLACK):
                 matter = "accuracy matrix" if what == "accuracy" else what.replace("_", " ")
                 return f"its {matter} holds {_short(value)}, which is no fraction"
+    for what in ("dormant_units", "feature_rank"):
+        if not all(isinstance(value, (int, float)) for value in getattr(result, what)):
+            return f"its {what.replace('_', ' ')} are no numbers"
+    if why := complaint_about(vars(result), len(matrix)):
+        return why
     for key, value in {**result.said, "seconds": result.seconds, "rate": result.effective_rate}.items():
         if isinstance(value, (int, float)) and math.isfinite(value) and abs(value) > LARGEST:
             return f"its {_short(key)} is {_short(value)}, too large to reckon with"

@@ -1,0 +1,133 @@
+"""What was counted while testing, and what follows from it: confusions, calibration, accuracies within tasks.
+
+Without torch. A confusion matrix C[i][j] counts the test samples of class i that were taken for class j; it is stored
+as text, some hundred letters for ten classes. R[k][j] is, as in :mod:`tmln.metrics`, the accuracy on task j after
+task k.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+BINS = 15  # of confidence, equally wide: Guo et al. 2017
+MOST_BYTES = 1 << 26  # of a confusion matrix that is unpacked: 4,096 classes
+COUNT = np.dtype("<u4")
+
+
+def pack_confusion(counts: ArrayLike) -> str:
+    """Row after row as 32-bit numbers, lowest byte first, zlib, base64.
+
+    >>> unpack_confusion(pack_confusion([[3, 1], [0, 4]])).tolist()
+    [[3, 1], [0, 4]]
+    """
+    matrix = np.asarray(counts)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"a confusion matrix is square, a row for each class; got shape {matrix.shape}")
+    return base64.b64encode(zlib.compress(matrix.astype(COUNT).tobytes(), 9)).decode()
+
+
+def unpack_confusion(text: str) -> NDArray[np.int64]:
+    """The counts, [true class][predicted class]; a ValueError for text that is none."""
+    try:
+        unpacking = zlib.decompressobj()
+        found = unpacking.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
+    except (binascii.Error, zlib.error, ValueError, TypeError) as error:
+        raise ValueError(f"no confusion matrix: {error}") from None
+    classes = math.isqrt(len(found) // COUNT.itemsize)
+    if not unpacking.eof or not classes or classes**2 * COUNT.itemsize != len(found):
+        raise ValueError(f"no confusion matrix: {len(found)} bytes are not those of a square of numbers")
+    return np.frombuffer(found, COUNT).astype(np.int64).reshape(classes, classes)
+
+
+def class_accuracies(counts: ArrayLike) -> NDArray[np.float64]:
+    """C[i][i] / sum_j C[i][j] for each class; NaN for one that was not tested."""
+    matrix = np.asarray(counts, dtype=np.float64)
+    tested = matrix.sum(axis=1)
+    return np.asarray(np.divide(matrix.diagonal(), tested, out=np.full(len(matrix), np.nan), where=tested > 0))
+
+
+def worst_class_accuracy(confusions: Sequence[str]) -> float:
+    """The lowest accuracy of a class at the end."""
+    found = class_accuracies(unpack_confusion(confusions[-1]))
+    return float("nan") if np.isnan(found).all() else float(np.nanmin(found))
+
+
+def calibration_error(calibration: Mapping[str, Sequence[Sequence[float]]]) -> float:
+    """ECE (Guo et al. 2017) at the end: sum over bins of |right - confidence| / samples.
+
+    Of each bin of confidence there is the number of samples (``count``), how many were right, and the sum of
+    their confidences.
+    """
+    count, right, confidence = (np.asarray(calibration[key][-1], dtype=np.float64) for key in CALIBRATION)
+    return float(np.abs(right - confidence).sum() / count.sum()) if count.sum() else float("nan")
+
+
+CALIBRATION = ("count", "right", "confidence")
+
+
+def anytime_rows(R: ArrayLike, within: Mapping[str, Any]) -> Iterator[tuple[int, list[float]]]:
+    """(task, accuracies on the tasks seen by then), in the order of time; a task's last row is R's."""
+    matrix = np.asarray(R, dtype=np.float64)
+    rows = list(zip(within["task"], within["accuracy"], strict=True))
+    for task in range(len(matrix)):
+        yield from ((task, list(row)) for which, row in rows if which == task)
+        yield task, matrix[task, : task + 1].tolist()
+
+
+def anytime_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
+    """AAA as online learning has it: the mean over all tests, within tasks too, of the mean over tasks seen by then."""
+    return float(np.mean([np.mean(row) for _, row in anytime_rows(R, within)]))
+
+
+def minimum_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
+    """min-ACC (De Lange et al. 2023): the lowest that each earlier task fell to after it was learned, in the mean."""
+    rows = list(anytime_rows(R, within))
+    lowest = [min(row[j] for task, row in rows if task > j) for j in range(rows[-1][0])]
+    return float(np.mean(lowest)) if lowest else float("nan")
+
+
+def worst_case_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
+    """WC-ACC (De Lange et al. 2023): R[K][K] / K + (1 - 1/K) min-ACC, of K tasks."""
+    matrix = np.asarray(R, dtype=np.float64)
+    tasks, last = len(matrix), float(matrix[-1, -1])
+    return last if tasks == 1 else last / tasks + (1 - 1 / tasks) * minimum_accuracy(R, within)
+
+
+def complaint_about(observed: Mapping[str, Any], tasks: int) -> str:
+    """Why what was counted makes no sense, in a file of others; empty if it does, or if there is nothing."""
+    confusion, calibration, within = (observed.get(key) for key in ("confusion", "calibration", "within"))
+    if confusion:
+        try:
+            unpack_confusion(confusion[-1])
+        except ValueError as error:
+            return str(error)
+    if calibration and not _are_bins([calibration.get(key) for key in CALIBRATION]):
+        return "its calibration is not three rows of numbers for each task"
+    if within:
+        at, rows = within.get("task"), within.get("accuracy")
+        if not (isinstance(at, list) and _are_numbers(rows, fractions=True) and len(at) == len(rows)):
+            return "its accuracies within tasks are no rows of fractions"
+        if not all(type(k) is int and 0 <= k < tasks and len(row) == k + 1 for k, row in zip(at, rows, strict=True)):
+            return "its accuracies within tasks are not of the tasks seen by then"
+    return ""
+
+
+def _are_bins(tables: Sequence[Any]) -> bool:
+    return all(_are_numbers(rows, least=1) for rows in tables) and len({len(rows[-1]) for rows in tables}) == 1
+
+
+def _are_numbers(rows: Any, least: int = 0, fractions: bool = False) -> bool:
+    if not isinstance(rows, list) or len(rows) < least or not all(isinstance(row, list) for row in rows):
+        return False
+    values = [value for row in rows for value in row]
+    if not all(isinstance(value, (int, float)) and abs(value) < 1e100 for value in values):
+        return False
+    return not fractions or all(0 <= value <= 1 for value in values)
