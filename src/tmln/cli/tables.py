@@ -14,6 +14,7 @@ from tmln.cli.say import say
 
 if TYPE_CHECKING:
     from tmln.lab.result import Result
+    from tmln.results.paired import TestName
 
 
 class Format(str, Enum):
@@ -24,6 +25,14 @@ class Format(str, Enum):
     latex = "latex"
     csv = "csv"
     json = "json"
+
+
+class TestOption(str, Enum):
+    """``--test``: the names of :data:`tmln.results.paired.TESTS`."""
+
+    t = "t"
+    wilcoxon = "wilcoxon"
+    bootstrap = "bootstrap"
 
 
 FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
@@ -44,27 +53,42 @@ def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Resul
     return results
 
 
-def print_results(results: Sequence[Result], format: Format, reference: str | None, metrics: str | None = None) -> None:
-    """A table for each group of comparable runs, a sentence in words, and what a reader must know."""
+def print_results(
+    results: Sequence[Result],
+    format: Format,
+    reference: str | None,
+    metrics: str | None = None,
+    test: TestName = "t",
+) -> None:
+    """For each group of comparable runs a table, a sentence, the differences, and what a reader must know."""
     from tmln.metrics import metric_of
-    from tmln.results.notes import table_notes
+    from tmln.results.contest import contest
+    from tmln.results.differences import difference_lines, row_records, row_tree
+    from tmln.results.notes import difference_notes, table_notes
     from tmln.results.rows import columns_of, comparable, rows_of
     from tmln.results.sentence import sentence
-    from tmln.results.tables import reference_row, row_lines, row_records, row_tree
+    from tmln.results.tables import named_row, row_lines
 
     wanted = None if metrics is None else names_in(metrics)
     rows = rows_of(results)
-    if print_whole(format, row_records(rows, wanted), row_tree(rows, wanted)):
+    named_row(rows, reference)
+    if print_whole(format, row_records(rows, wanted, test, reference), row_tree(rows, wanted, test, reference)):
         return
     for name, mine in comparable(rows).items():
-        against, columns = reference_row(mine, reference), list(columns_of(mine, wanted))
+        columns = list(columns_of(mine, wanted))
         spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
-        lines = row_lines(mine, against, columns)
+        lines = row_lines(mine, columns, test)
         while spare and format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
             columns.remove(spare.pop())
-            lines = row_lines(mine, against, columns)
+            lines = row_lines(mine, columns, test)
         print_grid(format, lines, name)
-        for note in (sentence(mine), *table_notes(mine, against)):
+        notes = [sentence(mine, test), *table_notes(mine)]
+        if len(mine) > 1:
+            named = named_row(mine, reference) if reference in {row.label for row in mine} else None
+            found = contest(mine, "acc", test, named)
+            print_grid(format, difference_lines(mine, found))
+            notes += difference_notes(found)
+        for note in notes:
             say(note, err=format is not Format.table)
 
 
