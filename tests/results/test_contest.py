@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from tests.results.made import result
 from tmln.lab.result import Result
 from tmln.results.contest import alike, contest
-from tmln.results.differences import difference_lines, row_records, row_tree
+from tmln.results.differences import column_lines, difference_lines, row_records, row_tree
 from tmln.results.learned import chance_of, not_learned
 from tmln.results.rows import Row, rows_of
 from tmln.results.textgrid import Strong
@@ -108,6 +108,15 @@ def test_differences_as_a_person_can_use_them() -> None:
     assert tree["metrics"]["acc"]["values"] == dict(enumerate(ACC["er"]))
     assert tree["compared"]["p_holm"] == record["p_holm"]
     assert row_tree(every, reference="si")[0]["compared"]["reference"] == "si"
+
+
+def test_columns_are_chosen_for_one_table() -> None:
+    every = rows()
+    heading, _, er, *_ = column_lines(every, contest(every), ["acc", "delta", "holm", "n"])
+    assert heading == ["method", "ACC % ↑", "Δ ACC", "corrected p", "n"]
+    assert er == ["er", "91.9 ± 2.0", "-0.4", "0.624", "4"]
+    with pytest.raises(ValueError, match="unknown column 'hollm'; did you mean 'holm'"):
+        column_lines(every, contest(every), ["hollm"])
 
 
 def test_rows_that_agree_to_the_last_digit() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, What, Who, names_in
-from tmln.cli.tables import Format, FormatOption, TestOption, finished_results, print_results
+from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 
 
@@ -59,12 +59,21 @@ def show(
         str | None,
         typer.Option(help="What to show, e.g. acc,fm,bwt,fwt,rate; ACC, FM, INT and seconds unless given."),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="One table: any metric, n, interval, shared, delta, delta_interval, p, holm, seeds_needed, memory."
+        ),
+    ] = None,
+    caption: Annotated[str | None, typer.Option(help="Of a LaTeX table; what it shows unless given.")] = None,
+    label: Annotated[str | None, typer.Option(help="Of a LaTeX table; tab:BENCHMARK unless given.")] = None,
     oracle: ShownOracle = None,
 ) -> None:
     """The table of finished runs, a sentence, and how far each row is from the best: corrected for how many there are.
 
     \b
     Example:
-      tmln show runs --metrics acc,fm,int,bwt --format latex
+      tmln show runs --format latex --columns acc,fm,delta,holm
     """
-    print_results(finished_results(runs, oracle), format, reference, metrics, test.value)
+    layout = Layout(format, columns, caption, label)
+    print_results(finished_results(runs, oracle), layout, reference, metrics, test.value)

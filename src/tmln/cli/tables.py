@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from tmln.cli.say import say
 if TYPE_CHECKING:
     from tmln.lab.result import Result
     from tmln.results.paired import TestName
+    from tmln.results.rows import Row
 
 
 class Format(str, Enum):
@@ -53,43 +55,78 @@ def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Resul
     return results
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How tables are to be made: ``columns`` are of one table, which then stands alone; the rest are LaTeX's."""
+
+    format: Format = Format.table
+    columns: str | None = None
+    caption: str | None = None
+    label: str | None = None
+
+
+PLAIN = Layout()
+
+
 def print_results(
     results: Sequence[Result],
-    format: Format,
-    reference: str | None,
+    layout: Layout = PLAIN,
+    reference: str | None = None,
     metrics: str | None = None,
     test: TestName = "t",
 ) -> None:
     """For each group of comparable runs a table, a sentence, the differences, and what a reader must know."""
-    from tmln.metrics import metric_of
-    from tmln.results.contest import contest
-    from tmln.results.differences import difference_lines, row_records, row_tree
-    from tmln.results.notes import difference_notes, table_notes
-    from tmln.results.rows import columns_of, comparable, rows_of
-    from tmln.results.sentence import sentence
-    from tmln.results.tables import named_row, row_lines
+    from tmln.results.across import across
+    from tmln.results.across_table import across_lines, across_notes
+    from tmln.results.differences import row_records, row_tree
+    from tmln.results.rows import comparable, rows_of
+    from tmln.results.tables import named_row
 
-    wanted = None if metrics is None else names_in(metrics)
+    wanted, format = None if metrics is None else names_in(metrics), layout.format
     rows = rows_of(results)
     named_row(rows, reference)
     if print_whole(format, row_records(rows, wanted, test, reference), row_tree(rows, wanted, test, reference)):
         return
     for name, mine in comparable(rows).items():
-        columns = list(columns_of(mine, wanted))
-        spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
-        lines = row_lines(mine, columns, test)
-        while spare and format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
-            columns.remove(spare.pop())
-            lines = row_lines(mine, columns, test)
-        print_grid(format, lines, name)
-        notes = [sentence(mine, test), *table_notes(mine)]
-        if len(mine) > 1:
-            named = named_row(mine, reference) if reference in {row.label for row in mine} else None
-            found = contest(mine, "acc", test, named)
-            print_grid(format, difference_lines(mine, found))
-            notes += difference_notes(found)
-        for note in notes:
+        for note in _print_table(name, mine, layout, reference, wanted, test):
             say(note, err=format is not Format.table)
+    joined = across(rows)
+    if joined is not None and layout.columns is None:
+        print_grid(format, across_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
+        for note in across_notes(joined):
+            say(note, err=format is not Format.table)
+
+
+def _print_table(
+    name: str, rows: list[Row], layout: Layout, reference: str | None, wanted: list[str] | None, test: TestName
+) -> list[str]:
+    """The table, and that of differences; what is to be said of them."""
+    from tmln.metrics import metric_of
+    from tmln.results.contest import contest
+    from tmln.results.differences import column_lines, difference_lines
+    from tmln.results.notes import CAPTION, difference_notes, table_notes
+    from tmln.results.rows import columns_of
+    from tmln.results.sentence import sentence
+    from tmln.results.tables import named_row, row_lines
+
+    found = contest(rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None)
+    notes = [sentence(rows, test), *table_notes(rows)]
+    caption, label = layout.caption or f"{name}. {CAPTION}", layout.label or f"tab:{name}"
+    if layout.columns is not None:
+        print_grid(layout.format, column_lines(rows, found, names_in(layout.columns)), name, caption, label)
+        return [*notes, *difference_notes(found)]
+    columns = list(columns_of(rows, wanted))
+    spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
+    lines = row_lines(rows, columns, test)
+    while spare and layout.format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
+        columns.remove(spare.pop())
+        lines = row_lines(rows, columns, test)
+    print_grid(layout.format, lines, name, caption, label)
+    if len(rows) > 1:
+        difference = "" if found.reference is None else f"{name}: differences to {found.reference.label}."
+        print_grid(layout.format, difference_lines(rows, found), "", difference, f"{label}-differences")
+        notes += difference_notes(found)
+    return notes
 
 
 def print_whole(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
@@ -114,16 +151,18 @@ def _too_wide(lines: list[list[str]]) -> bool:
     return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
 
 
-def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
-    """To the terminal as a table, else as text with an empty line after it."""
+def print_grid(format: Format, lines: list[list[str]], title: str = "", caption: str = "", label: str = "") -> None:
+    """To the terminal as a table, else as text with an empty line after it; caption and label are LaTeX's."""
     from rich.console import Console
 
-    from tmln.results.textgrid import WRITERS, grid_rich, grid_width
+    from tmln.results.textgrid import WRITERS, grid_latex, grid_rich, grid_width
 
     if format is Format.table:
         console = Console()
         if not console.is_terminal:  # a file has room
             console.width = max(console.width, grid_width(lines))
         console.print(grid_rich(lines, title))
+    elif format is Format.latex:
+        say(grid_latex(lines, caption, label) + "\n")
     else:
         say(WRITERS[format.value](lines) + "\n")

@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tmln.metrics import METRICS
 from tmln.results.contest import FEWEST, Contest, Duel, contest
 from tmln.results.learned import not_learned
 from tmln.results.notes import UNLEARNED
 from tmln.results.paired import TestName
 from tmln.results.rows import Row, columns_of, comparable
 from tmln.results.statistics import mean
+from tmln.results.tables import row_lines
 from tmln.results.textgrid import Strong
+from tmln.suggest import did_you_mean
 
 HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds to tell", "seconds", "MiB")
 
@@ -41,6 +44,25 @@ def difference_lines(rows: Sequence[Row], found: Contest) -> list[list[str]]:
             ]
         )
     return lines
+
+
+OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed", "memory")
+
+
+def column_lines(rows: Sequence[Row], found: Contest, columns: Sequence[str]) -> list[list[str]]:
+    """One table of what was asked for: metrics, and of :data:`OTHERS` what says how sure they are."""
+    metrics = [name for name in columns if name not in (*OTHERS, "method")]
+    if unknown := [name for name in metrics if name not in {m for row in rows for m in row.values} | set(METRICS)]:
+        known = [*OTHERS, *columns_of(rows)]
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"unknown column {unknown[0]!r}{hint} (columns: any metric, and {', '.join(OTHERS)})")
+    places = ["method", "n", *metrics, "interval", "method", *OTHERS[2:-1], "seconds alone", "memory"]
+    joined = [
+        dict(zip(places, [*first, *second], strict=True))
+        for first, second in zip(row_lines(rows, metrics, found.test), difference_lines(rows, found), strict=True)
+    ]
+    wanted = list(dict.fromkeys(["method", *columns]))
+    return [[line[name] for name in wanted] for line in joined]
 
 
 def row_records(

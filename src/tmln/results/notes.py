@@ -33,6 +33,7 @@ UNLEARNED = "†"
 STRONG = (
     "bold: the best, and what a corrected test cannot tell from it; nothing where it tells nothing apart (joint aside)"
 )
+CAPTION = "Mean ± sample deviation over n seeds; bold: the best and what a test corrected by Holm cannot tell from it."
 CUT = "an interval that would leave 0 to 100 % ends there: it covers the mean as often as before"
 FRONT = (
     "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
