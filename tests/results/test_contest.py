@@ -156,8 +156,12 @@ def test_who_has_not_learned() -> None:
             ]
         )
     )
-    assert found == {"ewc": "at chance: LA 50.0", "upgd": "at chance: LA 50.5"}
+    assert found == {"ewc": "at chance: 50.0 at best", "upgd": "at chance: 50.5 at best"}
     far = not_learned(rows_of([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
-    assert far == {"ewc": "LA 35.0, far below the others' 80.0"}
+    assert far == {"ewc": "35.0 at best, far below the others' 80.0"}
     assert not_learned(rows_of([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes
+    late = replace(learner("er", [0.9, 0.0], **kind), accuracy=[[0.9, 0.0], [0.8, 0.7]])  # by a memory, say
+    assert not_learned(rows_of([late])) == {}
+    slow = replace(late, accuracy=[[0.0, 0.0, 0.0], [0.9, 0.0, 0.0], [0.9, 0.9, 0.9]], stream={"test_classes": [2] * 3})
+    assert not_learned(rows_of([slow])) == {}
     assert not_learned(rows_of([result("er", 0, 0.01)])) == {}  # of what has no matrix nobody knows

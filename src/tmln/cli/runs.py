@@ -67,6 +67,7 @@ def show(
     ] = None,
     caption: Annotated[str | None, typer.Option(help="Of a LaTeX table; what it shows unless given.")] = None,
     label: Annotated[str | None, typer.Option(help="Of a LaTeX table; tab:BENCHMARK unless given.")] = None,
+    trials: Annotated[bool, typer.Option("--trials", help="Show the trials of searches, too.")] = False,
     oracle: ShownOracle = None,
 ) -> None:
     """The table of finished runs, a sentence, and how far each row is from the best: corrected for how many there are.
@@ -76,4 +77,4 @@ def show(
       tmln show runs --format latex --columns acc,fm,delta,holm
     """
     layout = Layout(format, columns, caption, label)
-    print_results(finished_results(runs, oracle), layout, reference, metrics, test.value)
+    print_results(finished_results(runs, oracle, trials), layout, reference, metrics, test.value)

@@ -40,12 +40,12 @@ class TestOption(str, Enum):
 FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 
-def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Result]:
+def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool = False) -> list[Result]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
     from tmln.results.notes import folder_notes
     from tmln.results.read import read_results
 
-    results, problems = read_results(runs, None if oracle is None else oracle.value)
+    results, problems = read_results(runs, None if oracle is None else oracle.value, trials)
     for text in folder_notes(results, problems):
         say(text, err=True)
     if not results:

@@ -14,6 +14,7 @@ from typing import Any
 from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import metric_of
 from tmln.printable import one_line
+from tmln.results.chosen import passed_over
 from tmln.results.comparability import draws_orders
 from tmln.results.contest import Contest, alike
 from tmln.results.learned import not_learned
@@ -27,6 +28,7 @@ REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see
     "final": "the shortcut oracle, one joint model of all tasks at the benchmark's own lr",
     "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
 }
+SEARCHED = "trials of a search are left out: what they chose ran with seeds of its own"
 USUAL = f"INT is against {REFERENCE['prefix']}"
 SEES = {"prefix": "sees all data at once", "independent": "sees each task alone"}
 UNLEARNED = "†"
@@ -73,8 +75,8 @@ def difference_notes(found: Contest) -> list[str]:
     if found.reference is None:
         return []
     pairs = len(found.rivals) if found.named else math.comb(len(found.contestants), 2)
-    chosen = "as asked" if found.named else "which was best, so that every pair counts"
-    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}"
+    chosen = "as asked" if found.named else "which is best, so that every pair counts" if pairs else "which is best"
+    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "of which nothing follows"
     said = [f"Δ: ACC against {found.reference.label}, {chosen}, seed by seed; p: {TESTS[found.test].title}, {many}"]
     if not found.contestants:
         said = [f"Δ and p are against {found.reference.label}, best on the test data: nothing follows from them"]
@@ -145,6 +147,8 @@ def seeds_text(seeds: Sequence[int]) -> str:
 def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Note]:
     """Of a folder of runs as a page shows it, table by table."""
     corrupt, unfinished = (tuple(_problems(problems, state)) for state in ("corrupt", "unfinished"))
+    if searched := tuple(_problems(problems, "searched")):
+        yield Note(SEARCHED, searched)
     if corrupt:
         yield Note("runs that cannot be read are left out", corrupt)
     if unfinished:
@@ -163,6 +167,8 @@ def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iter
             more = [f"and {len(mine) - NAMED} more"] if len(mine) > NAMED else []
             folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
             yield f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}"
+    if searched := tuple(map(one_line, _problems(problems, "searched"))):
+        yield f"{Note(SEARCHED, searched)} (--trials shows them)"
     doubtful = sum(not result.checksum for result in results)
     if doubtful:
         yield f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them"
@@ -188,6 +194,8 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
     """``lacking``: which of the two metrics each configuration has not."""
     said = [str(note) for note in gap_notes(rows) if "int" in metrics or not note.text.startswith("INT is")]
+    if passed_over(rows):
+        said.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
     said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
     alike = {tuple(missing) for missing in lacking.values()}
