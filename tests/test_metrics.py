@@ -35,6 +35,7 @@ def test_a_peak_in_the_middle() -> None:
     one = [[0.7, 0, 0, 0], [0.8, 0, 0, 0], [0.6, 0, 0, 0], [0.5, 0, 0, 0]]
     assert metrics.backward_transfer(one) * 3 == pytest.approx(-0.2)
     assert metrics.forgetting(one) * 3 == pytest.approx(0.3)
+    assert metrics.peak(one) * 3 == pytest.approx(0.8)
 
 
 @given(st.integers(2, 6), st.integers(0, 10**6))
@@ -53,6 +54,7 @@ def test_one_task_leaves_most_undefined() -> None:
     assert metrics.intransigence([[0.9]], [1.0], over="all") == pytest.approx(0.1)
     for value in (
         metrics.forgetting([[0.9]]),
+        metrics.peak([[0.9]]),
         metrics.backward_transfer([[0.9]]),
         metrics.forward_transfer([[0.9]], [0.1]),
         metrics.intransigence([[0.9]], [1.0]),
@@ -66,6 +68,7 @@ def test_what_needs_a_reference_is_there_only_with_one() -> None:
         {
             "acc": 0.4375,
             "fm": 0.8 / 3,
+            "peak": 1.9 / 3,
             "bwt": -0.7 / 3,
             "learning_accuracy": 0.6125,
             "average_anytime_accuracy": 0.596875,
@@ -121,6 +124,7 @@ def test_every_metric_has_its_range() -> None:
         **dict.fromkeys(
             (
                 "acc",
+                "peak",
                 "acc_*",
                 "learning_accuracy",
                 "average_anytime_accuracy",
@@ -149,6 +153,7 @@ def test_headings_say_unit_and_direction() -> None:
     assert {name: (metric.title, metric.shown) for name, metric in metrics.METRICS.items()} == {
         "acc": ("ACC % ↑", "always"),
         "fm": ("FM % ↓", "always"),
+        "peak": ("peak % ↑", "always"),
         "int": ("INT % ↓", "always"),
         "bwt": ("BWT % ↑", ""),
         "fwt": ("FWT % ↑", ""),

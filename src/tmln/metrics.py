@@ -55,6 +55,15 @@ def forgetting(R: ArrayLike) -> float:
     return float((matrix[:-1, :-1].max(axis=0) - matrix[-1, :-1]).mean())
 
 
+def peak(R: ArrayLike) -> float:
+    """What FM falls from: the mean over tasks 1..K-1 of their best accuracy before the last task.
+
+    A method that learned nothing has nothing to forget: FM is read beside this. FM = peak - the same tasks' last row.
+    """
+    matrix = _matrix(R)
+    return float(matrix[:-1, :-1].max(axis=0).mean()) if len(matrix) > 1 else float("nan")
+
+
 def intransigence_by_task(R: ArrayLike, reference: Sequence[float]) -> NDArray[np.float64]:
     """I_k = a*_k - R[k][k], with a*_k the accuracy on task k of a reference trained on tasks 1..k together."""
     diagonal = _matrix(R).diagonal()
@@ -165,6 +174,7 @@ _WITHIN = ("accuracy", "within")
 METRICS: dict[str, Metric] = {
     "acc": Metric("ACC", "accuracy over all tasks at the end", average_accuracy, shown="always"),
     "fm": _loss("FM", "forgetting: how far tasks fell from their best", forgetting, shown="always"),
+    "peak": Metric("peak", "the accuracy that FM falls from: earlier tasks at their best", peak, shown="always"),
     "int": _loss(
         "INT", "intransigence: how far new tasks stay behind the reference", intransigence, _REFERENCE, shown="always"
     ),

@@ -93,7 +93,7 @@ def test_compare_show_and_once_more(tmp_path: Path) -> None:
     shown = run("show", str(tmp_path))
     assert "joint" in shown
     assert json.loads(run("show", str(tmp_path), "--format", "json"))
-    assert "| tmln |" in run("show", str(tmp_path), "--format", "md")
+    assert "| tmln" in run("show", str(tmp_path), "--format", "md")
     dry = run(*words, "--dry-run")
     assert "benchmark: split-digits" in dry
     assert "# 6 runs: 6 finished, 0 begun, 0 not begun; 2 of them as references for INT" in dry

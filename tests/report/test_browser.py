@@ -15,8 +15,11 @@ import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look, row, until
 from tests.report.conftest import keep, read, usual
-from tmln.metrics import metric_of
+from tmln.metrics import METRICS, metric_of
+from tmln.results.contest import contest
+from tmln.results.differences import p_cell
 from tmln.results.fronts import front
+from tmln.results.paired import holm
 from tmln.results.rows import rows_of
 from tmln.results.sentence import sentence
 from tmln.results.statistics import compare, summarise, t_quantile
@@ -54,13 +57,14 @@ def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
     assert labels(page) == list(ROWS)
     for label, one in ROWS.items():
         cells = row(page, label).locator("td")
-        for at, metric in enumerate(("acc", "fm", "int"), 1):
+        for at, metric in enumerate(("acc", "fm", "peak", "int"), 1):
             text = cells.nth(at).locator("> :first-child").inner_text()
             assert text.replace(NONE, "-") == cell(one.summary(metric), metric_of(metric))
-        assert cells.nth(5).inner_text().strip().replace(NONE, "-") == interval(one.summary("acc"))
+        assert cells.nth(6).inner_text().strip().replace(NONE, "-") == interval(one.summary("acc"))
     assert page.inner_text("#sentence") == sentence(list(ROWS.values()))
-    best = page.eval_on_selector_all("#table strong", "all => all.map(one => one.textContent)")
-    assert best == ["94.0 ± 1.0", "3.0 ± 0.0", "3.0 ± 1.0"]
+    strong = {label: [m for m in METRICS if label in contest(list(ROWS.values()), m).strong] for label in ROWS}
+    found = page.eval_on_selector_all("#table strong", "all => all.map(one => one.parentElement.dataset.metric)")
+    assert found == [metric for label in ROWS for metric in strong[label]]
 
 
 def test_every_picture_is_drawn_when_it_comes_into_sight(page: Any) -> None:
@@ -69,22 +73,25 @@ def test_every_picture_is_drawn_when_it_comes_into_sight(page: Any) -> None:
     assert drawn == [True] * (len(ROWS) + 5)  # a matrix a row, and the five other pictures
 
 
-def test_the_sentence_follows_the_filters_in_pythons_words(page: Any) -> None:
-    for hidden in ([], ["tmln"], ["tmln", "er"], ["er", "naive", "joint", "ewc"], ["tmln", "er", "naive"]):
+def test_no_filter_changes_what_is_claimed(page: Any) -> None:
+    said, tiles = page.inner_text("#sentence"), page.inner_text("#tiles")
+    for hidden in (["tmln"], ["er", "naive", "joint", "ewc"], ["tmln", "er", "naive", "joint", "ewc"]):
         look(page, "#" + "&".join(f"hide={name}" for name in hidden))
-        kept = [one for label, one in ROWS.items() if label.partition(" ")[0] not in hidden]
-        assert page.inner_text("#sentence") == sentence(kept)
+        assert (page.inner_text("#sentence"), page.inner_text("#tiles")) == (said, tiles)
 
 
-def test_p_values_are_those_of_python(page: Any) -> None:
-    look(page, "#ref=er")
+@pytest.mark.parametrize("named", ["er", ""])
+@pytest.mark.parametrize("metric", ["acc", "fm"])
+def test_p_values_plain_and_corrected_are_those_of_python(page: Any, metric: str, named: str) -> None:
+    look(page, f"#ref={named}&by={metric}&hide=naive")  # what is hidden is still counted
+    found = contest(list(ROWS.values()), metric, reference=ROWS[named] if named else None)
     for label, one in ROWS.items():
-        p = one.against(ROWS["er"], "acc").p_value
-        text = row(page, label).locator('td[data-metric="p"]').inner_text()
-        if label == "er" or math.isnan(p):
-            assert text == NONE
-        else:
-            assert text == (f"{p:.3f}" if p >= 0.001 else "<0.001") + ("*" if p < 0.05 else "")
+        duel = found.of(one)
+        if one.method == "naive":
+            continue
+        wanted = [NONE, NONE] if duel is None else [p_cell(duel.p), p_cell(duel.corrected) + "*" * duel.apart]
+        cells = [row(page, label).locator(f'td[data-metric="{column}"]') for column in ("p", "holm")]
+        assert [one.inner_text() for one in cells] == [text.replace("-", NONE) for text in wanted], label
 
 
 def test_statistics_agree_with_python(page: Any) -> None:
@@ -106,6 +113,8 @@ def test_statistics_agree_with_python(page: Any) -> None:
             )
             for key in ("n", "mean", "std", "low", "high"):
                 assert there[key] == pytest.approx(getattr(alone, key), rel=1e-9, nan_ok=True), (n, key, within)
+        p_values = [draw.random() ** 2 for _ in range(n)]
+        assert page.evaluate("ps => tmlnReport.stats.holm(ps)", p_values) == pytest.approx(holm(p_values))
     for freedom in (1, 2, 3, 10, 100):
         there = page.evaluate("freedom => tmlnReport.stats.tQuantile(0.95, freedom)", freedom)
         assert there == pytest.approx(t_quantile(0.95, freedom), rel=1e-9)
@@ -165,8 +174,9 @@ def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
     page.click(".columns summary")
     page.uncheck('input[data-metric="seconds"]')
     page.uncheck('input[data-metric="int"]')
+    page.uncheck('input[data-metric="peak"]')
     headings = page.eval_on_selector_all("#table thead th", "all => all.map(one => one.innerText.trim())")
-    assert headings == ["Method", "n", "ACC % ↑", "FM % ↓", "ACC 95%", "Δ ACC", "p"]
+    assert headings == ["Method", "n", "ACC % ↑", "FM % ↓", "ACC 95%", "Δ ACC", "p", "corrected p"]
     page.select_option('select[data-focus="by"]', "fm")
     page.select_option('select[data-focus="with"]', "naive")
     difference = ROWS["er"].against(ROWS["naive"], "fm").mean_difference

@@ -157,7 +157,9 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     odd = result("er", 0, metrics=said, seconds="long", accuracy=[[math.nan] * 3] * 3)
     found = document(keep(tmp_path, [odd]))
     assert found["runs"][0]["metrics"] == {
-        **dict.fromkeys(("acc", "fm", "bwt", "learning_accuracy", "average_anytime_accuracy", "worst_task", "own")),
+        **dict.fromkeys(
+            ("acc", "fm", "peak", "bwt", "learning_accuracy", "average_anytime_accuracy", "worst_task", "own")
+        ),
         "int": pytest.approx(0.09),  # as it was said
     }
     json.loads(embedded(found))

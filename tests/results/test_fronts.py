@@ -23,7 +23,7 @@ from tmln.results.rows import rows_of
 from tmln.results.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
 from tmln.results.textgrid import records_csv
 
-EDGE = 6
+EDGE = 6  # of the grid that points are on
 coordinate = st.one_of(st.integers(0, EDGE).map(float), st.just(math.nan), st.just(math.inf))
 cloud = st.lists(st.tuples(coordinate, coordinate), max_size=12)
 both_ways = st.tuples(st.booleans(), st.booleans())
@@ -242,3 +242,16 @@ def test_pictures_of_nothing_and_of_several_benchmarks(tmp_path: Path) -> None:
 def test_a_wrong_suffix_is_refused() -> None:
     with pytest.raises(ValueError, match=r"NAME\.png, NAME\.svg, NAME\.pdf; got 'x\.jpg'"):
         checked_suffix(Path("x.jpg"))
+
+
+def test_of_a_method_with_validation_data_what_was_chosen_on_them_stands_for_it() -> None:
+    """The other one is better on the tests, and on its method's own front alone."""
+    runs = [
+        made("er", seed, 0.5, 0.1 * a, settings={"a": a}, metrics={"int": 0.1 * a, "val_acc": 0.2 * a})
+        for seed in (0, 1)
+        for a in (1, 2)
+    ]
+    found = fronts_of(rows_of([*runs, *(made("si", seed, 0.5, 0.3, metrics={"int": 0.15}) for seed in (0, 1))]))
+    assert [found.points[n].label for n in found.skyline.members] == ["si", "er a=2"]
+    assert [found.points[n].label for n in found.methods["er"].members] == ["er a=1"]
+    assert any("only the configuration chosen" in note for note in found.notes)

@@ -6,9 +6,11 @@ import math
 from dataclasses import replace
 
 from tests.results.made import result
+from tmln.results.contest import contest
 from tmln.results.notes import (
     REFERENCE,
     Note,
+    difference_notes,
     folder_notes,
     front_notes,
     page_notes,
@@ -56,17 +58,19 @@ def test_what_holds_for_every_row_names_none() -> None:
     assert (reference.text[:16], reference.about) == ("INT is not there", ())
     (alone, _) = row_notes(two[:1])
     assert alone.about == ("tmln",)
-    same = [result(m, s, 0.5, metrics={"int": 0.1}, oracle="prefix") for m in ("er", "si") for s in (0, 1)]
+    same = [result(m, s, len(m) / 9, metrics={"int": 0.1}, oracle="prefix") for m in ("er", "ewc") for s in (0, 1)]
     (note,) = row_notes(rows_of(same))
     assert (note.text, note.about) == (f"INT is against {REFERENCE['prefix']}", ())
 
 
 def test_a_table_begins_with_what_its_columns_are() -> None:
     rows = rows_of([result("er", s, a) for s, a in enumerate((0.05, 0.95))])
-    usual, cut, *_ = table_notes(rows)
+    usual, _, cut, *_ = table_notes(rows)
     assert usual.startswith("n seeds: mean ± sample standard deviation")
     assert cut.startswith("an interval that would leave 0 to 100 % ends there")
-    assert table_notes(rows, rows[0])[1] == "p: paired t-test of ACC against er, seed by seed"
+    two = rows_of([result(m, s, 0.5 + 0.1 * s) for m in ("er", "si") for s in range(3)])
+    assert difference_notes(contest(two))[0].endswith("p: paired t-test, corrected by Holm for 1 comparison")
+    assert "ACC against si, as asked" in difference_notes(contest(two, reference=two[1]))[0]
 
 
 def test_a_page_says_it_table_by_table_and_leaves_out_what_is_usual() -> None:

@@ -31,7 +31,7 @@ TOY = Metric(
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Written before anybody thought of the metric: a task falls by ``drop`` with each of two later ones."""
     found = keep(
-        tmp_path / "runs", [result(m, s, 0.9, d + 0.01 * s) for m, d in (("er", 0.1), ("si", 0.3)) for s in (0, 1)]
+        tmp_path / "runs", [result(m, s, 0.9, d + 0.1 * d * s) for m, d in (("er", 0.1), ("si", 0.3)) for s in range(3)]
     )
     monkeypatch.setitem(metrics.METRICS, "fm_worst", TOY)
     return found
@@ -46,15 +46,15 @@ def said(*words: str) -> str:
 def test_tables_have_it_with_its_own_heading_and_direction(runs: Path) -> None:
     table = said("show", str(runs))
     assert "worst FM % ↓" in table
-    assert "21.0 ± 1.4" in table  # 2 * 0.10 and 2 * 0.11
+    assert "22.0 ± 2.0" in table  # 2 * 0.10, 2 * 0.11 and 2 * 0.12
     heading, _, er, si = said("show", str(runs), "--format", "md").splitlines()[:4]
     at = heading.split(" | ").index("worst FM % ↓")
-    assert er.split(" | ")[at] == "**21.0 ± 1.4**"  # less is better
-    assert si.split(" | ")[at] == "61.0 ± 1.4"
+    assert er.split(" | ")[at] == "**22.0 ± 2.0**"  # less is better
+    assert si.split(" | ")[at] == "66.0 ± 6.0"
     assert r"worst FM \% $\downarrow$" in said("show", str(runs), "--format", "latex")
     first, second = csv.DictReader(said("show", str(runs), "--format", "csv").splitlines())
-    assert float(first["fm_worst_mean"]) == pytest.approx(0.21)
-    assert float(second["fm_worst_mean"]) == pytest.approx(0.61)
+    assert float(first["fm_worst_mean"]) == pytest.approx(0.22)
+    assert float(second["fm_worst_mean"]) == pytest.approx(0.66)
 
 
 def test_it_can_be_asked_for_and_weighed(runs: Path) -> None:
@@ -66,4 +66,4 @@ def test_the_page_gets_it_as_data(runs: Path) -> None:
     found = document(runs)
     row = found["metrics"]["fm_worst"]
     assert (row["title"], row["more_is_better"], row["shown"]) == ("worst FM % ↓", False, "always")
-    assert [run["metrics"]["fm_worst"] for run in found["runs"]] == pytest.approx([0.2, 0.22, 0.6, 0.62])
+    assert [run["metrics"]["fm_worst"] for run in found["runs"]] == pytest.approx([0.2, 0.22, 0.24, 0.6, 0.66, 0.72])

@@ -11,9 +11,11 @@ import pytest
 from tests.results.made import result
 from tmln.lab.files import to_json
 from tmln.lab.result import Result
+from tmln.results.contest import contest
+from tmln.results.differences import difference_lines, row_records, row_tree
 from tmln.results.notes import table_notes
 from tmln.results.rows import best_rows, columns_of, label_methods, rows_of
-from tmln.results.tables import reference_row, row_lines, row_records, row_tree
+from tmln.results.tables import named_row, row_lines
 from tmln.results.textgrid import Strong, grid_latex, grid_markdown, grid_rich, records_csv
 
 RUNS = [
@@ -58,18 +60,18 @@ def test_paired_p_values_use_the_seeds_that_both_have() -> None:
     compared = rows["er"].against(rows["tmln"], "acc")
     assert compared.n == 2
     assert compared.mean_difference == pytest.approx(-0.08)
-    assert reference_row(list(rows.values()), None) is rows["tmln"]
-    assert reference_row(list(rows.values()), "er") is rows["er"]
+    assert contest(list(rows.values())).reference is rows["tmln"]
+    assert named_row(list(rows.values()), "er") is rows["er"]
+    assert named_row(list(rows.values()), None) is None
     with pytest.raises(ValueError, match="no row is called 'ewc'"):
-        reference_row(list(rows.values()), "ewc")
+        named_row(list(rows.values()), "ewc")
 
 
 def test_every_format_says_the_same() -> None:
-    rows = rows_of(RUNS)
-    against = reference_row(rows, None)
-    markdown = grid_markdown(row_lines(rows, against))
+    rows = rows_of([*RUNS, *(result("naive", s, a, metrics={"int": 0.05}) for s, a in enumerate((0.1, 0.12, 0.15)))])
+    markdown = grid_markdown(row_lines(rows))
     assert "| tmln | 3 | **92.0 ± 2.0** |" in markdown
-    latex = grid_latex(row_lines(rows, against))
+    latex = grid_latex(row_lines(rows))
     assert r"tmln & 3 & \textbf{92.0 $\pm$ 2.0}" in latex
     assert latex.splitlines()[1] == r"\toprule"
     table = list(csv.DictReader(records_csv(row_records(rows)).splitlines()))
@@ -78,7 +80,8 @@ def test_every_format_says_the_same() -> None:
     plain = json.loads(to_json(row_tree(rows)))
     assert plain[1]["metrics"]["int"]["mean"] == pytest.approx(0.05)
     assert plain[2]["metrics"]["int"]["mean"] is None
-    assert grid_rich(row_lines(rows, against)).row_count == 3
+    assert grid_rich(row_lines(rows)).row_count == 4
+    assert grid_rich(difference_lines(rows, contest(rows))).row_count == 4
 
 
 def test_intervals_stay_within_what_a_metric_can_be() -> None:
@@ -86,7 +89,7 @@ def test_intervals_stay_within_what_a_metric_can_be() -> None:
     (row,) = rows_of(runs)
     assert [(row.summary(m).low, row.summary(m).high) for m in ("acc", "fm")] == [(0.0, 1.0), (-1.0, 1.0)]
     assert row.summary("seconds").low == 0.0
-    assert "[0.0, 100.0]" in grid_markdown(row_lines([row], None))
+    assert "[0.0, 100.0]" in grid_markdown(row_lines([row]))
     assert "an interval that would leave 0 to 100 % ends there" in "\n".join(table_notes([row]))
     assert row.against(rows_of([result("tmln", s, 0.3 * s) for s in range(2)])[0], "acc").low >= -1.0
     assert not any("ends there" in note for note in table_notes(rows_of(RUNS[:3])))
@@ -99,10 +102,10 @@ def rated(method: str, rate: float | None, lr: float = 0.01) -> Result:
 def test_rates_are_a_column_where_they_differ() -> None:
     """0.01 / 0.1 in floating point is not 0.1."""
     rows = rows_of([rated("tmln", 0.01 / 0.1), rated("naive", 0.01), rated("er", None), rated("joint", 0.5)])
-    assert columns_of(rows) == ("acc", "fm", "int", "rate", "seconds")
-    lines = {line[0]: line for line in row_lines(rows, None)}
-    assert [lines[name][5] for name in ("tmln", "naive", "er")] == ["0.1", "0.01", "-"]
-    assert not isinstance(lines["naive"][5], Strong)  # a rate is no merit
+    assert columns_of(rows) == ("acc", "fm", "peak", "int", "rate", "seconds")
+    lines = {line[0]: line for line in row_lines(rows)}
+    assert [lines[name][6] for name in ("tmln", "naive", "er")] == ["0.1", "0.01", "-"]
+    assert not isinstance(lines["naive"][6], Strong)  # a rate is no merit
     (said,) = [note for note in table_notes(rows) if "rate" in note]
     assert said.endswith("(eta/lambda), and may differ for that alone: 0.01: naive; 0.1: tmln")
 
@@ -113,13 +116,13 @@ def test_rates_are_a_column_where_they_are_not_lr_and_else_on_request() -> None:
     assert not any("rate" in note for note in table_notes(alone))  # nothing beside it
     equal = rows_of([rated("naive", 0.1, lr=0.1), rated("er", 0.1, lr=0.1)])
     assert "rate" not in columns_of(equal)
-    assert row_lines(equal, None, ["rate"])[1][2] == "0.1"
+    assert row_lines(equal, ["rate"])[1][2] == "0.1"
 
 
 def test_training_accuracy_is_shown_where_it_was_asked_for() -> None:
     rows = rows_of([result("er", 0, 0.5, metrics={"acc_train": 0.75})])
-    assert columns_of(rows) == ("acc", "fm", "int", "acc_train", "seconds")
-    assert row_lines(rows, None)[0][5] == "train ACC % ↑"
+    assert columns_of(rows) == ("acc", "fm", "peak", "int", "acc_train", "seconds")
+    assert row_lines(rows)[0][6] == "train ACC % ↑"
 
 
 def test_the_reference_of_intransigence_is_said() -> None:
@@ -156,9 +159,9 @@ def test_rows_are_by_benchmark_then_accuracy_and_what_has_none_comes_last() -> N
 
 def test_names_cannot_break_a_table() -> None:
     rows = rows_of([result("a|b[bold]_%", s, 0.5) for s in range(2)])
-    assert r"a\|b[bold]_%" in grid_markdown(row_lines(rows, None))
-    assert r"a|b[bold]\_\%" in grid_latex(row_lines(rows, None))
-    assert grid_rich(row_lines(rows, None)).row_count == 1
+    assert r"a\|b[bold]_%" in grid_markdown(row_lines(rows))
+    assert r"a|b[bold]\_\%" in grid_latex(row_lines(rows))
+    assert grid_rich(row_lines(rows)).row_count == 1
 
 
 def test_one_seed_and_no_reference_are_said() -> None:
@@ -170,11 +173,11 @@ def test_one_seed_and_no_reference_are_said() -> None:
 def test_extra_test_sets_are_shown_and_any_metric_can_be_asked_for() -> None:
     extra = {"acc_official": 0.7, "acc_task_masked": 0.95, "bwt": -0.1}
     rows = rows_of([result("er", s, 0.5, metrics=extra) for s in range(2)])
-    assert columns_of(rows) == ("acc", "fm", "int", "acc_official", "seconds")
-    assert "ACC official % ↑" in grid_markdown(row_lines(rows, None))
+    assert columns_of(rows) == ("acc", "fm", "peak", "int", "acc_official", "seconds")
+    assert "ACC official % ↑" in grid_markdown(row_lines(rows))
     wanted = ["bwt", "acc_task_masked"]
-    assert grid_markdown(row_lines(rows, None, wanted)).splitlines()[0] == (
-        "| method | n | BWT % ↑ | masked ACC % ↑ | ACC 95% | p |"
+    assert grid_markdown(row_lines(rows, wanted)).splitlines()[0] == (
+        "| method | n | BWT % ↑ | masked ACC % ↑ | ACC 95% |"
     )
     assert list(json.loads(to_json(row_tree(rows, wanted)))[0]["metrics"]) == wanted
     with pytest.raises(ValueError, match="unknown metric 'bvt'; did you mean 'bwt'"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +40,7 @@ def test_latex_by_hand() -> None:
         r"method & ACC \% $\uparrow$ \\",
         r"\midrule",
         r"tmln & \textbf{92.0 $\pm$ 2.0} \\",
-        r"a\_b|[red] & - \\",
+        r"a\_b|[red] & -- \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -49,6 +52,37 @@ def test_latex_keeps_what_it_would_misread() -> None:
         r"{}[0.1, 0.2] & \textbackslash{}\textasciitilde{}\textasciicircum{}\{\} \\",
         r"{}* & $<$1 $\times$ 10 \\",
     ]
+
+
+def test_a_minus_is_one_in_numbers_and_not_in_names() -> None:
+    lines = [["a-b", "Δ"], ["tmln-static †", "-0.9 ± 1.1"], ["x=-.5, 1e-4", "[-2.8, +2.2]"], ["split-3", "-"]]
+    body = grid_latex(lines).split("\n")[2:]
+    assert body[0] == r"a-b & $\Delta$ \\"
+    assert body[2] == r"tmln-static $\dagger$ & $-$0.9 $\pm$ 1.1 \\"
+    assert body[3] == r"x=$-$.5, 1e-4 & [$-$2.8, +2.2] \\"
+    assert body[4] == r"split-3 & -- \\"
+
+
+def test_a_caption_and_a_label_make_a_float() -> None:
+    text = grid_latex(LINES, "50% of it, a ± b", "tab:split digits, tasks=2").split("\n")
+    assert text[:4] == [
+        r"\begin{table}[t]",
+        r"\centering",
+        r"\caption{50\% of it, a $\pm$ b}",
+        r"\label{tab:split-digits-tasks-2}",
+    ]
+    assert text[4] == r"\begin{tabular}{lr}"
+    assert text[-1] == r"\end{table}"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex to compile with")
+def test_it_compiles(tmp_path: Path) -> None:
+    table = grid_latex([*LINES, ["-1", "Δ † λ <1 ≥ 2"], ["[x]", "50%_#$&~^{}\\"]], "50% - of -1", "tab:x")
+    whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + table + r"\end{document}"
+    (tmp_path / "table.tex").write_text(whole, encoding="utf-8")
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_csv_is_plain() -> None:

@@ -125,6 +125,28 @@ def test_tuned_on_one_benchmark_and_reported_on_another(tmp_path: Path) -> None:
     assert "chosen on validation data from 2 trials of split-digits" in said
 
 
+def test_what_is_chosen_may_train_on_the_validation_data(tmp_path: Path) -> None:
+    invoke(tmp_path, "--method", "naive", "--budget", "1", "--final-seeds", "1", "--give-back")
+    (path,) = tmp_path.glob("tune-*.json")
+    kept, runs = json.loads(path.read_text()), results(tmp_path)
+    (final,) = kept["final_runs"]
+    assert kept["final_runs_keep_the_split"] is False
+    assert "val_acc" not in runs[final].metrics
+    assert {key for run in runs.values() for key in run.config["benchmark_options"] if key == "validation"}
+
+
+def test_the_best_of_a_sweep_is_chosen_on_validation_data(tmp_path: Path) -> None:
+    few = [*FEW, "--oracle", "none", "--workers", "1", "--out", str(tmp_path), "--method", "naive"]
+    done = CliRunner().invoke(app, ["sweep", "--benchmark", "split-digits", "--grid", "lr=0.001,0.1", "--best", *few])
+    assert done.exit_code == 0, done.output
+    runs = results(tmp_path).values()
+    best = max(runs, key=lambda run: run.metrics["val_acc"])
+    (line,) = [text for text in done.output.splitlines() if "): val ACC" in text]
+    assert line.startswith(f"naive (lr={best.config['lr']}, chosen on validation data from 2): val ACC ")
+    assert f"test ACC {100 * best.metrics['acc']:.1f} (1 seed of split-digits)" in line
+    assert f"--set lr={best.config['lr']}" in done.output.splitlines()[-1]
+
+
 def test_without_a_split_it_is_said_that_the_tests_chose(tmp_path: Path) -> None:
     said = invoke(tmp_path, "--method", "naive", "--trials", "1", "--set", "benchmark.validation=0")
     assert "chosen on the test data from 1 trial" in said

@@ -53,6 +53,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 DEMO = ("naive", "joint", "er", "ewc++", "rwalk", "upgd", "ocar", "tmln")
+AT_TMLNS_RATE = ("naive", "er")  # once more at the rate that TMLN starts with: its lr is not its rate
+DEMO_SEEDS = 3
 app.add_typer(data.app, name="data")
 
 
@@ -91,9 +93,15 @@ def demo(
     Example:
       tmln demo --out tour
     """
+    from tmln.lab.footing import equal_rate
+
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
     with _hands(out) as pool:
-        work(What(benchmark="split-digits", seeds=3).configs(DEMO), How(out=out), Who(), pool=pool)
+        what = What(benchmark="split-digits", seeds=DEMO_SEEDS)
+        configs = what.configs(DEMO)
+        rate = equal_rate(next(config for config in configs if config.method == "tmln"))
+        at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLNS_RATE]
+        work([*configs, *at_rate], How(out=out), Who(), pool=pool)
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
@@ -129,6 +137,7 @@ add(app, publish.verify)
 add(app, sweep.sweep)
 add(app, tune.tune)
 add(app, tradeoffs.pareto)
+add(app, tradeoffs.ranks)
 add(app, tradeoffs.overhead)
 add(app, pictures.landscape)
 add(app, pictures.barrier)

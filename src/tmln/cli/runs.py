@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, What, Who, names_in
-from tmln.cli.tables import Format, FormatOption, finished_results, print_results
+from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 
 
@@ -50,18 +50,31 @@ def show(
     runs: Annotated[Path, typer.Argument(help="A folder of runs, or a published file.")] = Path("runs"),
     format: FormatOption = Format.table,
     reference: Annotated[
-        str | None, typer.Option(help="The row that p-values are against; the best unless given.")
+        str | None, typer.Option(help="The row that the others are held against; the best unless given.")
     ] = None,
+    test: Annotated[TestOption, typer.Option(help="How differences are tested; corrected by Holm in any case.")] = (
+        TestOption.t
+    ),
     metrics: Annotated[
         str | None,
         typer.Option(help="What to show, e.g. acc,fm,bwt,fwt,rate; ACC, FM, INT and seconds unless given."),
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="One table: any metric, n, interval, shared, delta, delta_interval, p, holm, seeds_needed, memory."
+        ),
+    ] = None,
+    caption: Annotated[str | None, typer.Option(help="Of a LaTeX table; what it shows unless given.")] = None,
+    label: Annotated[str | None, typer.Option(help="Of a LaTeX table; tab:BENCHMARK unless given.")] = None,
+    trials: Annotated[bool, typer.Option("--trials", help="Show the trials of searches, too.")] = False,
     oracle: ShownOracle = None,
 ) -> None:
-    """The table of finished runs: mean ± sample deviation over seeds, 95% t-interval, paired p-values.
+    """The table of finished runs, a sentence, and how far each row is from the best: corrected for how many there are.
 
     \b
     Example:
-      tmln show runs --metrics acc,fm,int,bwt --format latex
+      tmln show runs --format latex --columns acc,fm,delta,holm
     """
-    print_results(finished_results(runs, oracle), format, reference, metrics)
+    layout = Layout(format, columns, caption, label)
+    print_results(finished_results(runs, oracle, trials), layout, reference, metrics, test.value)

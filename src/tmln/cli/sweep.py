@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tmln.cli.options import DryRun, How, Method, Spaces, What, Who, method_names
 from tmln.cli.say import say
-from tmln.cli.work import work
+from tmln.cli.work import result_of, work
+
+if TYPE_CHECKING:
+    from tmln.lab.config import RunConfig
 
 
 def sweep(
@@ -20,6 +26,10 @@ def sweep(
     ] = None,
     random: Annotated[int, typer.Option(min=0, help="How many points to draw from --space, for each of the grid.")] = 0,
     space: Spaces = None,
+    best: Annotated[
+        bool,
+        typer.Option("--best", help="Say what is best of each method on validation data, a tenth unless set."),
+    ] = False,
     what: What = What(),
     how: How = How(),
     who: Who = Who(),
@@ -31,6 +41,7 @@ def sweep(
     Example:
       tmln sweep --benchmark split-digits --grid step.trajectory=0.1,1,10 --seeds 3
     """
+    from tmln.search.protocol import with_split
     from tmln.search.sweep import read_grid, read_spaces
     from tmln.search.sweep import sweep as combine
 
@@ -39,7 +50,33 @@ def sweep(
     if space and not random:
         raise ValueError("--space says where to draw from; --random N says how often")
     bases = what.configs(method_names(method, methods), seeds=1)
+    bases = [with_split(base) for base in bases] if best else bases
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=what.seeds)
     for note in found.notes:
         say(note, err=True)
     work(found.configs, how, who, dry_run)
+    if best and not dry_run:
+        for line in _best(found.configs, how.out):
+            say(line)
+
+
+def _best(configs: Sequence[RunConfig], out: Path) -> Iterator[str]:
+    """Of each method the configuration with the best validation accuracy, from how many, and the command for it."""
+    from tmln.lab.command import commands_of
+    from tmln.lab.store import Store
+    from tmln.results.chosen import choices
+    from tmln.results.rows import comparable, rows_of
+
+    store = Store(out)
+    results = [result for config in configs if (result := result_of(store, config)) is not None]
+    for mine in comparable(rows_of(results)).values():
+        for choice in choices(mine):
+            row = choice.row
+            said = [f"test ACC {100 * row.summary('acc').mean:.1f}"]
+            if row.summary("val_acc").n:
+                said.insert(0, f"val ACC {100 * row.summary('val_acc').mean:.1f}")
+            n = row.summary("acc").n
+            yield f"{choice.name}: {', '.join(said)} ({n} seed{'s' * (n != 1)} of {row.where})"
+            first = row.results[0]
+            for command in commands_of(first.config, first.changed or (), [result.seed for result in row.results]):
+                yield f"  {command} --out {shlex.quote(str(out))}"

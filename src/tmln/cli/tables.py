@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,8 @@ from tmln.cli.say import say
 
 if TYPE_CHECKING:
     from tmln.lab.result import Result
+    from tmln.results.paired import TestName
+    from tmln.results.rows import Row
 
 
 class Format(str, Enum):
@@ -26,15 +29,23 @@ class Format(str, Enum):
     json = "json"
 
 
+class TestOption(str, Enum):
+    """``--test``: the names of :data:`tmln.results.paired.TESTS`."""
+
+    t = "t"
+    wilcoxon = "wilcoxon"
+    bootstrap = "bootstrap"
+
+
 FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 
-def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Result]:
+def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool = False) -> list[Result]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
     from tmln.results.notes import folder_notes
     from tmln.results.read import read_results
 
-    results, problems = read_results(runs, None if oracle is None else oracle.value)
+    results, problems = read_results(runs, None if oracle is None else oracle.value, trials)
     for text in folder_notes(results, problems):
         say(text, err=True)
     if not results:
@@ -44,28 +55,78 @@ def finished_results(runs: Path, oracle: OracleName | None = None) -> list[Resul
     return results
 
 
-def print_results(results: Sequence[Result], format: Format, reference: str | None, metrics: str | None = None) -> None:
-    """A table for each group of comparable runs, a sentence in words, and what a reader must know."""
-    from tmln.metrics import metric_of
-    from tmln.results.notes import table_notes
-    from tmln.results.rows import columns_of, comparable, rows_of
-    from tmln.results.sentence import sentence
-    from tmln.results.tables import reference_row, row_lines, row_records, row_tree
+@dataclass(frozen=True)
+class Layout:
+    """How tables are to be made: ``columns`` are of one table, which then stands alone; the rest are LaTeX's."""
 
-    wanted = None if metrics is None else names_in(metrics)
+    format: Format = Format.table
+    columns: str | None = None
+    caption: str | None = None
+    label: str | None = None
+
+
+PLAIN = Layout()
+
+
+def print_results(
+    results: Sequence[Result],
+    layout: Layout = PLAIN,
+    reference: str | None = None,
+    metrics: str | None = None,
+    test: TestName = "t",
+) -> None:
+    """For each group of comparable runs a table, a sentence, the differences, and what a reader must know."""
+    from tmln.results.across import across
+    from tmln.results.across_table import across_lines, across_notes
+    from tmln.results.differences import row_records, row_tree
+    from tmln.results.rows import comparable, rows_of
+    from tmln.results.tables import named_row
+
+    wanted, format = None if metrics is None else names_in(metrics), layout.format
     rows = rows_of(results)
-    if print_whole(format, row_records(rows, wanted), row_tree(rows, wanted)):
+    named_row(rows, reference)
+    if print_whole(format, row_records(rows, wanted, test, reference), row_tree(rows, wanted, test, reference)):
         return
     for name, mine in comparable(rows).items():
-        against, columns = reference_row(mine, reference), list(columns_of(mine, wanted))
-        spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
-        lines = row_lines(mine, against, columns)
-        while spare and format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
-            columns.remove(spare.pop())
-            lines = row_lines(mine, against, columns)
-        print_grid(format, lines, name)
-        for note in (sentence(mine), *table_notes(mine, against)):
+        for note in _print_table(name, mine, layout, reference, wanted, test):
             say(note, err=format is not Format.table)
+    joined = across(rows)
+    if joined is not None and layout.columns is None:
+        print_grid(format, across_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
+        for note in across_notes(joined):
+            say(note, err=format is not Format.table)
+
+
+def _print_table(
+    name: str, rows: list[Row], layout: Layout, reference: str | None, wanted: list[str] | None, test: TestName
+) -> list[str]:
+    """The table, and that of differences; what is to be said of them."""
+    from tmln.metrics import metric_of
+    from tmln.results.contest import contest
+    from tmln.results.differences import column_lines, difference_lines
+    from tmln.results.notes import CAPTION, difference_notes, table_notes
+    from tmln.results.rows import columns_of
+    from tmln.results.sentence import sentence
+    from tmln.results.tables import named_row, row_lines
+
+    found = contest(rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None)
+    notes = [sentence(rows, test), *table_notes(rows)]
+    caption, label = layout.caption or f"{name}. {CAPTION}", layout.label or f"tab:{name}"
+    if layout.columns is not None:
+        print_grid(layout.format, column_lines(rows, found, names_in(layout.columns)), name, caption, label)
+        return [*notes, *difference_notes(found)]
+    columns = list(columns_of(rows, wanted))
+    spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
+    lines = row_lines(rows, columns, test)
+    while spare and layout.format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
+        columns.remove(spare.pop())
+        lines = row_lines(rows, columns, test)
+    print_grid(layout.format, lines, name, caption, label)
+    if len(rows) > 1:
+        difference = "" if found.reference is None else f"{name}: differences to {found.reference.label}."
+        print_grid(layout.format, difference_lines(rows, found), "", difference, f"{label}-differences")
+        notes += difference_notes(found)
+    return notes
 
 
 def print_whole(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
@@ -90,16 +151,18 @@ def _too_wide(lines: list[list[str]]) -> bool:
     return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
 
 
-def print_grid(format: Format, lines: list[list[str]], title: str = "") -> None:
-    """To the terminal as a table, else as text with an empty line after it."""
+def print_grid(format: Format, lines: list[list[str]], title: str = "", caption: str = "", label: str = "") -> None:
+    """To the terminal as a table, else as text with an empty line after it; caption and label are LaTeX's."""
     from rich.console import Console
 
-    from tmln.results.textgrid import WRITERS, grid_rich, grid_width
+    from tmln.results.textgrid import WRITERS, grid_latex, grid_rich, grid_width
 
     if format is Format.table:
         console = Console()
         if not console.is_terminal:  # a file has room
             console.width = max(console.width, grid_width(lines))
         console.print(grid_rich(lines, title))
+    elif format is Format.latex:
+        say(grid_latex(lines, caption, label) + "\n")
     else:
         say(WRITERS[format.value](lines) + "\n")

@@ -1,4 +1,4 @@
-"""The commands that weigh methods against each other: tmln pareto, overhead."""
+"""The commands that weigh methods against each other: tmln pareto, ranks, overhead."""
 
 from __future__ import annotations
 
@@ -45,6 +45,45 @@ def pareto(
             print_grid(format, volume_lines(fronts))
             for note in volume_notes(fronts):
                 say(note, err=format is not Format.table)
+    if output is not None:
+        say(f"picture: {output}", err=format is not Format.table)
+
+
+def ranks(
+    runs: Annotated[Path, typer.Argument(help="A folder of runs on several benchmarks.")] = Path("runs"),
+    output: Picture = None,
+    format: FormatOption = Format.table,
+    metric: Annotated[str, typer.Option(help="By which methods are ranked.")] = "acc",
+) -> None:
+    """Methods over several benchmarks: mean ranks, Friedman's test, Nemenyi's critical difference and its diagram.
+
+    \b
+    Example:
+      tmln ranks runs -o ranks.pdf
+    """
+    from tmln.draw.picture import checked_suffix, save_figure
+    from tmln.results.across import across
+    from tmln.results.across_table import across_lines, across_notes, across_records
+    from tmln.results.rows import columns_of, rows_of
+
+    if output is not None:
+        checked_suffix(output)
+    rows = rows_of(finished_results(runs))
+    columns_of(rows, [metric])  # refuses what is no metric
+    found = across(rows, metric)
+    if found is None:
+        raise ValueError(
+            f"ranks are over two benchmarks or more, of two methods or more that ran on all of them; {runs} has none"
+        )
+    if output is not None:
+        from tmln.draw.ranks import ranks_figure
+
+        save_figure(ranks_figure(found), output)
+    records = across_records(found)
+    if not print_whole(format, records, records):
+        print_grid(format, across_lines(found), "methods by benchmarks")
+        for note in across_notes(found):
+            say(note, err=format is not Format.table)
     if output is not None:
         say(f"picture: {output}", err=format is not Format.table)
 

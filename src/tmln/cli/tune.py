@@ -51,6 +51,10 @@ def tune(
     report_on: Annotated[
         str | None, typer.Option(metavar="BENCHMARK", help="Run what is chosen on this benchmark instead.")
     ] = None,
+    give_back: Annotated[
+        bool,
+        typer.Option("--give-back", help="Run what is chosen on the validation data, too; else the split is kept."),
+    ] = False,
     what: What = What(),
     how: How = How(),
     who: Who = Who(),
@@ -64,7 +68,7 @@ def tune(
     from tmln.lab.files import make_folder, refuse_link, to_json, write_whole
     from tmln.lab.identity import canonical
     from tmln.search.database import in_one_line
-    from tmln.search.protocol import final_configs, fresh_seeds, how_chosen, record, with_split
+    from tmln.search.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
     from tmln.search.sweep import read_spaces, spaces_for
     from tmln.seeds import seed_of
 
@@ -74,6 +78,7 @@ def tune(
     spaces, notes = spaces_for(bases, read_spaces(space or []))
     count = final_seeds if final_seeds is not None else FINAL_SEEDS if methods or report_on else 0
     stages = bases if report_on is None else _on(report_on, what, names)
+    stages = [without_split(stage) for stage in stages] if give_back else stages
     if report_on is not None and not count:
         raise ValueError("--report-on runs what is chosen: --final-seeds is at least 1 with it")
     if count and len(objectives) > 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tmln.cli.say import say
-from tmln.cli.tables import Format, print_results
+from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
     from tmln.cli.options import How, Who
@@ -76,7 +76,7 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], te
     wanted = None if terms.oracle == "none" else terms.oracle
     results = with_references((result for result in found if result is not None), wanted)
     if results:
-        print_results(results, Format.table, None)
+        print_results(results)
     if lacking := _lacking(results, terms):
         say(f"{lacking}: they had finished before, and are not run again; another --out makes them anew")
     for note in version_notes(results):

@@ -39,6 +39,7 @@ from tmln.models.own import check_allowed
 from tmln.seeds import seed_of
 from tmln.stopping import Interrupted, saving
 from tmln.streams import Stream, Task, concat, make_stream
+from tmln.streams.exam import exam_of
 from tmln.streams.options import PLACES, RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
@@ -340,7 +341,7 @@ class Execution:
             "predictions_sha256": self._keep_predictions(),
             "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
-            "stream": dict(self.stream.metadata),
+            "stream": {**self.stream.metadata, **exam_of(self.stream)},
             "machine": machine(),
             "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},

@@ -27,7 +27,7 @@ def rows(stand: Stand) -> dict[str, tuple[str, Mapping[str, Any]]]:
     return {
         "Naive SGD": ("naive", {}),
         "ER": ("er", {}),
-        "+ replay, eta/lambda": ("er", equal_rate(stand)),
+        "+ ER at eta/lambda": ("er", equal_rate(stand)),
         "TMLN": ("tmln", {}),
     }
 

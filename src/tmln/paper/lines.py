@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tmln.lab import footing
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config
 from tmln.metrics import metric_of
@@ -15,8 +16,10 @@ from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
 from tmln.recipes import find_recipe
 from tmln.results.asked import Asked
+from tmln.results.contest import contest
 from tmln.results.notes import version_notes
-from tmln.results.rows import best_rows
+from tmln.results.rows import Row
+from tmln.results.sentence import sentence
 from tmln.results.textgrid import Strong
 
 
@@ -29,6 +32,7 @@ class Line:
     changes: Mapping[str, Any] = field(default_factory=dict)
     paper: Cells = field(default_factory=dict)
     ours: bool = False
+    swept: bool = False  # one of a grid of settings, of which none was chosen without the test data
 
     @property
     def joint(self) -> bool:
@@ -43,9 +47,7 @@ class Line:
 
 def equal_rate(stand: Stand) -> dict[str, Any]:
     """Plain SGD at the rate that TMLN has in task 1, as its recipe runs there."""
-    full = stand.config("tmln").resolved()
-    rate = float(f"{full['lr'] / full['settings']['step.damping']:.12g}")  # 0.1, not 0.09999999999999999
-    return {"lr": rate, "step.momentum": 0.0}
+    return footing.equal_rate(stand.config("tmln"))
 
 
 def configs_of(stand: Stand, lines: Sequence[Line], seeds: int) -> list[RunConfig]:
@@ -63,18 +65,33 @@ def metric_sheet(
     heading = [*heads, "n"]
     for metric in METRICS:
         heading += [metric_of(metric).title, "paper"]
-    numbered = [replace(f.row, label=f"{lines[k].method} {k}") for k, f in enumerate(found) if f.row]
-    best = {metric: best_rows(numbered, metric) for metric in METRICS}
+        heading += ["peak"] if metric == "fm" else []
+    race = [_entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
+    best = {metric: contest(race, metric).strong for metric in METRICS}
     body = []
-    for k, (line, each) in enumerate(zip(lines, found, strict=True)):
+    for line, each in zip(lines, found, strict=True):
         cells = [*line.cells, str(each.n)]
         for metric in METRICS:
             shown = "-" if line.joint and metric != "acc" else each.text(metric)
-            strong = f"{line.method} {k}" in best[metric] and not line.joint
+            strong = each.row is not None and _entrant(line, each).label in best[metric]
             cells += [Strong(shown) if strong else shown, str(line.paper.get(metric, "-"))]
+            if metric == "fm":
+                cells.append("-" if line.joint else each.text("peak"))
         body.append(cells)
     records = [record for line, each in zip(lines, found, strict=True) for record in _records(stand, line, each)]
-    return Sheet(stand.title, [heading, *body]), records, _notes(stand, lines, found)
+    return Sheet(stand.title, [heading, *body]), records, [*_said(race), *_notes(stand, lines, found)]
+
+
+def _entrant(line: Line, found: Asked) -> Row:
+    """As it competes: a line of the paper is a method of its own, one of a grid is one of its method's settings."""
+    assert found.row is not None
+    label = f"{line.method} {line.cells[1]}" if line.swept else line.label.removeprefix("+ ")
+    return replace(found.row, label=label, alone=not line.swept)
+
+
+def _said(race: Sequence[Row]) -> list[str]:
+    """What the table says, in words; of grids, whose best would be chosen on the test data, nothing."""
+    return [sentence(race)] if any(row.alone and row.competes for row in race) else []
 
 
 def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> list[str]:

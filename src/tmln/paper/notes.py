@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NOTES: dict[str, str] = {
     "rate": "In task 1 TMLN is SGD at eta/lambda, ten times eta, so that rows at equal eta are not at equal rate; "
-    "the rows with a + are ours, plain SGD at TMLN's rate.",
+    "the rows with a + are ours, SGD and ER at TMLN's rate.",
     "eta": "The paper states a learning rate for Naive alone; its 'Standard SGD' repeats the Naive row at eta = "
     "0.01, which is therefore taken for every method.",
     "momentum": "The paper has Naive 'with momentum' of no stated value, and says that curvature-aware methods have "
@@ -38,8 +38,9 @@ NOTES: dict[str, str] = {
     "core50 settings": "The paper states no hyper-parameters for CORe50: those of CIFAR-100 are used.",
     "two deviations": "The paper prints TMLN's ACC on CIFAR-10 as 51.55 ± 0.56 in Table 2 and as 51.55 ± 1.00 in "
     "Table 6.",
-    "deviation": "± is the sample deviation over seeds, and the best mean is in bold, joint aside; the paper does not "
-    "say which deviation it prints.",
+    "deviation": "± is the sample deviation over seeds; bold are the best and what a test corrected by Holm cannot "
+    "tell from it, nothing where it tells nothing apart, and no setting of a grid, whose best would be chosen on the "
+    "test data. The paper does not say which deviation it prints. peak is what FM falls from.",
     "er": "The paper's ER with 500 samples is no better than Naive on CIFAR-10, though RWalk with the same memory is "
     "at 30 to 39. Nothing was detuned here to match.",
     "plane": "The paper's text has Figure 2 in random directions, its caption in the plane of the task-1 direction u "
@@ -52,7 +53,7 @@ NOTES: dict[str, str] = {
     "6, 4 are TMLN's, and its Table 1 has rows with a lower FM.",
     "euclidean": "TMLN-Euclidean drops F from the step and from the score, as the paper's words, not formulas, have "
     "it.",
-    "control": "The paper's ablation compares TMLN, which replays, with SGD that does not. '+ replay, eta/lambda' is "
+    "control": "The paper's ablation compares TMLN, which replays, with SGD that does not. '+ ER at eta/lambda' is "
     "ours: SGD with TMLN's replay and rate, TMLN without F and without S-bar.",
     "silent": "The paper does not state batch size (128 for timing only), weight decay, schedule, epsilon, EWC++'s "
     "alpha, UPGD's rate and variant, OCAR's averaging and period: what is used stands here.",

@@ -22,7 +22,7 @@ def lines(stand: Stand) -> list[Line]:
     return [
         Line(("Standard SGD", "-", "-"), "naive", paper=TABLE2["naive"]),
         Line(("+ SGD at eta/lambda", "-", "-"), "naive", rate, ours=True),
-        Line(("+ replay, eta/lambda", "-", "-"), "er", rate, ours=True),
+        Line(("+ ER at eta/lambda", "-", "-"), "er", rate, ours=True),
         Line(("TMLN-Static", "yes", "-"), "tmln-static", paper=TABLE2["tmln-static"]),
         Line(("TMLN-Euclidean", "-", "yes"), "tmln-euclidean", paper=TABLE2["tmln-euclidean"]),
         Line(("TMLN (full)", "yes", "yes"), "tmln", paper=TABLE2["tmln"]),

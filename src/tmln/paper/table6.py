@@ -62,13 +62,13 @@ def lines(stand: Stand) -> list[Line]:
         if method == "rwalk":  # as it runs in Table 1, with explicit steps
             strength = stand.config(method).resolved()["settings"][swept.setting]
             cells = (f"+ {METHODS[method]}", f"{swept.symbol} = {strength:g}, explicit")
-            rows.append(Line(cells, method, ours=True))
+            rows.append(Line(cells, method, ours=True, swept=True))
         for value in sorted({*TABLE6[method], *swept.more}):
             whole = int(value) if value.is_integer() else value
             paper = TABLE6[method].get(value, {})
             changes = {**swept.shared, swept.setting: whole}
             cells = (METHODS[method], f"{swept.symbol} = {value:g}")
-            rows.append(Line(cells, method, changes, paper, ours=not paper))
+            rows.append(Line(cells, method, changes, paper, ours=not paper, swept=True))
     return rows
 
 

@@ -15,6 +15,7 @@ from tmln.metrics import in_order, metric_of
 from tmln.printable import readable
 from tmln.recipes import RECIPES
 from tmln.report.tasks import task_names
+from tmln.report.verdict import Marks, marks_of, verdict
 from tmln.results.measurements import load_analyses
 from tmln.results.notes import page_notes
 from tmln.results.published import commands_to_repeat
@@ -32,13 +33,15 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     numbers = {result.name: number for number, row in enumerate(rows) for result in row.results}
     analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in load_analyses(runs)]
     there = {metric for row in rows for metric in row.values}
+    marks = {name: marks_of(mine, in_order(there)) for name, mine in comparable(rows).items()}
     complete = {
         "format": 1,
         "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in in_order(there)},
         "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
-        "rows": [_row(row) for row in rows],
+        "verdicts": {name: verdict(mine) for name, mine in comparable(rows).items()},
+        "rows": [_row(row, marks[row.where]) for row in rows],
         "runs": [_run(result, numbers[result.name]) for result in results if not result.merged],
         "shortcuts": [result.name for result in results if result.merged],
         "problems": [asdict(problem) for problem in problems],
@@ -58,12 +61,13 @@ def _metric(name: str) -> dict[str, Any]:
     return {**{key: getattr(metric, key) for key in keys}, "within": ends}
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, marks: Marks) -> dict[str, Any]:
     first = row.results[0]
     fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
     commands, why = commands_to_repeat(first, [result.seed for result in row.results])
     return {
-        "benchmark": row.benchmark,
+        "benchmark": row.where,
+        "of": row.benchmark,
         "label": row.label,
         "method": first.method,
         "look": _look(first.method),
@@ -71,6 +75,10 @@ def _row(row: Row) -> dict[str, Any]:
         "tasks": _tasks(row.results),
         "missing": list(row.missing),
         "competes": row.competes,
+        "contestant": row.label in marks.contestants,
+        "passed_over": row.label in marks.passed_over,
+        "not_learned": marks.not_learned.get(row.label, ""),
+        "strong": [metric for metric, labels in marks.strong.items() if row.label in labels],
         "commands": commands,
         "no_command": why,
     }

@@ -23,7 +23,6 @@ SCRIPTS = (
     "words.js",
     "state.js",
     "view.js",
-    "sentence.js",
     "download.js",
     "look.js",
     "plot.js",

@@ -26,10 +26,16 @@ class Choice:
     @property
     def name(self) -> str:
         """``tmln (step.damping=0.2, chosen on validation data from 5)``."""
-        if not self.row.settings:
+        if not self.row.settings or self.row.alone:
             return self.row.label
         said = [self.row.settings.replace(" ", ", "), *([self.words] if self.words else [])]
         return f"{self.row.method} ({', '.join(said)})"
+
+
+def passed_over(rows: Sequence[Row]) -> list[Row]:
+    """Rows of methods for which another configuration was chosen on validation data."""
+    fair = {choice.row.contender: choice.row for choice in choices(rows) if choice.fair}
+    return [row for row in rows if row.contender in fair and row is not fair[row.contender]]
 
 
 def choices(rows: Sequence[Row]) -> list[Choice]:
@@ -40,7 +46,7 @@ def choices(rows: Sequence[Row]) -> list[Choice]:
     methods: dict[str, list[Row]] = {}
     for row in rows:
         if row.competes:
-            methods.setdefault(row.method, []).append(row)
+            methods.setdefault(row.contender, []).append(row)
     found = []
     for kin in methods.values():
         counts = [(row.summary("val_acc").n, row.summary("acc").n) for row in kin]

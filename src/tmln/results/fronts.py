@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tmln.metrics import metric_of
+from tmln.results.chosen import passed_over
 from tmln.results.notes import front_notes
 from tmln.results.rows import Row, columns_of
 from tmln.results.statistics import Summary, summarise
@@ -60,6 +61,7 @@ class Point:
     settings: str  # in which it differs from the method's other configurations
     x: Summary
     y: Summary
+    passed_over: bool = False  # for another one of the method, which was chosen on validation data
 
     @property
     def at(self) -> Pair:
@@ -86,7 +88,10 @@ class Front:
 
 @dataclass(frozen=True)
 class Fronts:
-    """What one benchmark's runs say: every configuration, each method's front, and the front of all of them."""
+    """What one table's runs say: every configuration, each method's front, and the front of all of them.
+
+    On the last is, of a method with validation data, only the configuration that was chosen on them.
+    """
 
     benchmark: str
     x: str
@@ -105,9 +110,10 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
     if x == y:
         raise ValueError(f"a front needs two different metrics, not {x!r} twice")
     columns_of(rows, [x, y])  # refuses what is no metric
-    if len(benchmarks := {row.benchmark for row in rows}) != 1:
+    if len(benchmarks := {row.where for row in rows}) != 1:
         raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
-    points = tuple(sorted((_point(row, x, y) for row in rows if row.competes), key=_order))
+    aside = {row.label for row in passed_over(rows)}
+    points = tuple(sorted((_point(row, x, y, row.label in aside) for row in rows if row.competes), key=_order))
     better = (metric_of(x).more_is_better, metric_of(y).more_is_better)
     (worst_x, ideal_x), (worst_y, ideal_y) = (
         _ends(x, [point.x.mean for point in points]),
@@ -123,12 +129,12 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
 
     names = list(dict.fromkeys(point.method for point in points))
     methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
-    skyline = among(range(len(points)))
+    skyline = among([number for number, point in enumerate(points) if not point.passed_over])
     notes = tuple(front_notes(rows, _lacking(points, (x, y)), (x, y)))
-    return Fronts(rows[0].benchmark, x, y, points, methods, skyline, reference, ideal, notes)
+    return Fronts(rows[0].where, x, y, points, methods, skyline, reference, ideal, notes)
 
 
-def _point(row: Row, x: str, y: str) -> Point:
+def _point(row: Row, x: str, y: str, passed_over: bool) -> Point:
     first, second = row.values.get(x, {}), row.values.get(y, {})
     both = [s for s in sorted(first.keys() & second.keys()) if math.isfinite(first[s]) and math.isfinite(second[s])]
     if both:
@@ -138,6 +144,7 @@ def _point(row: Row, x: str, y: str) -> Point:
         row.settings,
         summarise(first.values(), within=metric_of(x).within),
         summarise(second.values(), within=metric_of(y).within),
+        passed_over,
     )
 
 

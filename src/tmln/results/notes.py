@@ -14,6 +14,11 @@ from typing import Any
 from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import metric_of
 from tmln.printable import one_line
+from tmln.results.chosen import passed_over
+from tmln.results.comparability import draws_orders
+from tmln.results.contest import Contest, alike
+from tmln.results.learned import not_learned
+from tmln.results.paired import TESTS
 from tmln.results.read import Problem
 from tmln.results.rows import Row, comparable
 
@@ -23,8 +28,14 @@ REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see
     "final": "the shortcut oracle, one joint model of all tasks at the benchmark's own lr",
     "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
 }
+SEARCHED = "trials of a search are left out: what they chose ran with seeds of its own"
 USUAL = f"INT is against {REFERENCE['prefix']}"
 SEES = {"prefix": "sees all data at once", "independent": "sees each task alone"}
+UNLEARNED = "†"
+STRONG = (
+    "bold: the best, and what a corrected test cannot tell from it; nothing where it tells nothing apart (joint aside)"
+)
+CAPTION = "Mean ± sample deviation over n seeds; bold: the best and what a test corrected by Holm cannot tell from it."
 CUT = "an interval that would leave 0 to 100 % ends there: it covers the mean as often as before"
 FRONT = (
     "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
@@ -51,19 +62,35 @@ class Note:
 # -- of tables of rows -------------------------------------------------------------------------------------------------
 
 
-def table_notes(rows: Sequence[Row], reference: Row | None = None) -> list[str]:
+def table_notes(rows: Sequence[Row]) -> list[str]:
     """Of a table in a terminal: what its columns are, then what is wrong with its rows."""
-    said = ["n seeds: mean ± sample standard deviation, 95% t-interval, best in bold (joint aside)"]
-    if reference is not None:
-        said.append(f"p: paired t-test of ACC against {reference.label}, seed by seed")
+    said = ["n seeds: mean ± sample standard deviation, 95% t-interval", STRONG]
     if any(row.summary("acc").cut for row in rows):
         said.append(CUT)
     return [*said, *map(str, row_notes(rows))]
 
 
+def difference_notes(found: Contest) -> list[str]:
+    """Of a table of differences: what it is against, by which test, and how that was corrected."""
+    if found.reference is None:
+        return []
+    pairs = len(found.rivals) if found.named else math.comb(len(found.contestants), 2)
+    chosen = "as asked" if found.named else "which is best, so that every pair counts" if pairs else "which is best"
+    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "of which nothing follows"
+    said = [f"Δ: ACC against {found.reference.label}, {chosen}, seed by seed; p: {TESTS[found.test].title}, {many}"]
+    if not found.contestants:
+        said = [f"Δ and p are against {found.reference.label}, best on the test data: nothing follows from them"]
+    return [*said, "seeds to tell: with which the t-test would see this difference 4 times in 5, if it is as seen here"]
+
+
 def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
     """What is wrong with the rows of one table."""
     yield from _rates(rows)
+    yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
+    for group in alike(rows):
+        yield Note("agree to the last digit and are indistinguishable", (", ".join(row.label for row in group),))
+    if rows and all(draws_orders(result) for row in rows for result in row.results):
+        yield Note("every seed has an order of its own in which classes arrive: intervals are over orders, too")
     yield from gap_notes(rows)
 
 
@@ -97,6 +124,10 @@ def _about(text: str, found: Iterable[str], rows: int = 0) -> Iterator[Note]:
         yield Note(text, ("every row",) if len(about) == rows > 1 else about)
 
 
+def _unlearned(rows: Sequence[Row]) -> list[str]:
+    return [f"{label} ({why})" for label, why in not_learned(rows).items()]
+
+
 def _single(row: Row) -> str:
     return row.label if row.summary("acc").n == 1 else ""
 
@@ -116,6 +147,8 @@ def seeds_text(seeds: Sequence[int]) -> str:
 def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Note]:
     """Of a folder of runs as a page shows it, table by table."""
     corrupt, unfinished = (tuple(_problems(problems, state)) for state in ("corrupt", "unfinished"))
+    if searched := tuple(_problems(problems, "searched")):
+        yield Note(SEARCHED, searched)
     if corrupt:
         yield Note("runs that cannot be read are left out", corrupt)
     if unfinished:
@@ -134,6 +167,8 @@ def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iter
             more = [f"and {len(mine) - NAMED} more"] if len(mine) > NAMED else []
             folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
             yield f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}"
+    if searched := tuple(map(one_line, _problems(problems, "searched"))):
+        yield f"{Note(SEARCHED, searched)} (--trials shows them)"
     doubtful = sum(not result.checksum for result in results)
     if doubtful:
         yield f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them"
@@ -159,6 +194,8 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
     """``lacking``: which of the two metrics each configuration has not."""
     said = [str(note) for note in gap_notes(rows) if "int" in metrics or not note.text.startswith("INT is")]
+    if passed_over(rows):
+        said.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
     said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
     alike = {tuple(missing) for missing in lacking.values()}

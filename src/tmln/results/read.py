@@ -11,6 +11,7 @@ from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
 from tmln.results.published import NotPublished, read_published
 from tmln.results.references import with_references
+from tmln.results.searched import searches_in, trials_of
 from tmln.results.validity import complaint
 
 log = logging.getLogger(__name__)
@@ -18,30 +19,36 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Problem:
-    """A run without a result that can be shown; ``state`` is unfinished or corrupt."""
+    """A run without a result that can be shown, unfinished or corrupt; or a search whose trials are left out."""
 
     name: str
     state: str
     reason: str
 
 
-def read_results(runs: Path, oracle: Oracle | None = None) -> tuple[list[Result], list[Problem]]:
+def read_results(runs: Path, oracle: Oracle | None = None, trials: bool = False) -> tuple[list[Result], list[Problem]]:
     """Results in the order of their names, with INT wherever its reference is there; nothing in a folder stops it.
 
     ``runs`` is a folder of runs, in which published files may lie, too, or such a file. ``oracle`` asks for one kind of
-    reference; else the first that is there is taken.
+    reference; else the first that is there is taken. The trials of a search that ran what it chose are left out unless
+    asked for, and that is a problem of the state ``searched``.
     """
     results: dict[str, Result] = {}
     problems: list[Problem] = []
+    searches = list(searches_in(runs)) if runs.is_dir() else []
+    aside = frozenset() if trials else trials_of(searches)
     for result in _entries(runs):
         if isinstance(result, Problem):
             problems.append(result)
         elif why := complaint(result):
             problems.append(Problem(result.name, "corrupt", why))
+        elif result.name in aside:
+            continue
         elif result.name not in results:
             results[result.name] = result
         elif list(result.accuracy) != list(results[result.name].accuracy):
             log.warning("run %s is there twice, with other numbers; the first that was found counts", result.name)
+    problems += [Problem(one.name, "searched", one.how) for one in searches if one.trials & aside]
     return with_references((results[name] for name in sorted(results)), oracle), problems
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import METRICS, in_order, metric_of, row_of
+from tmln.results.comparability import places
+from tmln.results.controls import with_controls
 from tmln.results.statistics import Comparison, Summary, compare, summarise
 from tmln.suggest import did_you_mean
 
@@ -25,12 +27,24 @@ class Row:
     oracles: tuple[str, ...] = ()
     lr: float = math.nan  # eta, as configured
     results: tuple[Result, ...] = ()
+    table: str = ""  # what its table is called; by the benchmark unless given
+    alone: bool = False  # asked for by name: a method of its own, not one of its method's settings to choose from
     summaries: dict[str, Summary] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def method(self) -> str:
         """The label's first word: the rest are settings."""
         return self.label.partition(" ")[0]
+
+    @property
+    def where(self) -> str:
+        """Its table: rows of one may be compared."""
+        return self.table or self.benchmark
+
+    @property
+    def contender(self) -> str:
+        """What competes: the method, with all its settings; or a row of its own."""
+        return self.label if self.alone else self.method
 
     @property
     def settings(self) -> str:
@@ -55,32 +69,42 @@ class Row:
         return float(f"{self.summary('rate').mean:.9g}")
 
     @property
+    def fields(self) -> dict[str, str]:
+        """Its configuration, flat, without the seed."""
+        config = self.results[0].config if self.results else {}
+        return flat_fields({key: value for key, value in config.items() if key != "seed"})
+
+    @property
     def competes(self) -> bool:
         """Not so the references, which see more of the data at once, or fewer."""
-        return self.method not in REFERENCES
+        return (self.results[0].method if self.results else self.method) not in REFERENCES
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
-    """One row for each configuration apart from its seed, in order of benchmark, then of mean accuracy.
+    """One row for each configuration apart from its seed, in order of table, then of mean accuracy.
 
     The shortcut's references, which learn all tasks as one, are no rows.
     """
     given = [result for result in results if not result.merged]
-    labels = label_methods([{**r.config, "benchmark": r.benchmark, "method": r.method} for r in given])
+    stands = places(given)
+    labels = label_methods([stand.config for stand in stands])
     groups: dict[tuple[str, str], list[Result]] = {}
     seeds: dict[str, set[int]] = {}
-    for result, label in zip(given, labels, strict=True):
-        groups.setdefault((result.benchmark, label), []).append(result)
-        seeds.setdefault(result.benchmark, set()).add(result.seed)
-    rows = [_row(benchmark, label, members, seeds[benchmark]) for (benchmark, label), members in groups.items()]
-    return sorted(rows, key=lambda row: (row.benchmark, -_sortable(row.summary("acc").mean), row.label))
+    for result, stand, label in zip(given, stands, labels, strict=True):
+        groups.setdefault((stand.table, label), []).append(result)
+        seeds.setdefault(stand.table, set()).add(result.seed)
+    found: dict[str, list[Row]] = {}
+    for (table, label), members in groups.items():
+        found.setdefault(table, []).append(_row(table, label, members, seeds[table]))
+    rows = [row for mine in found.values() for row in with_controls(mine)]
+    return sorted(rows, key=lambda row: (row.where, -_sortable(row.summary("acc").mean), row.label))
 
 
 def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows that may stand in one table, by what the table is called: those of one benchmark."""
+    """The rows that may stand in one table, by what the table is called: see :mod:`tmln.results.comparability`."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row.benchmark, []).append(row)
+        groups.setdefault(row.where, []).append(row)
     return groups
 
 
@@ -137,7 +161,7 @@ def best_row(rows: Sequence[Row], metric: str = "acc") -> Row | None:
     return next((row for row in rows if row.label in top), None)
 
 
-def _row(benchmark: str, label: str, members: list[Result], seeds: set[int]) -> Row:
+def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
     good = [result for result in members if not result.diverged]
     values: dict[str, dict[int, float]] = {}
     for result in good:
@@ -145,7 +169,7 @@ def _row(benchmark: str, label: str, members: list[Result], seeds: set[int]) -> 
             values.setdefault(metric, {})[result.seed] = value
     lr = members[0].config.get("lr")
     return Row(
-        benchmark,
+        members[0].benchmark,
         label,
         values,
         missing=tuple(sorted(seeds - {result.seed for result in members})),
@@ -153,6 +177,7 @@ def _row(benchmark: str, label: str, members: list[Result], seeds: set[int]) -> 
         oracles=tuple(sorted({result.oracle for result in good if "int" in result.metrics})),
         lr=float(lr) if isinstance(lr, (int, float)) else math.nan,
         results=tuple(members),
+        table=table,
     )
 
 

@@ -1,4 +1,8 @@
-"""What a table says, in one sentence: which method is best, by how much, how sure that is, and at what price."""
+"""What a table says, in words: which method leads, if seeds enough say so after correction, and at what price.
+
+"leads" is written only where the best is told from every other contestant (:mod:`tmln.results.contest`); else it says
+which methods cannot be told apart. Fewer than three seeds claim nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,44 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tmln.results.chosen import Choice, choices
-from tmln.results.rows import Row, best_row
+from tmln.results.contest import FEWEST, Contest, Duel, alike, contest
+from tmln.results.controls import AT_RATE
+from tmln.results.learned import not_learned
+from tmln.results.paired import TestName
+from tmln.results.rows import Row
 
-SURE = 0.05  # a p-value below it is called a difference
+NAMED = 4  # methods that are named of a group; the others are counted
 
 
-def sentence(rows: Sequence[Row]) -> str:
-    """Of the rows of one benchmark, one a method: ``joint``, which sees all data at once, does not compete, nor does
+def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
+    """Of the rows of one table, one a method: ``joint``, which sees all data at once, does not compete, nor does
     what was chosen among several by the test data, which is named at the end.
     """
     if not rows:
         return "Nothing has finished yet."
-    where = rows[0].benchmark
+    where = rows[0].where
     found = choices(rows)
     if not found:
         return f"No method has an accuracy on {where} yet."
-    fair, names = [choice.row for choice in found if choice.fair], {id(choice.row): choice.name for choice in found}
+    names = {choice.row.label: choice.name for choice in found}
     aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
-    first = best_row(fair)
-    if first is None:
+    fair = [choice.row for choice in found if choice.fair]
+    lazy = {label: why for label, why in not_learned(rows).items() if label in {row.label for row in fair}}
+    if not fair:
         return (
             f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
         )
-    second = best_row([row for row in fair if row is not first])
-    said = f"{_lead(names, first, second)}{_forgetting(names, fair, first)}{_price(first, second)}"
-    return f"{said}; left out: {aside}." if aside else f"{said}."
+    able = [row for row in fair if row.label not in lazy]
+    if not able:
+        return f"No method on {where} has learned: {_because(names, lazy)}."
+    race = contest(rows, "acc", test)
+    first = race.reference
+    assert first is not None
+    parts = [_lead(names, race, where), *_forgetting(names, contest(rows, "fm", test), first)]
+    parts += [*_price(race), *_controls(rows), *_alike(names, fair)]
+    parts += [f"not learned: {_because(names, lazy)}"] if lazy else []
+    parts += [f"left out: {aside}"] if aside else []
+    return "; ".join(parts) + "."
 
 
 def p_text(p: float) -> str:
@@ -42,45 +59,102 @@ def _aside(choice: Choice) -> str:
     return f"{choice.name} with ACC {100 * choice.row.summary('acc').mean:.1f}"
 
 
-def _lead(names: Mapping[int, str], first: Row, second: Row | None) -> str:
-    acc, name = first.summary("acc"), names[id(first)]
-    spread = f" ± {100 * acc.std:.1f}" if acc.n > 1 else ""
-    found = f"on {first.benchmark}: ACC {100 * acc.mean:.1f}{spread}"
-    if second is None:
-        return f"{name} is the only method {found} ({acc.n} seed{'s' * (acc.n > 1)})"
-    gap = f"{100 * (acc.mean - second.summary('acc').mean):.1f} points above {names[id(second)]}"
-    paired = first.against(second, "acc")
-    if math.isnan(paired.p_value):
-        return f"{name} leads {found}, {gap}, {_no_test(paired.n)}"
-    if paired.p_value < SURE:
-        return f"{name} is best {found}, {gap}, paired p {p_text(paired.p_value)}"
-    return f"{name} leads {found}, {gap}, which {paired.n} seeds do not confirm (paired p {p_text(paired.p_value)})"
+def _because(names: Mapping[str, str], lazy: Mapping[str, str]) -> str:
+    return ", ".join(f"{names[label]} ({why})" for label, why in lazy.items())
 
 
-def _no_test(shared: int) -> str:
-    if shared > 1:
-        return "by the same on every seed, where no test applies"
-    return "which one shared seed cannot confirm" if shared else "which no shared seed can confirm"
+def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
+    first, rivals = race.reference, race.rivals
+    assert first is not None
+    acc, name = _acc(first), names[first.label]
+    if not rivals:
+        return f"{name} is the only method on {where}: ACC {acc} ({_seeds([first.summary('acc').n])})"
+    counts = [duel.plain.n for duel in rivals]
+    seeds = _seeds(counts)
+    if max(counts) < FEWEST:
+        claim = f"{seeds} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
+        return (
+            f"On {where} {claim} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
+            f"{FEWEST} shared seeds are the fewest for a claim"
+        )
+    if race.won:
+        others = f" over {len(rivals)} others" if len(rivals) > 1 else ""
+        sure = f"{_gap(names, first, rivals[0])} {_sure(rivals[0])}"
+        return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
+    tied = [duel for duel in rivals if not duel.apart]
+    beaten = [names[duel.row.label] for duel in rivals if duel.apart]
+    group = _listed([name, *(names[duel.row.label] for duel in tied)])
+    found = f"On {where} {seeds} cannot tell apart {group}: ACC {acc} of {name} is highest, "
+    found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
+    found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
+    return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
 
 
-def _forgetting(names: Mapping[int, str], rows: Sequence[Row], first: Row) -> str:
-    mine = first.summary("fm").mean
-    if math.isnan(mine):
-        return ""
-    least = best_row(rows, "fm") or first
-    said = f"; forgetting {100 * mine:.1f}"
-    if least.summary("fm").mean == mine:
-        return said + (", the least" if len(rows) > 1 else "")
-    return f"{said}, where {names[id(least)]} has the least, {100 * least.summary('fm').mean:.1f}"
+def _gap(names: Mapping[str, str], first: Row, near: Duel) -> str:
+    apart = 100 * (first.summary("acc").mean - near.row.summary("acc").mean)
+    return f"{apart:.1f} points above {names[near.row.label]}"
 
 
-def _price(first: Row, second: Row | None) -> str:
+def _acc(row: Row) -> str:
+    found = row.summary("acc")
+    return f"{100 * found.mean:.1f}" + (f" ± {100 * found.std:.1f}" if found.n > 1 else "")
+
+
+def _sure(duel: Duel) -> str:
+    """``[5.0, 15.0], corrected p = 0.013``: what the reference is above the other by, with the corrected interval."""
+    if math.isnan(duel.corrected):
+        return "by the same on every seed, where no test applies" if duel.plain.n > 1 else "with too few shared seeds"
+    low, high = sorted((-100 * duel.high, -100 * duel.low))
+    return f"[{low:.1f}, {high:.1f}], corrected p {p_text(duel.corrected)}"
+
+
+def _seeds(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _forgetting(names: Mapping[str, str], found: Contest, first: Row) -> list[str]:
+    """FM beside the peak that it falls from; "the least" is a claim, made where the seeds say so."""
+    if math.isnan(first.summary("fm").mean):
+        return []
+    least, sure = found.reference or first, ", which is confirmed" if found.won else ", not confirmed"
+    if least is first:
+        return [f"forgetting {_fm(first)}" + (", the least" if found.won else "")]
+    return [f"forgetting {_fm(first)}, the lowest being {names[least.label]}'s {_fm(least)}{sure}"]
+
+
+def _fm(row: Row) -> str:
+    peak = row.summary("peak").mean
+    return f"{100 * row.summary('fm').mean:.1f}" + ("" if math.isnan(peak) else f" from a peak of {100 * peak:.1f}")
+
+
+def _controls(rows: Sequence[Row]) -> list[str]:
+    """The rows on an equal footing with the one that starts at eta/lambda."""
+    found = [f"{row.label.removesuffix(AT_RATE)} {_acc(row)}" for row in rows if row.label.endswith(AT_RATE)]
+    return [f"at the rate eta/lambda: ACC of {_listed(found)}"] if found else []
+
+
+def _alike(names: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{_listed([names[row.label] for row in group])} agree to the last digit and are indistinguishable"
+        for group in alike(rows)
+    ]
+
+
+def _price(race: Contest) -> list[str]:
+    first, second = race.reference, next((duel.row for duel in race.rivals), None)
+    assert first is not None
     mine = first.summary("seconds").mean
     if math.isnan(mine):
-        return ""
+        return []
     other = math.nan if second is None else second.summary("seconds").mean
-    than = "" if second is None or math.isnan(other) else f" ({second.method} {_duration(other)})"
-    return f"; {_duration(mine)} a run{than}"
+    than = "" if second is None or math.isnan(other) else f" ({second.contender} {_duration(other)})"
+    return [f"{_duration(mine)} a run{than}"]
 
 
 def _duration(seconds: float) -> str:

@@ -53,6 +53,7 @@ class Comparison:
     low: float
     high: float
     p_value: float
+    differences: tuple[float, ...] = ()
     only_first: tuple[int | str, ...] = ()
     only_second: tuple[int | str, ...] = ()
     excluded: tuple[int | str, ...] = ()
@@ -126,10 +127,16 @@ def compare(
         low=summary.low,
         high=summary.high,
         p_value=_paired_p(summary, scale),
+        differences=tuple(differences),
         only_first=tuple(sorted(first.keys() - second.keys())),
         only_second=tuple(sorted(second.keys() - first.keys())),
         excluded=tuple(seed for seed in both if seed not in kept),
     )
+
+
+def paired_p(differences: Sequence[float]) -> float:
+    """The p-value of the paired t-test alone, of values about as large as 1."""
+    return _paired_p(summarise(differences), 1.0)
 
 
 def _paired_p(differences: Summary, scale: float) -> float:

@@ -1,4 +1,4 @@
-"""Rows and fronts as tables: lines of text for :mod:`tmln.results.textgrid`, and whole numbers for programs."""
+"""Rows and fronts as tables: lines of text for :mod:`tmln.results.textgrid`, and fronts as numbers for programs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.metrics import Metric, metric_of
+from tmln.results.contest import contest
 from tmln.results.fronts import Front, Fronts
-from tmln.results.notes import FRONT
-from tmln.results.rows import Row, best_row, best_rows, columns_of
+from tmln.results.learned import not_learned
+from tmln.results.notes import FRONT, UNLEARNED
+from tmln.results.paired import TestName
+from tmln.results.rows import Row, columns_of
 from tmln.results.statistics import Summary
 from tmln.results.textgrid import Strong
 
@@ -34,60 +37,28 @@ def interval(summary: Summary) -> str:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def reference_row(rows: Sequence[Row], reference: str | None) -> Row | None:
-    """The row that others are compared with; the best one unless named."""
-    if reference is None:
-        return best_row(rows)
-    found = next((row for row in rows if row.label == reference), None)
-    if found is None:
-        raise ValueError(f"no row is called {reference!r}; there are {', '.join(row.label for row in rows)}")
+def named_row(rows: Sequence[Row], name: str | None) -> Row | None:
+    """The row that others are to be held against, by its label; None where none was named."""
+    found = next((row for row in rows if row.label == name), None)
+    if name is not None and found is None:
+        raise ValueError(f"no row is called {name!r}; there are {', '.join(row.label for row in rows)}")
     return found
 
 
-def row_lines(rows: Sequence[Row], reference: Row | None, metrics: Sequence[str] | None = None) -> Lines:
-    """Heading and rows as text; the best mean of each metric stands out."""
+def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t") -> Lines:
+    """Heading and rows as text; what a corrected test cannot tell from the best of a metric stands out."""
     columns = columns_of(rows, metrics)
-    lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%", "p"]]
-    best = {metric: best_rows(rows, metric) for metric in columns if metric_of(metric).contest}
+    lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%"]]
+    strong = {metric: contest(rows, metric, test).strong for metric in columns if metric_of(metric).contest}
+    lazy = not_learned(rows)
     for row in rows:
         cells = []
         for metric in columns:
             text = cell(row.summary(metric), metric_of(metric))
-            cells.append(Strong(text) if row.label in best.get(metric, ()) else text)
-        p = "-"
-        if reference is not None and row is not reference:
-            value = row.against(reference, "acc").p_value
-            p = "-" if math.isnan(value) else f"{value:.3f}" if value >= 0.001 else "<0.001"
-        lines.append([row.label, str(row.summary("acc").n), *cells, interval(row.summary("acc")), p])
+            cells.append(Strong(text) if row.label in strong.get(metric, ()) else text)
+        label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
+        lines.append([label, str(row.summary("acc").n), *cells, interval(row.summary("acc"))])
     return lines
-
-
-def row_records(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Records:
-    """Flat, for a CSV file: n, mean, deviation and interval of each metric."""
-    columns = columns_of(rows, metrics)
-    return [
-        {
-            "benchmark": row.benchmark,
-            "method": row.label,
-            **{key: value for m in columns for key, value in row.summary(m).parts(f"{m}_").items()},
-        }
-        for row in rows
-    ]
-
-
-def row_tree(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Records:
-    """Nested, for JSON: with what is missing, too."""
-    columns = columns_of(rows, metrics)
-    return [
-        {
-            "benchmark": row.benchmark,
-            "method": row.label,
-            "missing": row.missing,
-            "diverged": row.diverged,
-            "metrics": {m: row.summary(m).parts() for m in columns},
-        }
-        for row in rows
-    ]
 
 
 # -- fronts ------------------------------------------------------------------------------------------------------------

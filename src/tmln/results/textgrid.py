@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,14 @@ Lines = Sequence[Sequence[str]]
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%&_#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}
+    | {
+        "Δ": r"$\Delta$",
+        "†": r"$\dagger$",
+        "±": r"$\pm$",
+        "\N{MULTIPLICATION SIGN}": r"$\times$",
+        "\N{MINUS SIGN}": "$-$",
+        "\N{EN DASH}": "--",
+    }
     | {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "<": "$<$", ">": "$>$", "≤": r"$\leq$", "≥": r"$\geq$"}
     | {
         "λ": r"$\lambda$",
@@ -27,6 +35,9 @@ _LATEX = str.maketrans(
         "\N{GREEK SMALL LETTER SIGMA}": r"$\sigma$",
     }
 )
+
+_MINUS = re.compile(r"(?<![\w.)\]])-(?=\.?\d)")  # of a number, not of a name
+_UNLABELLED = re.compile(r"[^A-Za-z0-9:.+-]+")
 
 
 class Strong(str):
@@ -75,11 +86,14 @@ def grid_markdown(lines: Lines) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *body))
 
 
-def grid_latex(lines: Lines) -> str:
-    """A ``tabular`` with the rules of the booktabs package; every special character is escaped."""
+def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
+    """A ``tabular`` with the rules of the booktabs package; with a caption in a float of its own, to be referred to.
+
+    Every special character is escaped, a minus is one, and what is not there is a dash.
+    """
 
     def cell(text: str) -> str:
-        plain = text.translate(_LATEX)
+        plain = "--" if text == "-" else _MINUS.sub("\N{MINUS SIGN}", text).translate(_LATEX)
         return f"\\textbf{{{plain}}}" if isinstance(text, Strong) else plain
 
     def row(line: Sequence[str]) -> str:
@@ -90,7 +104,12 @@ def grid_latex(lines: Lines) -> str:
     heading, *body = _checked(lines)
     top = rf"\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}"
     rows = [row(line) for line in body]
-    return "\n".join([top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"])
+    whole = [top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+    if caption or label:
+        said = [rf"\caption{{{_MINUS.sub(chr(0x2212), caption).translate(_LATEX)}}}"]
+        said += [rf"\label{{{_UNLABELLED.sub('-', label)}}}"] if label else []
+        whole = [r"\begin{table}[t]", r"\centering", *said, *whole, r"\end{table}"]
+    return "\n".join(whole)
 
 
 def grid_csv(lines: Lines) -> str:

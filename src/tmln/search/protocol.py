@@ -59,6 +59,11 @@ def final_configs(tuned: Tuned, stage: RunConfig, seeds: Sequence[int]) -> list[
     return [config.with_setting("seed", seed) for seed in seeds]
 
 
+def without_split(config: RunConfig) -> RunConfig:
+    """With the data to choose by given back to training: for what is run when all is chosen."""
+    return config.with_setting(f"benchmark.{VALIDATION}", 0.0)
+
+
 def record(
     searches: Sequence[Tuned], objectives: Sequence[str], seeds: Sequence[int], finals: Sequence[RunConfig]
 ) -> dict[str, Any]:
@@ -79,6 +84,7 @@ def record(
             for tuned in searches
         ],
         "final_runs": [run_id(config) for config in finals],
+        "final_runs_keep_the_split": any(map(has_split, finals)),
     }
 
 

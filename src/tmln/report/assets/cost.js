@@ -35,7 +35,7 @@ const costSection = {
         ? measuredOnes.flatMap(overheadParts)
         : empty(
             "Overheads side by side, method by method in turns, have not been measured:",
-            `tmln overhead --benchmark ${state.b || "split-digits"} --out RUNS`,
+            `tmln overhead --benchmark ${benchmarkHere() || "split-digits"} --out RUNS`,
           ),
     ];
   },

@@ -65,7 +65,7 @@ function frontPlot(items, width) {
     showlegend: false,
     line: { shape: "hv", ...look },
   });
-  const skyline = frontOf(items);
+  const skyline = skylineOf(items);
   const methods = [...new Set(items.map((item) => item.row.method))];
   const data = [line(skyline, { color: css("--muted"), width: 1.5, dash: "dot" })];
   for (const method of methods) {
@@ -130,6 +130,11 @@ function frontOf(items) {
   return front(items.map(costsOf)).map((index) => items[index]);
 }
 
+/** The front of all methods: of one with validation data only the configuration that was chosen on them. */
+function skylineOf(items) {
+  return frontOf(items.filter((item) => !item.row.passed_over));
+}
+
 /** Hover: the numbers and the configuration, as far as it differs from the others. */
 function pointText(item, skyline) {
   const fields = [...varied(view().all.filter((row) => row.method === item.row.method)).keys()].slice(0, 10);
@@ -142,7 +147,7 @@ function pointText(item, skyline) {
 }
 
 function frontData(items) {
-  const skyline = frontOf(items);
+  const skyline = skylineOf(items);
   return {
     columns: ["benchmark", "method", state.x, `${state.x}_std`, state.y, `${state.y}_std`, "n", "on_front"],
     rows: items.map((item) => [

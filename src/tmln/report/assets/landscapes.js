@@ -13,7 +13,7 @@ const landscapeSection = {
   render() {
     const found = analysesHere("landscape");
     const barriers = analysesHere("barrier");
-    const command = (what) => `tmln ${what} --benchmark ${state.b || "split-digits"} --methods er,tmln --out RUNS`;
+    const command = (what) => `tmln ${what} --benchmark ${benchmarkHere() || "split-digits"} --methods er,tmln --out RUNS`;
     return [
       ...(found.length
         ? found.flatMap(landscapeParts)
@@ -28,9 +28,14 @@ const landscapeSection = {
 /** What was measured on this benchmark, of the methods that are shown. */
 function analysesHere(kind) {
   const there = DATA.analyses.filter(
-    (one) => one.kind === kind && String(one.content.benchmark).split(":")[0] === state.b,
+    (one) => one.kind === kind && String(one.content.benchmark).split(":")[0] === benchmarkHere(),
   );
   return there.map((one) => ({ ...one, content: { ...one.content, methods: shownMethods(one.content.methods) } }));
+}
+
+/** Of which the table in view is: it may be one of several that differ in their options. */
+function benchmarkHere() {
+  return DATA.rows.find((row) => row.benchmark === state.b)?.of ?? state.b;
 }
 
 /** Of a list of entries that name their method, or of an object by method. */

@@ -71,5 +71,6 @@ function nameOf(row) {
   return [
     el("span", { class: "who-is" }, glyph(row), el("span", { class: "name" }, row.method)),
     row.settings ? el("span", { class: "settings" }, row.settings) : null,
+    row.not_learned ? el("abbr", { class: "settings", title: row.not_learned }, "not learned") : null,
   ];
 }

@@ -167,9 +167,8 @@ window.addEventListener("resize", () => {
 // for the tests, and for whoever opens the console
 window.tmlnReport = {
   data: DATA,
-  stats: { mean, sampleStd, summarise, compare, tTails, tQuantile, fixed },
+  stats: { mean, sampleStd, summarise, compare, holm, tTails, tQuantile, fixed },
   front,
-  sentence,
   view,
   csv,
   plain,

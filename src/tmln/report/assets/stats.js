@@ -59,6 +59,21 @@ function pairedP(differences, scale) {
   return tTails(differences.mean / (differences.std / Math.sqrt(differences.n)), differences.n - 1);
 }
 
+/** Holm's step-down: the smallest p times m, the next times m - 1, never falling; NaN is no comparison. */
+function holm(ps) {
+  const order = ps
+    .map((p, at) => [p, at])
+    .filter(([p]) => !Number.isNaN(p))
+    .sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const found = ps.map(() => NaN);
+  let largest = 0;
+  order.forEach(([p, at], rank) => {
+    largest = Math.max(largest, Math.min(1, (order.length - rank) * p));
+    found[at] = largest;
+  });
+  return found;
+}
+
 /** P(|T| >= |t|) of Student's t. */
 function tTails(t, freedom) {
   if (Number.isNaN(t)) return NaN;

@@ -1,15 +1,13 @@
 // The top of the page: the sentence, and the four things people ask.
 
 function summary() {
-  const current = view();
   const lines = BENCHMARKS.length ? [] : [el("p", {}, nothing())];
   if (BENCHMARKS.length) {
-    const rows = current.byAccuracy;
     lines.push(
       el(
         "p",
         { class: "lead", id: "sentence" },
-        rows.length ? unbroken(sentence(rows, state.b), state.b) : "The filters leave nothing to show.",
+        unbroken(DATA.sentences[state.b], state.b),
       ),
     );
     const others = BENCHMARKS.filter((name) => name !== state.b);
@@ -54,21 +52,32 @@ function nothing() {
     : "This folder holds no runs. `tmln compare --benchmark split-digits --methods er,tmln` makes some.";
 }
 
+/** Of all runs of the table, whatever the filters leave: a claim is not made better by hiding a method. */
 function tiles() {
-  const found = choices(view().byAccuracy);
-  const fair = found.some((choice) => choice.fair);
-  const rows = found.filter((choice) => choice.fair === fair).map((choice) => choice.item);
-  const first = bestOf(rows);
+  const { fair, acc, fm } = DATA.verdicts[state.b] ?? { acc: {}, fm: {} };
+  const every = DATA.rows.filter((row) => row.benchmark === state.b).map((row) => measured(row, []));
+  const called = (label) => every.find((item) => item.row.label === label);
+  const first = called(acc.first),
+    least = called(fm.first);
   if (!first) return [];
-  const least = best(rows, "fm")[0];
-  const timed = rows.filter((item) => item.summary("seconds").mean > 0 && item.row.competes);
+  const timed = every.filter((item) => item.summary("seconds").mean > 0 && item.row.competes);
   const fastest = [...timed].sort((a, b) => a.summary("seconds").mean - b.summary("seconds").mean)[0];
   const known = warningsHere().length;
   return [
-    tile(fair ? "Most accurate" : "Chosen on the test data", meanStd(first.summary("acc"), "acc"), "%", nameOf(first.row)),
-    least ? tile("Forgets least", meanStd(least.summary("fm"), "fm"), "%", nameOf(least.row)) : null,
+    tile(
+      fair ? (acc.won ? "Leads" : "Highest accuracy") : "Chosen on the test data",
+      meanStd(first.summary("acc"), "acc"),
+      "%",
+      nameOf(first.row),
+    ),
+    least
+      ? tile(fm.won ? "Forgets least" : "Lowest forgetting", meanStd(least.summary("fm"), "fm"), "%", [
+          ...nameOf(least.row),
+          least.summary("peak").n ? ` from a peak of ${shown(least.summary("peak").mean, "peak")}` : null,
+        ])
+      : null,
     fastest && timed.includes(first) ? price(first, fastest) : null,
-    sureness(rows, first),
+    sureness(first, called(acc.near), acc),
     known
       ? el(
           "a",
@@ -108,15 +117,13 @@ function price(first, fastest) {
   return tile("Its price", duration(mine), "a run", who);
 }
 
-function sureness(rows, first) {
-  const second = bestOf(rows.filter((item) => item !== first));
-  if (!second) return tile("How sure", plural(first.summary("acc").n, "seed"), "", ["nothing to compare with"]);
-  const paired = compare(first.values("acc"), second.values("acc"));
-  if (Number.isNaN(paired.p))
-    return tile("How sure", "unknown", "", [`${plural(paired.n, "shared seed")} with `, ...nameOf(second.row)]);
-  return tile("How sure", `p ${pText(paired.p)}`, "", [
-    paired.p < 0.05 ? "ahead of " : "not told apart from ",
-    ...nameOf(second.row),
-    ` on ${plural(paired.n, "seed")}`,
+function sureness(first, near, { won, shared, corrected }) {
+  if (!near) return tile("How sure", plural(first.summary("acc").n, "seed"), "", ["nothing to compare with"]);
+  if (corrected === null || shared < 3)
+    return tile("How sure", "unknown", "", [`${plural(shared, "shared seed")} with `, ...nameOf(near.row)]);
+  return tile("How sure", `p ${pText(corrected)}`, "corrected", [
+    won ? "ahead of " : "not told apart from all; nearest ",
+    ...nameOf(near.row),
+    ` on ${plural(shared, "seed")}`,
   ]);
 }

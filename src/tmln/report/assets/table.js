@@ -35,12 +35,13 @@ const tableSection = {
 
 function tableNote(current) {
   const against = current.reference
-    ? ` Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed (* below 0.05), ` +
-      "not corrected for how many are compared."
+    ? ` Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed; the corrected p ` +
+      "is Holm’s, for all pairs of contestants, or those with a row that you named (* below 0.05, of three seeds or more)."
     : "";
   const references = [...new Set(current.rows.filter((item) => !item.row.competes).map((item) => item.row.method))];
   const aside = references.length ? ` (${references.join(" and ")}, the reference of INT, aside)` : "";
-  return `Mean ± sample standard deviation over n seeds. Best in bold${aside}.${against} Open a row to see its runs.`;
+  const bold = `Bold: the best and what a corrected test cannot tell from it, of all runs${aside}.`;
+  return `Mean ± sample standard deviation over n seeds. ${bold}${against} Open a row to see its runs.`;
 }
 
 function tableHead(current, metrics) {
@@ -48,7 +49,7 @@ function tableHead(current, metrics) {
   const column = (key, text, about = "") => {
     const on = state.sort === key || state.sort === `-${key}`;
     const down = state.sort === `-${key}`;
-    const firstDown = key !== "method" && key !== "p" && metricOf(key).more_is_better;
+    const firstDown = !["method", "p", "holm"].includes(key) && metricOf(key).more_is_better;
     const next = on ? (down ? key : `-${key}`) : firstDown ? `-${key}` : key;
     return el(
       "th",
@@ -77,7 +78,11 @@ function tableHead(current, metrics) {
       metrics.map((name) => column(name, metricOf(name).title, metricOf(name).about)),
       el("th", { scope: "col" }, `${heading} 95%`),
       current.reference
-        ? [el("th", { scope: "col" }, `Δ ${heading}`), column("p", "p", "paired t-test against the reference")]
+        ? [
+            el("th", { scope: "col" }, `Δ ${heading}`),
+            column("p", "p", "paired t-test against the reference"),
+            column("holm", "corrected p", "the same, corrected by Holm for how many are compared"),
+          ]
         : null,
     ),
   );
@@ -85,7 +90,7 @@ function tableHead(current, metrics) {
 
 function tableRow(current, metrics, item) {
   const { row } = item;
-  const bold = (name) => metricOf(name).contest && best(current.rows, name).includes(item);
+  const bold = (name) => row.strong.includes(name);
   return el(
     "tr",
     {
@@ -131,7 +136,12 @@ function tableRow(current, metrics, item) {
     current.reference
       ? [
           el("td", {}, item.against ? signed(item.against.mean) : "reference"),
-          el("td", { "data-metric": "p" }, item.against ? significance(item.against.p) : NONE),
+          el("td", { "data-metric": "p" }, item.against ? pShown(item.against.p) : NONE),
+          el(
+            "td",
+            { "data-metric": "holm" },
+            item.against ? pShown(item.against.corrected) + (told(item.against) ? "*" : "") : NONE,
+          ),
         ]
       : null,
   );
@@ -143,9 +153,13 @@ function signed(difference) {
   return difference > 0 ? `+${text}` : text;
 }
 
-function significance(p) {
+function pShown(p) {
   if (Number.isNaN(p)) return NONE;
-  return (p >= 0.001 ? fixed(p, 3) : "<0.001") + (p < 0.05 ? "*" : "");
+  return p >= 0.001 ? fixed(p, 3) : "<0.001";
+}
+
+function told({ n, corrected }) {
+  return n >= 3 && corrected < 0.05;
 }
 
 /** Mean and interval on a line that all rows share. */
@@ -184,6 +198,7 @@ function tableData(current, metrics) {
     "reference",
     `${state.by}_difference`,
     `${state.by}_p`,
+    `${state.by}_p_holm`,
   ];
   const rows = current.rows.map((item) => [
     item.row.benchmark,
@@ -193,6 +208,7 @@ function tableData(current, metrics) {
     current.reference?.row.label ?? "",
     item.against?.mean,
     item.against?.p,
+    item.against?.corrected,
   ]);
   return { columns, rows };
 }

@@ -31,10 +31,23 @@ function look() {
   const byAccuracy = [...rows].sort(
     (a, b) => sortable(b, "acc") - sortable(a, "acc") || inOrder(a.row.label, b.row.label),
   );
-  const reference = byAccuracy.find((item) => item.row.label === state.ref) ?? best(byAccuracy, state.by)[0] ?? null;
+  const seeds = wanted.filter(([field]) => field === "seed").map(([, value]) => Number(value));
+  const every = inBenchmark.map((row) => measured(row, seeds)).filter((item) => item.runs.length);
+  const named = every.find((item) => item.row.label === state.ref);
+  const able = every.filter((item) => item.row.contestant && !item.row.not_learned);
+  const held = named ?? best(able, state.by)[0] ?? best(every, state.by)[0];
+  // the row itself, if it is shown: what it is held against does not change by what is hidden
+  const reference = rows.find((item) => held && item.row === held.row) ?? held ?? null;
   const found = { benchmark: state.b, all: inBenchmark, rows: byAccuracy, reference };
+  const corrected = reference ? correctedPs(every, held, Boolean(named)) : new Map();
   for (const item of rows)
-    item.against = reference && item !== reference ? compare(item.values(state.by), reference.values(state.by)) : null;
+    item.against =
+      reference && item !== reference
+        ? {
+            ...compare(item.values(state.by), reference.values(state.by)),
+            corrected: corrected.get(item.row) ?? NaN,
+          }
+        : null;
   found.rows = sorted(byAccuracy, state.sort);
   found.byAccuracy = byAccuracy;
   return found;
@@ -55,6 +68,21 @@ function measured(row, seeds) {
   return { row, runs, good, values, summary };
 }
 
+/** Holm's p of each contestant against the one held, as tmln.results.contest has it: all pairs, unless that was named. */
+function correctedPs(every, held, named) {
+  const able = every.filter(
+    (item) => (item.row.contestant || (named && item === held)) && Number.isFinite(item.summary(state.by).mean),
+  );
+  if (!able.includes(held)) return new Map();
+  const pairs = able
+    .flatMap((a, at) => able.slice(at + 1).map((b) => [a, b]))
+    .filter((pair) => !named || pair.includes(held));
+  const ps = holm(pairs.map(([a, b]) => compare(a.values(state.by), b.values(state.by)).p));
+  return new Map(
+    pairs.flatMap(([a, b], at) => (a === held ? [[b.row, ps[at]]] : b === held ? [[a.row, ps[at]]] : [])),
+  );
+}
+
 function sortable(item, metric) {
   const value = item.summary(metric).mean;
   return Number.isNaN(value) ? -Infinity : value;
@@ -68,6 +96,7 @@ function sorted(rows, sort) {
     if (key === "method") return item.row.label;
     if (key === "n") return item.summary("acc").n;
     if (key === "p") return item.against ? item.against.p : NaN;
+    if (key === "holm") return item.against ? item.against.corrected : NaN;
     return item.summary(key).mean;
   };
   const missing = (x) => typeof x === "number" && Number.isNaN(x);

@@ -1,0 +1,65 @@
+"""Not learning is not stability: which rows learned too little for their forgetting to mean anything.
+
+A network that is frozen after the first task forgets nothing. It shows in the learning accuracy, the diagonal of R, and
+in every later row: what is looked at is the best that each task was ever known, so that one who learns late, from a
+memory, has learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median_high
+
+from tmln.lab.result import Result
+from tmln.results.rows import Row
+from tmln.results.statistics import mean
+
+AT_CHANCE = 0.02  # of the way from an answer that is always the same to one that is always right
+FAR_BELOW = 0.5  # of what the methods of the table learn in the middle
+
+
+def not_learned(rows: Sequence[Row]) -> dict[str, str]:
+    """By label, in words, the rows of one table that did not learn; those without a matrix are believed."""
+    learning = {row.label: at_best(row) for row in rows}
+    best: dict[str, float] = {}
+    for row in rows:
+        if row.competes and math.isfinite(learning[row.label]):
+            best[row.contender] = max(best.get(row.contender, 0.0), learning[row.label])
+    bar = median_high(best.values()) if len(best) > 1 else math.nan
+    found = {}
+    for row in rows:
+        mine, chance = learning[row.label], chance_of(row.results[0]) if row.results else math.nan
+        if (mine - chance) < AT_CHANCE * (1 - chance):
+            found[row.label] = f"at chance: {100 * mine:.1f} at best"
+        elif mine < FAR_BELOW * bar:
+            found[row.label] = f"{100 * mine:.1f} at best, far below the others' {100 * bar:.1f}"
+    return found
+
+
+def at_best(row: Row) -> float:
+    """The mean over tasks of max_k R[k][j], and over seeds."""
+    whole = [r.accuracy for r in row.results if not r.diverged and r.accuracy and len(r.accuracy) == len(r.accuracy[0])]
+    return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
+
+
+def chance_of(result: Result) -> float:
+    """What one comes to who always answers with the same class of the task that was learned last; NaN if nobody knows.
+
+    1 / c of a task with c classes; where a task is one class, 1 / C of all classes.
+    """
+    sizes, every = _sizes(result)
+    return sum(1 / (size if size > 1 else every) for size in sizes) / len(sizes) if sizes else math.nan
+
+
+def _sizes(result: Result) -> tuple[list[int], int]:
+    """Classes of each task, and of all; results of earlier versions have the order of classes alone."""
+    given, order = result.stream.get("test_classes"), result.stream.get("class_order")
+    every = len(order) if isinstance(order, list) else 0
+    if isinstance(given, list) and given and all(isinstance(size, int) and size > 0 for size in given):
+        return given, every or max(given)
+    count = len(result.accuracy[0]) if result.accuracy else 0
+    if not 0 < count <= every:
+        return [], every
+    small, larger = divmod(every, count)  # as streams are split
+    return [small + (index < larger) for index in range(count)], every
