@@ -17,8 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import evaluate_tasks
+from tmln.learner.growing import make_room
 from tmln.learner.intake import Augment, not_augmented, to_float
 from tmln.learner.loop import learn_task
+from tmln.learner.names import by_name, check_numbers, merged, names_in
 from tmln.learner.pieces import InPieces
 from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
@@ -33,7 +35,15 @@ __all__ = ["Learner", "to_float"]
 
 AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
-OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch")  # numbers that a saved file carries
+OPTIONS = (
+    "lr",
+    "batch_size",
+    "seed",
+    "logit_mask",
+    "compile",
+    "micro_batch",
+    "head",
+)  # numbers that a saved file carries
 
 
 class Learner:
@@ -57,6 +67,9 @@ class Learner:
         compile: the training pass goes through ``torch.compile``.
         micro_batch: samples that go through the model at a time; larger batches are passed in pieces, with the same
             result to rounding and the memory of a piece.
+        head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.
+
+    ``names`` are the classes by name, in the order in which they were met; an index never changes its meaning.
     """
 
     replay: Replay[Any]
@@ -78,6 +91,7 @@ class Learner:
         logit_mask: Literal["none", "seen"] = "none",
         compile: bool = False,
         micro_batch: int | None = None,
+        head: str | None = None,
         **parts: str | None,
     ) -> None:
         if not 0 < lr < math.inf:
@@ -100,8 +114,10 @@ class Learner:
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
         self.prepare = prepare or to_float
         self.augment: Augment = augment or partial(not_augmented, self.prepare)
+        self.head = head
         self._make_parts()
         self.tasks = 0
+        self.names: tuple[str, ...] = ()  # of the classes, by index; empty where they are numbers
         self.classes: tuple[int, ...] = ()  # met so far, ascending
         self.order, self.noise = (
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
@@ -116,28 +132,51 @@ class Learner:
         dataset: Any,
         epochs: int = 1,
         *,
-        classes: Sequence[int] | None = None,
+        classes: Sequence[int] | Sequence[str] | None = None,
         boundary: bool = True,
         atomic: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
     ) -> None:
         """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step.
 
+        ``classes=["ant", "owl"]`` names the labels 0 and 1 of this data; a data set with ``classes`` names its own.
+        They are matched with the learner's ``names``, and new ones are appended: the head grows. Labels without names
+        are the learner's own numbers, and may be new, too. Numbers in ``classes`` say which are the task's.
+
         ``boundary=False`` is for data that flows without tasks: the parts are never told of an end, which some need.
         On a learner that was restored in the middle of a task, the same call goes on with that task. If it fails (bad
         data, a loss that is no number, Ctrl-C), the learner is as before the call; ``atomic=False`` saves the copy of
         the state that this takes.
         """
-        samples = as_samples(dataset)
+        samples, names, new = self._taken(dataset, classes)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
         if not len(samples):
             raise ValueError("a task needs at least one sample, this one is empty")
         if not boundary:
             self._refuse_without_boundary()
-        new = tuple(classes) if classes is not None else samples.classes
         with as_before(self) if atomic else nullcontext():
+            self.names = names
+            if self.place is None:
+                make_room(self, samples, max(len(names), *(label + 1 for label in (*new, *samples.classes))))
             learn_task(self, samples, new, epochs, boundary, on_step)
+
+    def _taken(
+        self, dataset: Any, classes: Sequence[int] | Sequence[str] | None
+    ) -> tuple[Samples, tuple[str, ...], tuple[int, ...]]:
+        """The samples with the learner's labels, all names there are then, and which classes are the task's."""
+        samples, numbers = as_samples(dataset), [c for c in classes or () if not isinstance(c, str)]
+        words = [c for c in classes or () if isinstance(c, str)]
+        if words and numbers:
+            raise TypeError(f"classes are names or numbers, not both: {list(classes or ())}")
+        found = tuple(words) or names_in(dataset)
+        if found is None:
+            check_numbers(samples, self.names)
+            return samples, self.names, tuple(int(c) for c in numbers) or samples.classes
+        names = merged(self.names, found, self.classes)
+        mine = by_name(samples, found, names)
+        chosen = [found[int(c)] for c in numbers] if numbers else words
+        return mine, names, tuple(names.index(name) for name in chosen) or mine.classes
 
     @property
     def by_family(self) -> dict[str, Part[Any]]:
@@ -195,11 +234,23 @@ class Learner:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
 
-    def evaluate(self, dataset: Any) -> dict[str, float]:
-        """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far."""
-        samples = as_samples(dataset)
+    def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
+        """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
+
+        Labels are matched by name as in :meth:`learn`; a class that was never learned is an error.
+        """
+        samples = self._asked(dataset, classes)
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
+
+    def _asked(self, dataset: Any, classes: Sequence[str] | None = None) -> Samples:
+        """Samples to be tested, with the learner's labels."""
+        samples = as_samples(dataset)
+        found = tuple(classes) if classes else names_in(dataset)
+        if found is not None and self.names:
+            return by_name(samples, found, self.names)
+        check_numbers(samples, self.names)
+        return samples
 
     def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tmln.learner.epoch import Place
+from tmln.learner.growing import fit_head
 from tmln.learner.intake import check_intake
 from tmln.parts import copied
 from tmln.streams.arrays import as_samples
@@ -26,6 +27,7 @@ def state_of(learner: Learner) -> dict[str, Any]:
         "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
         "tasks": learner.tasks,
         "classes": list(learner.classes),
+        "names": list(learner.names),
         "intake": learner.intake,
         "place": None if learner.place is None else asdict(learner.place),
         "initial": None if learner.initial is None else dict(learner.initial),
@@ -43,6 +45,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     for family, part in learner.by_family.items():
         if part.saved and family not in states:
             raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
+    fit_head(learner, state["model"])
     learner.model.load_state_dict(state["model"])
     for family, part in learner.by_family.items():
         if family in states:
@@ -53,6 +56,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     torch.set_rng_state(everyone.cpu())
     learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
     learner.meet(state["classes"])
+    learner.names = tuple(state.get("names", ()))
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
     learner.history = [as_samples(data) for data in history]

@@ -2,6 +2,7 @@
 
 from tmln.families import INNER
 from tmln.parts.family import Family, read_settings
+from tmln.parts.growth import Growth
 from tmln.parts.lesson import Batch, Lesson, feed, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
 from tmln.parts.questions import Closure, Penalty, Replay, Step, Weights
@@ -13,6 +14,7 @@ __all__ = [
     "Closure",
     "Family",
     "Given",
+    "Growth",
     "Lesson",
     "Part",
     "Penalty",
