@@ -97,7 +97,7 @@ def demo(
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
-        "Next: tmln list methods, or the three lines in the README for your own loop."
+        "Next: tmln list methods, or the loop in the README for your own."
     )
     report.report_of_demo(out)
 
