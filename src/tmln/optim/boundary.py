@@ -102,8 +102,8 @@ def protection(shields: Sequence[Shield], most_exact: int = MOST_EXACT, sample: 
     """Median and 95th percentile of 1 + (F + gamma*S-bar) / lambda, of a sample where weights are many."""
     sizes = [shield.size for shield in shields]
     places = _places(sizes, sample) if sum(sizes) > most_exact else [None] * len(sizes)
-    slowed = [shield.slowdown(at) for shield, at in zip(shields, places, strict=True)]
-    values = torch.cat(slowed) if slowed else torch.ones(0)
+    slowdowns = [shield.slowdown(at) for shield, at in zip(shields, places, strict=True)]
+    values = torch.cat(slowdowns) if slowdowns else torch.ones(0)
     median, p95 = quantile(values, 0.5), quantile(values, 0.95)
     slowed = float((values > SLOWED_ABOVE).sum()) / max(1, len(values))
     return Protection(median, p95, p95 < NIL_BELOW, slowed)
