@@ -17,17 +17,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import evaluate_tasks
-from tmln.learner.growing import make_room
+from tmln.learner.export import export
 from tmln.learner.intake import Augment, not_augmented, to_float
-from tmln.learner.loop import learn_task
-from tmln.learner.names import by_name, check_numbers, merged, names_in
+from tmln.learner.lessons import learn_lesson, undo
 from tmln.learner.pieces import InPieces
+from tmln.learner.predict import Prediction, answers, predict
+from tmln.learner.record import Record
+from tmln.learner.retention import Kept, Retention
 from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
+from tmln.learner.taking import asked, take
 from tmln.parts import Part, Penalty, Replay, Step, Weights
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
-from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
 
@@ -35,15 +37,8 @@ __all__ = ["Learner", "to_float"]
 
 AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
-OPTIONS = (
-    "lr",
-    "batch_size",
-    "seed",
-    "logit_mask",
-    "compile",
-    "micro_batch",
-    "head",
-)  # numbers that a saved file carries
+OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch")  # numbers that a saved file carries
+LATER = {"head": None, "keep": 1}  # and those that it carries where they are not these
 
 
 class Learner:
@@ -68,6 +63,7 @@ class Learner:
         micro_batch: samples that go through the model at a time; larger batches are passed in pieces, with the same
             result to rounding and the memory of a piece.
         head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.
+        keep: how many lessons can be undone; each takes a copy of the state, also in a saved file.
 
     ``names`` are the classes by name, in the order in which they were met; an index never changes its meaning.
     """
@@ -92,18 +88,23 @@ class Learner:
         compile: bool = False,
         micro_batch: int | None = None,
         head: str | None = None,
+        keep: int = 1,
         **parts: str | None,
     ) -> None:
         if not 0 < lr < math.inf:
             raise ValueError(f"lr must be positive and finite, got {lr}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if keep < 0:
+            raise ValueError(f"keep must be at least 0, got {keep}")
         if logit_mask not in ("none", "seen"):
             raise ValueError(f"logit_mask must be 'none' or 'seen', got {logit_mask!r}")
         recipe = find_recipe(method) if isinstance(method, str) else method
         for family, name in parts.items():
             if family not in FAMILIES:
-                raise TypeError(f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS])}")
+                raise TypeError(
+                    f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS, *LATER])}"
+                )
             recipe = recipe if name is None else recipe.with_part(family, name)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
@@ -114,7 +115,7 @@ class Learner:
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
         self.prepare = prepare or to_float
         self.augment: Augment = augment or partial(not_augmented, self.prepare)
-        self.head = head
+        self.head, self.keep = head, keep
         self._make_parts()
         self.tasks = 0
         self.names: tuple[str, ...] = ()  # of the classes, by index; empty where they are numbers
@@ -125,6 +126,10 @@ class Learner:
         self.place: Place | None = None  # within a task; None between tasks
         self.initial = copy.deepcopy(model.state_dict()) if self.recipe.afresh else None
         self.history: list[Samples] = []
+        self.record = Record()  # of the lessons so far
+        self.previous: list[tuple[dict[str, Any], Record]] = []  # states that undo() goes back to, the newest last
+        self.earlier: list[dict[int, tuple[int, float]]] | None = None  # within a lesson: what was right before it
+        self.about: dict[str, Any] = {}  # plain values of the user's that a saved file carries along
         self.intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
 
     def learn(
@@ -136,47 +141,74 @@ class Learner:
         boundary: bool = True,
         atomic: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
+        name: str | None = None,
+        hold_out: float | None = None,
+        test: Any = None,
+        max_forgetting: float | None = None,
+        image_size: int | None = None,
     ) -> None:
         """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step.
 
-        ``classes=["ant", "owl"]`` names the labels 0 and 1 of this data; a data set with ``classes`` names its own.
-        They are matched with the learner's ``names``, and new ones are appended: the head grows. Labels without names
-        are the learner's own numbers, and may be new, too. Numbers in ``classes`` say which are the task's.
+        ``dataset`` is ``(x, y)``, a data set, or a place: a folder of classes with pictures, or of domains with
+        classes, or an ``.npz`` with ``x``, ``y`` and, for names, ``classes``. Pictures take the size of those before,
+        or ``image_size``. ``classes=["ant", "owl"]`` names the labels 0 and 1 of this data; folders, and a data set
+        with ``classes``, name their own. They are matched with the learner's ``names``, and new ones are appended: the
+        head grows. Labels without names are the learner's own numbers, and may be new, too. Numbers in ``classes``
+        say which are the task's.
+
+        ``test``, or the share ``hold_out`` of each class (0.1 of a place, else none), is not trained on: by it
+        :attr:`retention` judges this lesson and all later ones. At most 2000 such samples are kept, an equal part for
+        each lesson. If an earlier lesson loses more than ``max_forgetting`` (a share), :class:`Forgot` is raised.
 
         ``boundary=False`` is for data that flows without tasks: the parts are never told of an end, which some need.
         On a learner that was restored in the middle of a task, the same call goes on with that task. If it fails (bad
         data, a loss that is no number, Ctrl-C), the learner is as before the call; ``atomic=False`` saves the copy of
         the state that this takes.
         """
-        samples, names, new = self._taken(dataset, classes)
+        taken = take(self, dataset, classes, test, hold_out, image_size, name)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
-        if not len(samples):
+        if not len(taken.samples):
             raise ValueError("a task needs at least one sample, this one is empty")
         if not boundary:
             self._refuse_without_boundary()
-        with as_before(self) if atomic else nullcontext():
-            self.names = names
-            if self.place is None:
-                make_room(self, samples, max(len(names), *(label + 1 for label in (*new, *samples.classes))))
-            learn_task(self, samples, new, epochs, boundary, on_step)
+        record = self.record
+        with as_before(self) if atomic else nullcontext() as before:
+            learn_lesson(self, taken, epochs, boundary, on_step, max_forgetting)
+        if before is not None and boundary and self.keep:
+            self.previous = [*self.previous, (before, record)][-self.keep :]
 
-    def _taken(
-        self, dataset: Any, classes: Sequence[int] | Sequence[str] | None
-    ) -> tuple[Samples, tuple[str, ...], tuple[int, ...]]:
-        """The samples with the learner's labels, all names there are then, and which classes are the task's."""
-        samples, numbers = as_samples(dataset), [c for c in classes or () if not isinstance(c, str)]
-        words = [c for c in classes or () if isinstance(c, str)]
-        if words and numbers:
-            raise TypeError(f"classes are names or numbers, not both: {list(classes or ())}")
-        found = tuple(words) or names_in(dataset)
-        if found is None:
-            check_numbers(samples, self.names)
-            return samples, self.names, tuple(int(c) for c in numbers) or samples.classes
-        names = merged(self.names, found, self.classes)
-        mine = by_name(samples, found, names)
-        chosen = [found[int(c)] for c in numbers] if numbers else words
-        return mine, names, tuple(names.index(name) for name in chosen) or mine.classes
+    @property
+    def retention(self) -> Retention:
+        """What the last lesson gave and cost, of every lesson and class the accuracy before and after: a table."""
+        lessons = self.record.lessons
+        return Retention(tuple(Kept(*row) for row in self.record.rows), len(lessons[-1].new) if lessons else 0)
+
+    def undo(self) -> None:
+        """Back to before the last lesson, to the bit; as many times as ``keep`` says."""
+        undo(self)
+
+    def predict(self, data: Any, top: int = 1) -> list[Prediction]:
+        """The most probable class of each input: of tensors, arrays and data sets, of a picture, a folder, or several.
+
+        >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
+        >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
+        >>> [found.label in ("ant", "owl") for found in learner.predict(torch.randn(2, 4))]
+        [True, True]
+        """
+        return predict(self, data, top)
+
+    def answers(self, samples: Samples) -> Tensor:
+        """The index of the class of each sample, as the weights that answer say."""
+        return answers(self, samples)
+
+    def export(self, path: str | PathLike[str]) -> None:
+        """The model for programs without tmln: ``.safetensors``, ``.pt2``, ``.onnx``; ``.json`` are its labels."""
+        export(self, path)
+
+    def name_of(self, label: int) -> str:
+        """The class's name, or its number."""
+        return self.names[label] if label < len(self.names) else str(label)
 
     @property
     def by_family(self) -> dict[str, Part[Any]]:
@@ -239,18 +271,9 @@ class Learner:
 
         Labels are matched by name as in :meth:`learn`; a class that was never learned is an error.
         """
-        samples = self._asked(dataset, classes)
+        samples = asked(self, dataset, classes)
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
-
-    def _asked(self, dataset: Any, classes: Sequence[str] | None = None) -> Samples:
-        """Samples to be tested, with the learner's labels."""
-        samples = as_samples(dataset)
-        found = tuple(classes) if classes else names_in(dataset)
-        if found is not None and self.names:
-            return by_name(samples, found, self.names)
-        check_numbers(samples, self.names)
-        return samples
 
     def evaluate_tasks(self, tests: Sequence[tuple[Samples, Sequence[int]]]) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
@@ -274,7 +297,10 @@ class Learner:
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded."""
         options = {name: getattr(self, name) for name in OPTIONS}
-        save_file(path, {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()})
+        options |= {name: value for name, usual in LATER.items() if (value := getattr(self, name)) != usual}
+        saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
+        before = [{"state": state, "record": record.plain()} for state, record in self.previous]
+        save_file(path, {**saved, "record": self.record.plain(), "previous": before, "about": self.about})
 
     @classmethod
     def load(
@@ -291,12 +317,28 @@ class Learner:
 
         A file whose parts are code (``package.module:Class``) is refused unless ``allow_code``: importing it runs it.
         """
-        saved = load_file(path)
+        return cls.of(load_file(path), model, augment=augment, prepare=prepare, history=history, allow_code=allow_code)
+
+    @classmethod
+    def of(
+        cls,
+        saved: Mapping[str, Any],
+        model: nn.Module,
+        *,
+        augment: Augment | None = None,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        history: Sequence[Any] = (),
+        allow_code: bool = False,
+    ) -> Learner:
+        """As :meth:`load`, of what :func:`tmln.learner.checkpoint.load_file` read."""
         recipe = Recipe.of(saved["recipe"])
         if not allow_code:
             recipe.check_code()
         learner = cls(model, recipe, augment=augment, prepare=prepare, **saved["options"])
         learner.load_state_dict(saved["state"], history)
+        learner.record = Record.of(saved.get("record"))  # files from before there were lessons have none
+        learner.previous = [(one["state"], Record.of(one["record"])) for one in saved.get("previous", ())]
+        learner.about = dict(saved.get("about", {}))
         return learner
 
     def __getstate__(self) -> dict[str, Any]:

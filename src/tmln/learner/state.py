@@ -28,6 +28,7 @@ def state_of(learner: Learner) -> dict[str, Any]:
         "tasks": learner.tasks,
         "classes": list(learner.classes),
         "names": list(learner.names),
+        "earlier": learner.earlier,
         "intake": learner.intake,
         "place": None if learner.place is None else asdict(learner.place),
         "initial": None if learner.initial is None else dict(learner.initial),
@@ -56,7 +57,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     torch.set_rng_state(everyone.cpu())
     learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
     learner.meet(state["classes"])
-    learner.names = tuple(state.get("names", ()))
+    learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
     learner.history = [as_samples(data) for data in history]
@@ -68,12 +69,12 @@ def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
 
 
 @contextmanager
-def as_before(learner: Learner) -> Iterator[None]:
-    """Within the block all may fail: then everything is as it was, and the exception goes on."""
+def as_before(learner: Learner) -> Iterator[dict[str, Any]]:
+    """Within the block, which is given the state, all may fail: then it is as it was, and the exception goes on."""
     before = copied(state_of(learner), torch.device("cpu"))
     history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
     try:
-        yield
+        yield before
     except BaseException:
         restore(learner, before, history)
         for module, mode in modes:
