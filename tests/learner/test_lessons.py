@@ -208,3 +208,16 @@ def test_a_lesson_that_was_interrupted_is_judged_from_its_beginning() -> None:
     twin.learn(more, 2, classes=["bee", "owl"], hold_out=0.2, name="week 3")
     assert twin.retention == made.retention
     assert same(twin.state_dict(), made.state_dict())
+
+
+@pytest.mark.parametrize("method", ["tmln", "upgd", "ocar", "naive"])
+def test_a_state_that_was_loaded_is_not_written_into(method: str) -> None:
+    """torch's optimizers take the tensors of a state as their own: undoing would go back to what was trained since."""
+    made = Learner(learner().model, method, batch_size=20)
+    made.learn(pictures("cat", "owl"), 2, classes=["cat", "owl"])
+    state = copy.deepcopy(made.state_dict())
+    kept = copy.deepcopy(state)
+    again = Learner(learner().model, method, batch_size=20)
+    again.load_state_dict(state)
+    again.learn(pictures("cat", "owl"), 2, classes=["cat", "owl"])
+    assert same(state, kept)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tmln.cli import benchmarks, data, paper, pictures, report, runs, sweep, tradeoffs, tune
+from tmln.cli import benchmarks, data, paper, pictures, report, runs, shop, sweep, tradeoffs, tune
 from tmln.cli.options import How, What, Who, add
 from tmln.cli.say import Shown, say
 from tmln.cli.work import work
@@ -131,6 +131,12 @@ add(app, tradeoffs.overhead)
 add(app, pictures.landscape)
 add(app, pictures.barrier)
 add(app, paper.paper)
+add(app, shop.learn)
+add(app, shop.evaluate)
+add(app, shop.predict)
+add(app, shop.inspect)
+add(app, shop.undo)
+add(app, shop.export)
 
 
 class Kind(str, Enum):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tmln.learner.names import by_name, check_numbers, merged, names_in
 from tmln.learner.record import FRACTION
 from tmln.streams.arrays import as_samples
-from tmln.streams.own import own_samples
+from tmln.streams.own import Own, own_samples
 from tmln.streams.samples import Samples
 from tmln.streams.validation import set_aside
 
@@ -86,6 +86,8 @@ def _is_place(data: Any) -> bool:
 
 def _read(learner: Learner, data: Any, side: int | None) -> tuple[Samples, Samples | None, tuple[str, ...] | None]:
     """Samples, those that only test, and names: of a place on disk, or of anything in memory."""
+    if isinstance(data, Own):
+        return data.train, data.test, data.names
     if not _is_place(data):
         return as_samples(data), None, names_in(data)
     shape = None if learner.intake is None else learner.intake["shape"]

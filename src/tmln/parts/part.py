@@ -158,7 +158,9 @@ class Part(Generic[S]):
         """What :meth:`state_dict` gave, copied: the part never shares memory with a state."""
         for name in self.saved:
             value = getattr(self, name)
-            if hasattr(value, "load_state_dict"):
+            if isinstance(value, torch.optim.Optimizer):  # torch's takes the tensors themselves, and writes into them
+                value.load_state_dict(copied(state[name]))
+            elif hasattr(value, "load_state_dict"):
                 value.load_state_dict(state[name])
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())
