@@ -14,6 +14,7 @@ from torch import nn
 
 import tmln
 from tmln.progress import track
+from tmln.streams import make_stream
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,15 +35,49 @@ def test_examples_run(name: str) -> None:
     assert min(accuracies) > 0.8
 
 
-def test_the_readmes_loop_runs() -> None:
+def readmes_loop() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(import tmln.*?)```", text, re.DOTALL)
+    return str(code)
+
+
+def test_the_readmes_loop_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = readmes_loop()
     batches = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(3)]
     names = {"model": nn.Linear(3, 2), "tasks": [batches, batches], "loss": nn.functional.cross_entropy}
     exec(code, names)
     memory = names["memory"]
     assert isinstance(memory, tmln.Reservoir)
     assert memory.seen == 48
+    assert "of the weights slowed by more than 10%" in capsys.readouterr().out
+
+
+def test_the_readmes_loop_protects() -> None:
+    """Ten digits in five tasks: far from what SGD ends with in the same loop without the memory."""
+    stream = make_stream("split-digits")
+    tasks = [list(zip(stream.prepare(task.train.x).split(32), task.train.y.split(32), strict=True)) for task in stream]
+    tests = [(stream.prepare(test.x), test.y) for test in stream.tests]
+
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+    @torch.no_grad()
+    def accuracy(model: nn.Module) -> float:
+        return sum(float((model(x).argmax(1) == y).float().mean()) for x, y in tests) / len(tests)
+
+    model = network()
+    exec(readmes_loop(), {"model": model, "tasks": tasks, "loss": nn.functional.cross_entropy})
+    plain = network()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)  # the rate lr / damping of the other
+    for data in tasks:
+        for _ in range(10):
+            for x, y in data:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(plain(x), y).backward()
+                optimizer.step()
+    assert accuracy(model) > accuracy(plain) + 0.6
+    assert accuracy(model) > 0.85
 
 
 MODULES = sorted(

@@ -631,7 +631,7 @@ def test_another_models_state_is_refused() -> None:
 
 def test_the_documented_examples_run() -> None:
     result = doctest.testmod(tmln.curvature.kfac)
-    assert (result.attempted, result.failed) == (6, 0)
+    assert (result.attempted, result.failed) == (7, 0)
 
 
 def test_all_of_the_new_factors_on_request() -> None:

@@ -244,6 +244,7 @@ def test_the_slowdown_by_hand() -> None:
     assert optimizer.protection() == (outcome.slowdown_median, outcome.slowdown_p95, False)
     optimizer.param_groups[0].update(damping=1.0, trajectory=1.0)  # in force from now on: (1.55, 2.2)
     assert optimizer.protection()[:2] == pytest.approx((1.875, 1.55 + 0.95 * 0.65))
+    assert optimizer.protection().slowed == 1.0
 
 
 @pytest.mark.parametrize(
@@ -347,6 +348,15 @@ def test_a_sample_takes_of_every_tensor_its_share() -> None:
         shields = [Shield(n, torch.full((n,), 9.0 if n == 100 else 0.0), None, 1.0, 1.0) for n in order]
         assert protection(shields, most_exact=999, sample=100) == (1.0, 10.0, False)
         assert protection(shields, most_exact=999, sample=10)[0] == 1.0
+        assert protection(shields).slowed == protection(shields, most_exact=999, sample=100).slowed == 0.1
+
+
+def test_protection_in_words() -> None:
+    found = protection([Shield(4, torch.tensor([0.0, 0.0, 0.0625, 0.25]), None, 1.0, 1.0)])
+    assert found.slowed == 0.25
+    assert str(found).startswith(
+        "25% of the weights slowed by more than 10% (the median by 3.12%, one in twenty by 22.2%"
+    )
 
 
 def test_a_sample_sees_every_column() -> None:

@@ -171,3 +171,15 @@ def test_a_loader_stands_for_its_dataset() -> None:
     assert samples.x.tolist() == pairs.tensors[0].tolist()
     with pytest.raises(DataError, match="collate_fn of its own"):
         as_samples(DataLoader(pairs, collate_fn=list))
+
+
+def test_a_stream_prints_as_a_short_table() -> None:
+    x, y = torch.zeros(8, 3, 4, 4), torch.arange(8) % 2
+    stream = stream_of_tasks({"week 1": ((x, y), (x, y)), "week 10": ((x, y), (x, y))}, class_names=["ant", "owl"])
+    assert str(stream).splitlines() == [
+        "arrays: 2 tasks, 2 classes, inputs of 3x4x4",
+        "  week 1        8 to learn       8 to test  ant, owl",
+        "  week 10       8 to learn       8 to test  ant, owl",
+    ]
+    assert repr(stream[0].train) == "Samples(8 of 3x4x4, 2 classes)"
+    assert len(repr(stream[0])) < 300

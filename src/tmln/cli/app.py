@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tmln.cli import benchmarks, data, paper, pictures, publish, report, runs, sweep, tradeoffs, tune
+from tmln.cli import benchmarks, data, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
 from tmln.cli.options import How, What, Who, add
 from tmln.cli.say import Shown, say
 from tmln.cli.work import work
@@ -105,7 +105,7 @@ def demo(
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
-        "Next: tmln list methods, or the three lines in the README for your own loop."
+        "Next: tmln list methods, or the loop in the README for your own."
     )
     report.report_of_demo(out)
 
@@ -142,6 +142,12 @@ add(app, tradeoffs.overhead)
 add(app, pictures.landscape)
 add(app, pictures.barrier)
 add(app, paper.paper)
+add(app, shop.learn)
+add(app, shop.evaluate)
+add(app, shop.predict)
+add(app, shop.inspect)
+add(app, shop.undo)
+add(app, shop.export)
 
 
 class Kind(str, Enum):

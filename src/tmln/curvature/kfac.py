@@ -39,6 +39,20 @@ def _inverse(factor: Tensor, shift: float) -> Tensor:
     return inverse.to(factor)
 
 
+def sized(factor: Tensor, size: int) -> Tensor:
+    """A factor for so many rows and columns: zero where nothing was measured, as of a class that is closed.
+
+    >>> sized(torch.tensor([[2.0]]), 2)
+    tensor([[2., 0.],
+            [0., 0.]])
+    """
+    if len(factor) == size:
+        return factor
+    made, kept = factor.new_zeros(size, size), min(size, len(factor))
+    made[:kept, :kept] = factor[:kept, :kept]
+    return made
+
+
 def preconditioned(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
     """G^-1 [dW|db] A^-1 for the gradients of a layer's weight and, if it has one, bias."""
     weight = gradients[0]
@@ -100,6 +114,14 @@ class KFAC:
             generator=self.generator,
         )
         _check_finite(fresh)
+        for name, new in fresh.items():
+            old = self.factors.get(name)
+            if old is not None and (old.input.shape, old.output.shape) != (new.input.shape, new.output.shape):
+                raise RuntimeError(
+                    f"layer '{name}' has factors of sizes {(len(old.input), len(old.output))}, and now needs "
+                    f"{(len(new.input), len(new.output))}: after replacing a layer call "
+                    "optimizer.replace(old_parameter, new_parameter) for each of its parameters"
+                )
         # Layers may have been frozen or released since: factors go and come with them.
         self.layers = kfac_layers(self.model)
         self.factors = {name: old for name, old in self.factors.items() if name in self.layers}
@@ -136,6 +158,17 @@ class KFAC:
             raise ValueError(f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular")
         self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
         self.inverse_damping = damping
+
+    def fit(self) -> None:
+        """Layers have got other sizes: factors grow or are cut with them, in new rows and columns zero."""
+        self.layers = kfac_layers(self.model)
+        self.factors = {
+            name: Factors(*(sized(f, n) for f, n in zip(old, factor_sizes(self.layers[name]), strict=True)))
+            for name, old in self.factors.items()
+            if name in self.layers
+        }
+        if self.inverse_damping is not None:
+            self.invert(self.inverse_damping)
 
     @torch.no_grad()
     def precondition(self, gradients: Mapping[Tensor, Tensor] | None = None) -> dict[Tensor, Tensor]:

@@ -17,16 +17,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import Look, evaluate_tasks
+from tmln.learner.export import export
 from tmln.learner.intake import Augment, not_augmented, to_float
-from tmln.learner.loop import learn_task
+from tmln.learner.lessons import learn_lesson, undo
 from tmln.learner.pieces import InPieces
+from tmln.learner.predict import Prediction, answers, predict
+from tmln.learner.record import Record
+from tmln.learner.retention import Kept, Retention
 from tmln.learner.scored import Scored
 from tmln.learner.state import as_before, restore, state_of
+from tmln.learner.taking import asked, take
 from tmln.parts import Answer, Part, Penalty, Replay, Step, Weights
 from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.schedule import Schedule
 from tmln.seeds import seed_of
-from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
 
@@ -34,8 +38,9 @@ __all__ = ["Learner", "to_float"]
 
 AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
-# numbers that a saved file carries
+# numbers that a saved file carries, and those that it carries where they are not these
 OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch", "schedule", "warmup")
+LATER = {"head": None, "keep": 1}
 
 
 class Learner:
@@ -62,6 +67,10 @@ class Learner:
         schedule, warmup: how the rate goes within each task (:mod:`tmln.schedule`): ``"constant"``, ``"cosine"`` or
             ``"linear"`` down to zero over the steps of ``learn()``, after ``warmup`` steps, or a share of them if less
             than 1, in which it rises.
+        head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.
+        keep: how many lessons can be undone; each takes a copy of the state, also in a saved file.
+
+    ``names`` are the classes by name, in the order in which they were met; an index never changes its meaning.
     """
 
     replay: Replay[Any]
@@ -86,18 +95,24 @@ class Learner:
         micro_batch: int | None = None,
         schedule: Literal["constant", "cosine", "linear"] = "constant",
         warmup: float = 0.0,
+        head: str | None = None,
+        keep: int = 1,
         **parts: str | None,
     ) -> None:
         if not 0 < lr < math.inf:
             raise ValueError(f"lr must be positive and finite, got {lr}")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if keep < 0:
+            raise ValueError(f"keep must be at least 0, got {keep}")
         if logit_mask not in ("none", "seen"):
             raise ValueError(f"logit_mask must be 'none' or 'seen', got {logit_mask!r}")
         recipe = find_recipe(method) if isinstance(method, str) else method
         for family, name in parts.items():
             if family not in FAMILIES:
-                raise TypeError(f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS])}")
+                raise TypeError(
+                    f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS, *LATER])}"
+                )
             recipe = recipe if name is None else recipe.with_part(family, name)
         self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
@@ -109,8 +124,10 @@ class Learner:
         self.lr, self.batch_size, self.seed, self.logit_mask = lr, batch_size, seed, logit_mask
         self.prepare = prepare or to_float
         self.augment: Augment = augment or partial(not_augmented, self.prepare)
+        self.head, self.keep = head, keep
         self._make_parts()
         self.tasks = 0
+        self.names: tuple[str, ...] = ()  # of the classes, by index; empty where they are numbers
         self.classes: tuple[int, ...] = ()  # met so far, ascending
         self.order, self.noise = (
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
@@ -118,6 +135,10 @@ class Learner:
         self.place: Place | None = None  # within a task; None between tasks
         self.initial = copy.deepcopy(model.state_dict()) if self.recipe.afresh else None
         self.history: list[Samples] = []
+        self.record = Record()  # of the lessons so far
+        self.previous: list[tuple[dict[str, Any], Record]] = []  # states that undo() goes back to, the newest last
+        self.earlier: list[dict[int, tuple[int, float]]] | None = None  # within a lesson: what was right before it
+        self.about: dict[str, Any] = {}  # plain values of the user's that a saved file carries along
         self.intake: dict[str, Any] | None = None  # what was done to stored samples, found at the first of them
 
     def learn(
@@ -125,28 +146,78 @@ class Learner:
         dataset: Any,
         epochs: int = 1,
         *,
-        classes: Sequence[int] | None = None,
+        classes: Sequence[int] | Sequence[str] | None = None,
         boundary: bool = True,
         atomic: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
+        name: str | None = None,
+        hold_out: float | None = None,
+        test: Any = None,
+        max_forgetting: float | None = None,
+        image_size: int | None = None,
     ) -> None:
         """One task, its boundary included. ``on_step(epoch, step, loss)`` is called after every step.
+
+        ``dataset`` is ``(x, y)``, a data set, or a place: a folder of classes with pictures, or of domains with
+        classes, or an ``.npz`` with ``x``, ``y`` and, for names, ``classes``. Pictures take the size of those before,
+        or ``image_size``. ``classes=["ant", "owl"]`` names the labels 0 and 1 of this data; folders, and a data set
+        with ``classes``, name their own. They are matched with the learner's ``names``, and new ones are appended: the
+        head grows. Labels without names are the learner's own numbers, and may be new, too. Numbers in ``classes``
+        say which are the task's.
+
+        ``test``, or the share ``hold_out`` of each class (0.1 of a place, else none), is not trained on: by it
+        :attr:`retention` judges this lesson and all later ones. At most 2000 such samples are kept, an equal part for
+        each lesson. If an earlier lesson loses more than ``max_forgetting`` (a share), :class:`Forgot` is raised.
 
         ``boundary=False`` is for data that flows without tasks: the parts are never told of an end, which some need.
         On a learner that was restored in the middle of a task, the same call goes on with that task. If it fails (bad
         data, a loss that is no number, Ctrl-C), the learner is as before the call; ``atomic=False`` saves the copy of
         the state that this takes.
         """
-        samples = as_samples(dataset)
+        taken = take(self, dataset, classes, test, hold_out, image_size, name)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
-        if not len(samples):
+        if not len(taken.samples):
             raise ValueError("a task needs at least one sample, this one is empty")
         if not boundary:
             self._refuse_without_boundary()
-        new = tuple(classes) if classes is not None else samples.classes
-        with as_before(self) if atomic else nullcontext():
-            learn_task(self, samples, new, epochs, boundary, on_step)
+        record = self.record
+        with as_before(self) if atomic else nullcontext() as before:
+            learn_lesson(self, taken, epochs, boundary, on_step, max_forgetting)
+        if before is not None and boundary and self.keep:
+            self.previous = [*self.previous, (before, record)][-self.keep :]
+
+    @property
+    def retention(self) -> Retention:
+        """What the last lesson gave and cost, of every lesson and class the accuracy before and after: a table."""
+        lessons = self.record.lessons
+        return Retention(tuple(Kept(*row) for row in self.record.rows), len(lessons[-1].new) if lessons else 0)
+
+    def undo(self) -> None:
+        """Back to before the last lesson, to the bit; as many times as ``keep`` says."""
+        undo(self)
+
+    def predict(self, data: Any, top: int = 1) -> list[Prediction]:
+        """The most probable class of each input: of tensors, arrays and data sets, of a picture, a folder, or several.
+
+        >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
+        >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
+        >>> [found.label in ("ant", "owl") for found in learner.predict(torch.randn(2, 4))]
+        [True, True]
+        """
+        return predict(self, data, top)
+
+    def answers(self, samples: Samples) -> Tensor:
+        """The index of the class of each sample, as the weights that answer say."""
+        return answers(self, samples)
+
+    def export(self, path: str | PathLike[str]) -> None:
+        """The model for programs without tmln: ``.safetensors``, ``.pt2``, ``.onnx``; ``.json`` are its labels."""
+        export(self, path)
+
+    def name_of(self, label: int) -> str:
+        """The class's name, or its number."""
+        return self.names[label] if label < len(self.names) else str(label)
 
     @property
     def by_family(self) -> dict[str, Part[Any]]:
@@ -204,13 +275,14 @@ class Learner:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
 
-    def evaluate(self, dataset: Any) -> dict[str, float]:
+    def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
 
         The accuracy is that of the answer part; the loss is the cross entropy of the model's own output, whatever
-        answers, so that it is the loss that training, landscapes and barriers have.
+        answers, so that it is the loss that training, landscapes and barriers have. Labels are matched by name as in
+        :meth:`learn`; a class that was never learned is an error.
         """
-        samples = as_samples(dataset)
+        samples = asked(self, dataset, classes)
         (found,) = self.evaluate_tasks([(samples, samples.classes)])
         return {"accuracy": found["accuracy"], "loss": found["loss"]}
 
@@ -247,7 +319,10 @@ class Learner:
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded."""
         options = {name: getattr(self, name) for name in OPTIONS}
-        save_file(path, {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()})
+        options |= {name: value for name, usual in LATER.items() if (value := getattr(self, name)) != usual}
+        saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
+        before = [{"state": state, "record": record.plain()} for state, record in self.previous]
+        save_file(path, {**saved, "record": self.record.plain(), "previous": before, "about": self.about})
 
     @classmethod
     def load(
@@ -264,12 +339,28 @@ class Learner:
 
         A file whose parts are code (``package.module:Class``) is refused unless ``allow_code``: importing it runs it.
         """
-        saved = load_file(path)
+        return cls.of(load_file(path), model, augment=augment, prepare=prepare, history=history, allow_code=allow_code)
+
+    @classmethod
+    def of(
+        cls,
+        saved: Mapping[str, Any],
+        model: nn.Module,
+        *,
+        augment: Augment | None = None,
+        prepare: Callable[[Tensor], Tensor] | None = None,
+        history: Sequence[Any] = (),
+        allow_code: bool = False,
+    ) -> Learner:
+        """As :meth:`load`, of what :func:`tmln.learner.checkpoint.load_file` read."""
         recipe = Recipe.of(saved["recipe"])
         if not allow_code:
             recipe.check_code()
         learner = cls(model, recipe, augment=augment, prepare=prepare, **saved["options"])
         learner.load_state_dict(saved["state"], history)
+        learner.record = Record.of(saved.get("record"))  # files from before there were lessons have none
+        learner.previous = [(one["state"], Record.of(one["record"])) for one in saved.get("previous", ())]
+        learner.about = dict(saved.get("about", {}))
         return learner
 
     def __getstate__(self) -> dict[str, Any]:

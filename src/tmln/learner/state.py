@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tmln.learner.epoch import Place
+from tmln.learner.growing import fit_head
 from tmln.learner.intake import check_intake
 from tmln.parts import copied
 from tmln.streams.arrays import as_samples
@@ -26,6 +27,8 @@ def state_of(learner: Learner) -> dict[str, Any]:
         "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
         "tasks": learner.tasks,
         "classes": list(learner.classes),
+        "names": list(learner.names),
+        "earlier": learner.earlier,
         "intake": learner.intake,
         "place": None if learner.place is None else asdict(learner.place),
         "initial": None if learner.initial is None else dict(learner.initial),
@@ -43,6 +46,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     for family, part in learner.by_family.items():
         if part.saved and family not in states:
             raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
+    fit_head(learner, state["model"])
     learner.model.load_state_dict(state["model"])
     for family, part in learner.by_family.items():
         if family in states:
@@ -53,6 +57,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     torch.set_rng_state(everyone.cpu())
     learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
     learner.meet(state["classes"])
+    learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
     learner.history = [as_samples(data) for data in history]
@@ -64,12 +69,12 @@ def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
 
 
 @contextmanager
-def as_before(learner: Learner) -> Iterator[None]:
-    """Within the block all may fail: then everything is as it was, and the exception goes on."""
+def as_before(learner: Learner) -> Iterator[dict[str, Any]]:
+    """Within the block, which is given the state, all may fail: then it is as it was, and the exception goes on."""
     before = copied(state_of(learner), torch.device("cpu"))
     history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
     try:
-        yield
+        yield before
     except BaseException:
         restore(learner, before, history)
         for module, mode in modes:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
+from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
@@ -159,6 +160,8 @@ class OCAR(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if any(p.grad is None for group in self.param_groups for p in group["params"]):
+            check_nothing_lost(self, self.kfac.model)
         directions = self.kfac.precondition()
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
@@ -167,6 +170,17 @@ class OCAR(Optimizer):
                 torch._foreach_add_(moved, towards, alpha=-float(group["lr"]))
         self._steps += 1
         return loss
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """``new`` is in the model in place of ``old``, with more rows: the layer's G grows, zero where it is new.
+
+        Put the new layer into the model first: its factors are found by the layer that has ``new``.
+        """
+        check_follows(old, new)
+        if not any(p is new for p in self.kfac.model.parameters()):
+            raise ValueError("replace(old, new): new is not in the model yet; put the new layer there first")
+        replace(self, old, new)
+        self.kfac.fit()
 
     def state_dict(self) -> dict[str, Any]:
         """As every optimizer's, with ``"curvature"``: the factors, their generator, damping and counters."""

@@ -19,6 +19,7 @@ from tmln.optim.boundary import (
     warn_of_nil,
     weigh,
 )
+from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient
 from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
 from tmln.optim.move import STRETCH, Natural, arrive, bank, depart, fix_metric, step_group, walked_so_far
@@ -160,6 +161,8 @@ class TMLN(Optimizer):
                 loss = closure()
         gradients = {p: g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None}
         moving = [[p for p in group["params"] if p in gradients] for group in self.param_groups]
+        if len(gradients) < sum(len(group["params"]) for group in self.param_groups):
+            check_nothing_lost(self)
         for p in gradients:
             check_gradient(p, "TMLN")
         if self.defaults["error_if_nonfinite"]:
@@ -244,6 +247,21 @@ class TMLN(Optimizer):
                     bank(self.state[p], group)
         take_fisher(self, metric)
 
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """``new`` is in the model in place of ``old``, with more rows: a head that grew. Its state follows it.
+
+        Old rows keep F, S-bar, path, anchor and momentum to the bit; new ones are unshielded: F = S-bar = 0, no path,
+        their anchor is where they begin. At any time, also between two boundaries::
+
+            before, model.head = model.head, torch.nn.Linear(64, 4)
+            for old, new in zip(before.parameters(), model.head.parameters()):
+                with torch.no_grad():
+                    new[: len(old)] = old
+                optimizer.replace(old, new)
+        """
+        check_follows(old, new)
+        replace(self, old, new)
+
     @torch.no_grad()
     def path(self, p: Tensor) -> Tensor:
         """omega: the path integral of -g dtheta over the current task so far."""
@@ -254,7 +272,10 @@ class TMLN(Optimizer):
         return walked_so_far(p, state, group) if state else torch.zeros_like(p, dtype=state_dtype(p))
 
     def protection(self) -> Protection:
-        """What the shield does now, at any time: by how much the metric in force slows the weights."""
+        """What the shield does now, at any time: by how much the metric in force slows the weights.
+
+        ``print(optimizer.protection())`` says it in words: "2.5% of the weights slowed by more than 10% ...".
+        """
         return protection(shields_of(self, {}, {}))
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
@@ -135,6 +136,8 @@ class UPGD(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         moves = [(group, weights) for group in self.param_groups if (weights := _with_gradient(group))]
+        if sum(len(weights) for _, weights in moves) < sum(len(group["params"]) for group in self.param_groups):
+            check_nothing_lost(self)
         for group, weights in moves:
             self._trace(group, weights)
         compared = [(g, p) for g, weights in moves if g["variant"] == "global" for p in weights]
@@ -144,6 +147,11 @@ class UPGD(Optimizer):
         for group, weights in moves:
             self._move(group, weights, corrected_peak if group["correct_max"] else peak)
         return loss
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """``new`` is in the model in place of ``old``, with more rows, whose utility begins at zero."""
+        check_follows(old, new)
+        replace(self, old, new)
 
     def _correction(self, group: dict[str, Any], p: Tensor) -> float:
         return float(1.0 - group["beta_utility"] ** self.state[p]["step"])

@@ -3,6 +3,7 @@
 from tmln.families import INNER
 from tmln.parts.family import Family, read_settings
 from tmln.parts.features import Features
+from tmln.parts.growth import Growth
 from tmln.parts.lesson import Batch, Lesson, feed, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
 from tmln.parts.questions import Answer, Closure, Penalty, Replay, Step, Weights
@@ -16,6 +17,7 @@ __all__ = [
     "Family",
     "Features",
     "Given",
+    "Growth",
     "Lesson",
     "Part",
     "Penalty",

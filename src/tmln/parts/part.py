@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
+from tmln.parts.growth import Growth
 from tmln.parts.lesson import Lesson
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Part(Generic[S]):
     - ``name``, by which recipes call it, and the first line of its docstring, which ``tmln list parts`` shows;
     - ``Settings``: its numbers, with ranges, descriptions and where a search looks for them;
     - ``saved``: the attributes that are state: numbers, tensors, lists of tensors, or things with a state_dict;
+    - how its state follows when the head grows: mappings from parameters or their names, and lists along ``aligned``,
+      follow by themselves, with zeros in new rows, and so does whatever has a ``grow`` of its own; ``copies``, those
+      that are copies of the weights, get the new weights there; ``per_class``, tensors with a row for each output;
     - ``holds``: the memory it takes, by formula;
     - ``needs_boundary``: it is of no use unless somebody says where a task ends;
     - ``bends``: it changes the task's gradient or moves the weights besides the step;
@@ -89,6 +93,8 @@ class Part(Generic[S]):
     name: ClassVar[str]
     Settings: ClassVar[type[Settings]] = Settings
     saved: ClassVar[tuple[str, ...]] = ()
+    copies: ClassVar[tuple[str, ...]] = ()
+    per_class: ClassVar[tuple[str, ...]] = ()
     off: ClassVar[Mapping[str, Any] | None] = None
     active: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     turned: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -125,6 +131,23 @@ class Part(Generic[S]):
         """Where tensors of a loaded state belong; None: where they are."""
         return None
 
+    @property
+    def aligned(self) -> list[Tensor]:
+        """The parameters that lists among ``saved`` are about, in their order."""
+        return []
+
+    def grow(self, growth: Growth) -> None:
+        """The model's head has more outputs, with other parameters: which state follows them? What is declared does."""
+        growth.swap(self.aligned)
+        for name in self.saved:
+            value = getattr(self, name)
+            if hasattr(value, "grow"):
+                value.grow(growth)
+            elif name in self.per_class:
+                setattr(self, name, growth.rows(value))
+            elif isinstance(value, (list, Mapping)):
+                setattr(self, name, growth.state(value, self.aligned, name in self.copies))
+
     def begin(self, lesson: Lesson) -> None:
         """A task begins."""
 
@@ -140,7 +163,9 @@ class Part(Generic[S]):
         """What :meth:`state_dict` gave, copied: the part never shares memory with a state."""
         for name in self.saved:
             value = getattr(self, name)
-            if hasattr(value, "load_state_dict"):
+            if isinstance(value, torch.optim.Optimizer):  # torch's takes the tensors themselves, and writes into them
+                value.load_state_dict(copied(state[name]))
+            elif hasattr(value, "load_state_dict"):
                 value.load_state_dict(state[name])
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())

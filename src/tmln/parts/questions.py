@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tmln.parts.growth import Growth
 from tmln.parts.lesson import Batch, Lesson
 from tmln.parts.part import Given, Part, S
 
@@ -79,6 +80,10 @@ class Penalty(Part[S]):
     def device(self) -> torch.device | None:
         return self.parameters[0].device if self.parameters else None
 
+    @property
+    def aligned(self) -> list[Tensor]:
+        return self.parameters
+
     def follow(self, rate: float) -> None:
         """The step's rate in flat directions from now on, where a schedule changes it within a task."""
 
@@ -116,6 +121,10 @@ class Step(Part[S]):
     def rate(self) -> float:
         """The learning rate in directions without curvature."""
         return float(self.optimizer.param_groups[0]["lr"])
+
+    def grow(self, growth: Growth) -> None:
+        growth.optimizer(self.optimizer)
+        super().grow(growth)
 
     def before_forward(self, batch: Batch, lesson: Lesson) -> None:
         """The batch is there, the model has not seen it."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tmln.optim.precision import state_dtype
+from tmln.parts import Growth
 from tmln.penalties.quadratic import zeros
 
 
@@ -50,6 +51,11 @@ class Path:
         self.recent = [*self.recent, *zeros(new)]
         if self.banked:
             self.banked = [*self.banked, *zeros(new)]
+
+    def grow(self, growth: Growth) -> None:
+        """``weights`` has replaced some: nothing was walked in their new rows."""
+        self.banked, self.recent = (growth.state(sums, self.weights) for sums in (self.banked, self.recent))
+        self._gradients, self._before = [], []
 
     def look(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""

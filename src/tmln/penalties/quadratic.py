@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tmln.optim.guards import check_gradient
 from tmln.optim.precision import state_dtype
-from tmln.parts import Beside, Lesson, Penalty, Settings, Term, sums
+from tmln.parts import Beside, Growth, Lesson, Penalty, Settings, Term, sums
 
 
 def copies(weights: list[Tensor]) -> list[Tensor]:
@@ -102,6 +102,7 @@ class Quadratic(Penalty[Q]):
     """
 
     saved: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
+    copies: ClassVar[tuple[str, ...]] = ("anchor",)
     held: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # the sums among them
     needs_boundary = True
 
@@ -168,6 +169,10 @@ class Quadratic(Penalty[Q]):
                     f"{self.name}: the {name} of parameter {position} has the shape {tuple(value.shape)}, the "
                     f"parameter {tuple(p.shape)}; load it for a model of the same architecture"
                 )
+
+    def grow(self, growth: Growth) -> None:
+        growth.swap(self.outside)
+        super().grow(growth)
 
     def begin(self, lesson: Lesson) -> None:
         self.join()

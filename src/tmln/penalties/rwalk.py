@@ -113,6 +113,7 @@ class RWalk(Quadratic[RWalkSettings]):
     name = "rwalk"
     Settings = RWalkSettings
     saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
+    copies = (*Quadratic.copies, "origin")
     held = (*Quadratic.held, "fisher", "path.recent", "origin", "score", "scores")
 
     def __init__(self, settings: RWalkSettings, model: nn.Module) -> None:

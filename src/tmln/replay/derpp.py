@@ -69,6 +69,7 @@ class DERpp(MemoryReplay[DERSettings]):
 
     name = "der++"
     Settings = DERSettings
+    outputs = ("logits",)
     off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
     turned: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
 

@@ -47,6 +47,10 @@ class OnDisk:
     def __getstate__(self) -> Any:
         raise TypeError(f"the memory in {self.path} cannot be copied or pickled; its state_dict() can")
 
+    def empty(self) -> OnDisk:
+        """In the same place, where it will make a folder of its own."""
+        return OnDisk(self.place, self.capacity)
+
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
         """A folder of its own, and a file for each field; it outlives a kill at any moment."""
         branch = secrets.token_hex(8)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Features, Lesson, Replay, Settings, Term
+from tmln.parts import Batch, Beside, Features, Growth, Lesson, Replay, Settings, Term
 from tmln.replay.balance import Frequencies
 from tmln.replay.exemplars import Exemplars, choose
 from tmln.replay.reservoir import Reservoir
@@ -58,6 +58,7 @@ class MemoryReplay(Replay[M]):
     """A reservoir that is filled at the task's end or step by step, and drawn from at every step."""
 
     saved: ClassVar[tuple[str, ...]] = ("memory",)
+    outputs: ClassVar[tuple[str, ...]] = ()  # fields of the memory that have a value for each output of the model
     memory: Reservoir
 
     def __init__(self, settings: M, seed: int) -> None:
@@ -76,6 +77,11 @@ class MemoryReplay(Replay[M]):
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
         return [Term("memory", "samples", settings.capacity)]
+
+    def grow(self, growth: Growth) -> None:
+        super().grow(growth)
+        for field in self.outputs:  # a class that was not there had no logit: as one that was closed
+            self.memory.widen(field, growth.after, -torch.inf)
 
     def begin(self, lesson: Lesson) -> None:
         if isinstance(self.memory, Exemplars):

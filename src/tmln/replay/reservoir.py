@@ -13,7 +13,7 @@ from tmln.replay.disk import OnDisk
 from tmln.replay.draws import permutation_start, reservoir_slots
 from tmln.replay.fields import Form, Kind, Pad, check_kinds, kinds_of, put_together, read_fields, take_apart
 from tmln.replay.padding import cut, mask_of, padded
-from tmln.replay.storage import InMemory, Storage
+from tmln.replay.storage import InMemory, Storage, widened
 
 
 class Reservoir:
@@ -133,6 +133,16 @@ class Reservoir:
         for start in range(0, len(self), size):
             found = self._read(slice(start, min(start + size, len(self))))
             yield put_together(self._form if fields is None else tuple(fields), found)
+
+    def widen(self, field: str, width: int, fill: float) -> None:
+        """From now on the last dimension of ``field`` has this size; what is stored is filled up at its end, or cut.
+
+        On disk that is a folder of its own: states from before still find theirs.
+        """
+        kind = self._storage.kinds.get(field)
+        if kind is None or kind.shape[-1] == width:
+            return
+        self._storage = widened(self._storage, field, width, fill, len(self))
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors, numbers and names only. On disk, what it refers to stays as it is, whatever is added later."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,10 @@ class Storage(Protocol):
         """Another one of this sort, with the slots of the state; this one stays as it is."""
         ...
 
+    def empty(self) -> Storage:
+        """Another one of this sort, in the same place, with nothing in it."""
+        ...
+
 
 class InMemory:
     """Tensors on the device of what is added; sequences one by one."""
@@ -44,6 +49,10 @@ class InMemory:
         self.kinds: dict[str, Kind] = {}
         self._even: dict[str, Tensor] = {}
         self._ragged: dict[str, dict[int, Tensor]] = {}
+
+    def empty(self) -> InMemory:
+        """As large, with nothing in it."""
+        return InMemory(self.capacity)
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
         """Room for ``capacity`` rows of each field, on the device of the first ones."""
@@ -95,6 +104,24 @@ class InMemory:
         made.begin(kinds, rows)
         made.write(torch.arange(count), rows)
         return made
+
+
+AT_A_TIME = 1024  # rows that are copied at once
+
+
+def widened(storage: Storage, field: str, width: int, fill: float, count: int) -> Storage:
+    """A copy of the first ``count`` slots in which the last dimension of ``field`` has another size."""
+    made, kind = storage.empty(), storage.kinds[field]
+    kinds = {**storage.kinds, field: replace(kind, shape=(*kind.shape[:-1], width))}
+    for slots in torch.arange(count).split(AT_A_TIME):
+        rows = storage.read(slots)
+        value = rows[field]
+        assert isinstance(value, Tensor)
+        rows[field] = torch.nn.functional.pad(value, (0, width - kind.shape[-1]), value=fill)
+        if not made.kinds:
+            made.begin(kinds, rows)
+        made.write(slots, rows)
+    return made
 
 
 def picked(store: Tensor, slots: Tensor | slice) -> Tensor:

@@ -107,7 +107,7 @@ def _is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Samples:
     """``rows`` of a source with their labels ``y``; ``gather`` reads a batch of them at once."""
 
@@ -120,6 +120,10 @@ class Samples:
             raise TypeError(f"labels are int64 [N], not {self.y.dtype} {list(self.y.shape)}")
         if len(self.rows) != len(self.y):
             raise ValueError(f"{len(self.rows)} inputs but {len(self.y)} labels")
+
+    def __repr__(self) -> str:
+        """``Samples(40 of 3x12x12, 2 classes)``: what it is, not what it holds."""
+        return f"Samples({len(self)} of {'x'.join(map(str, self.shape))}, {len(self.classes)} classes)"
 
     @classmethod
     def of(cls, x: Tensor | Source, y: Tensor, *, channels_last: bool = False) -> Samples:

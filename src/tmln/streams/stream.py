@@ -30,7 +30,10 @@ class Task:
     validation: Samples | None = None
 
 
-@dataclass(frozen=True, eq=False)
+SHOWN = 6  # classes of a task that are printed by name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """Tasks in order, under a single head over all classes.
 
@@ -66,6 +69,20 @@ class Stream:
         for task in self.tasks[: index + 1]:
             met.update(task.classes, task.train.classes)
         return tuple(sorted(met))
+
+    def __str__(self) -> str:
+        """A short table: ``print(stream)``."""
+        size, count = "x".join(map(str, self.shape)), len(self.tasks)
+        lines = [f"{self.name}: {count} task{'s' * (count != 1)}, {self.classes} classes, inputs of {size}"]
+        wide = max((len(task.name) for task in self.tasks), default=0)
+        for task in self.tasks:
+            names = [self.class_names[label] for label in task.classes[:SHOWN]]
+            more = "" if len(task.classes) <= SHOWN else f", ... ({len(task.classes)})"
+            counts = f"{len(task.train):>7,} to learn {len(task.test):>7,} to test"
+            lines.append(f"  {task.name.ljust(wide)} {counts}  {', '.join(names)}{more}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
 
     def __len__(self) -> int:
         return len(self.tasks)

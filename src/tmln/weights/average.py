@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from tmln.parts import Beside, Given, Lesson, Settings, Term, Weights, sums
+from tmln.parts import Beside, Given, Growth, Lesson, Settings, Term, Weights, sums
 from tmln.weights.copies import check_finite, copy_of, instead, lerp_, moving, put
 
 
@@ -48,6 +48,7 @@ class AverageWeights(Weights[AverageSettings]):
     name = "average"
     Settings = AverageSettings
     saved = ("mean", "count", "steps")
+    copies = ("mean",)
     off: ClassVar[Mapping[str, Any] | None] = {"rule": "exponential", "rate": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"power": 0.0}
 
@@ -61,6 +62,10 @@ class AverageWeights(Weights[AverageSettings]):
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
         return [*sums("mean"), Term("mean", "statistics")]
+
+    def grow(self, growth: Growth) -> None:
+        super().grow(growth)
+        self._moving = {}
 
     def begin(self, lesson: Lesson) -> None:
         self.count, self.steps, self._moving = 0, 0, moving(self.model)

@@ -47,6 +47,7 @@ class MergedWeights(Weights[MergeSettings]):
     name = "merge"
     Settings = MergeSettings
     saved = ("solution", "importance", "merged")
+    copies = ("solution",)
     needs_boundary = True
     off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}

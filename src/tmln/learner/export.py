@@ -1,0 +1,134 @@
+"""The model by itself, for programs without tmln: weights, an exported program, ONNX, or the labels."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from tmln.curvature.untouched import untouched
+from tmln.parts import feed
+from tmln.suggest import did_you_mean
+from tmln.writing import writing
+
+if TYPE_CHECKING:
+    from tmln.learner.learner import Learner
+
+CLOSE = 1e-3  # by which the outputs of another runtime may differ, of the largest output
+
+
+def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
+    """Write what the ending of ``path`` says; a file that was there is replaced only when the new one is whole.
+
+    - ``.safetensors``: the weights by name, with the classes in its header: ``model.load_state_dict(load_file(path))``.
+    - ``.pt2``: the model as a program, which ``torch.export.load(path).module()`` runs without its code.
+    - ``.onnx``: the same for ONNX, checked against the model's own outputs.
+    - ``.json``: the labels, and the shape of the inputs.
+
+    Inputs of the model are prepared ones, as ``learner.prepare`` makes them.
+    """
+    path = Path(path).expanduser()
+    if path.suffix not in WRITERS:
+        known = ", ".join(WRITERS)
+        raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (endings: {known})")
+    aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
+    with writing(path):
+        try:
+            with learner.weights.answering(), untouched(learner.model, training=False):
+                WRITERS[path.suffix](learner, aside)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    return path
+
+
+def labels(learner: Learner) -> dict[str, Any]:
+    """The classes by index, and what an input is."""
+    count = max((len(learner.names), *(label + 1 for label in learner.classes)), default=0)
+    intake = learner.intake or {"shape": None, "dtype": None}
+    return {
+        "classes": [learner.name_of(index) for index in range(count)],
+        "stored": {"shape": intake["shape"], "dtype": intake["dtype"]},
+        "input": list(_example(learner).shape[1:]) if learner.intake else None,
+    }
+
+
+def _example(learner: Learner, count: int = 2) -> Tensor:
+    """Artificial samples, prepared."""
+    if learner.intake is None:
+        raise RuntimeError("nothing was learned yet, so that it is not known what inputs look like")
+    dtype = getattr(torch, learner.intake["dtype"])
+    shape = (count, *learner.intake["shape"])
+    ramp = torch.arange(torch.Size(shape).numel()) * 37 % 256
+    stored = (ramp if dtype == torch.uint8 else ramp / 128 - 1).to(dtype).reshape(shape)
+    return feed(learner.model, stored, learner.prepare)
+
+
+def _weights(learner: Learner, path: Path) -> None:
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in learner.model.state_dict().items()}
+    safetensors.torch.save_file(tensors, path, {"format": "pt", "labels": json.dumps(labels(learner))})
+
+
+def _labels(learner: Learner, path: Path) -> None:
+    path.write_text(json.dumps(labels(learner), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _program(model: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch", min=1)
+    return torch.export.export(model, (x.contiguous(),), dynamic_shapes=({0: batch},), strict=False)
+
+
+def _torch_program(learner: Learner, path: Path) -> None:
+    torch.export.save(_program(learner.model, _example(learner)), path)
+
+
+def _onnx(learner: Learner, path: Path) -> None:
+    try:
+        for name in ("onnxruntime", "onnxscript"):  # torch's exporter is written with the second
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError("ONNX needs onnxscript and onnxruntime: pip install 'tmln[export]'") from error
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    try:
+        log.setLevel(logging.ERROR)  # of operators that no model here has
+        with warnings.catch_warnings():  # of torch's own, about torch
+            warnings.simplefilter("ignore")
+            program = _program(learner.model, _example(learner))
+            torch.onnx.export(program, (), path, external_data=False, verbose=False)
+    finally:
+        log.setLevel(level)
+    check_onnx(learner, path)
+
+
+def check_onnx(learner: Learner, path: Path) -> None:
+    """Raise where the file answers otherwise than the model, by onnxruntime, of one sample or several."""
+    onnxruntime = importlib.import_module("onnxruntime")
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (name,) = (given.name for given in session.get_inputs())
+    for count in (1, 3):
+        x = _example(learner, count)
+        with torch.no_grad():
+            expected = learner.model(x).cpu().float()
+        found = torch.from_numpy(session.run(None, {name: x.cpu().numpy()})[0]).float()
+        off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+        if not off <= CLOSE * max(1.0, float(expected.abs().max())):
+            raise RuntimeError(f"the ONNX file answers otherwise than the model, by {off:g}; export to .pt2 instead")
+
+
+WRITERS: dict[str, Callable[[Learner, Path], None]] = {
+    ".safetensors": _weights,
+    ".pt2": _torch_program,
+    ".onnx": _onnx,
+    ".json": _labels,
+}
