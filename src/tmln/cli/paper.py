@@ -32,6 +32,7 @@ class ItemName(str, Enum):
     figure2 = "figure2"
     figure3 = "figure3"
     barrier = "barrier"
+    recipes = "recipes"
     tuning = "tuning"
     all = "all"
 

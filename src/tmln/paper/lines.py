@@ -66,23 +66,23 @@ def metric_sheet(
     for metric in METRICS:
         heading += [metric_of(metric).title, "paper"]
         heading += ["peak"] if metric == "fm" else []
-    race = [_entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
+    race = [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
     best = {metric: contest(race, metric).strong for metric in METRICS}
     body = []
     for line, each in zip(lines, found, strict=True):
         cells = [*line.cells, str(each.n)]
         for metric in METRICS:
             shown = "-" if line.joint and metric != "acc" else each.text(metric)
-            strong = each.row is not None and _entrant(line, each).label in best[metric]
+            strong = each.row is not None and entrant(line, each).label in best[metric]
             cells += [Strong(shown) if strong else shown, str(line.paper.get(metric, "-"))]
             if metric == "fm":
                 cells.append("-" if line.joint else each.text("peak"))
         body.append(cells)
     records = [record for line, each in zip(lines, found, strict=True) for record in _records(stand, line, each)]
-    return Sheet(stand.title, [heading, *body]), records, [*_said(race), *_notes(stand, lines, found)]
+    return Sheet(stand.title, [heading, *body]), records, [*_said(race), *sheet_notes(stand, lines, found)]
 
 
-def _entrant(line: Line, found: Asked) -> Row:
+def entrant(line: Line, found: Asked) -> Row:
     """As it competes: a line of the paper is a method of its own, one of a grid is one of its method's settings."""
     assert found.row is not None
     label = f"{line.method} {line.cells[1]}" if line.swept else line.label.removeprefix("+ ")
@@ -94,7 +94,8 @@ def _said(race: Sequence[Row]) -> list[str]:
     return [sentence(race)] if any(row.alone and row.competes for row in race) else []
 
 
-def _notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> list[str]:
+def sheet_notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> list[str]:
+    """What must be known of a table: how it was run, what is not there, and why."""
     said = [stand.remark]
     if stand.missing and not any(each.n for each in found):
         return [*said, f"{stand.title} was not run: {stand.missing} is not at hand; tmln data get {stand.missing}"]

@@ -39,6 +39,12 @@ MAIN: dict[str, tuple[str, tuple[float, ...]]] = {
     "der+": _DISTILLED,
     "tmln+": _DAMPING,
     "tmln+der": _DAMPING,
+    "tmln-kfac": ("step.damping", (0.01, 0.1, 1.0)),
+    "tmln-kfac+": ("step.damping", (0.01, 0.1, 1.0)),
+    "ocar+": ("step.damping", (0.01, 0.1, 1.0)),
+    "icarl": _MOMENTUM,
+    "wa": _MOMENTUM,
+    "cls-er": _MOMENTUM,
 }
 """The main strength of each method, and the three values that it is tried at."""
 

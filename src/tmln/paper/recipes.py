@@ -1,0 +1,63 @@
+"""Past the paper: our recipes beside those they are compared with, at equal memory and steps, equally tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tmln.lab.config import RunConfig
+from tmln.paper.evidence import Study, find
+from tmln.paper.item import Item
+from tmln.paper.lines import Line, configs_of, entrant, equal_rate, sheet_notes
+from tmln.paper.page import Page, Sheet
+from tmln.paper.scales import Scale, Stand
+from tmln.results.contest import contest
+from tmln.results.differences import column_lines
+from tmln.results.sentence import sentence
+from tmln.results.statistics import summarise
+
+TITLE = "Recipes: past the paper, at equal memory and steps"
+METHODS = (
+    "naive", "er", "er-ace", "der++", "icarl", "wa", "cls-er", "ocar", "tmln", "tmln-kfac",
+    "er+", "der+", "ocar+", "tmln+", "tmln+der", "tmln-kfac+",
+)  # fmt: skip
+COLUMNS = ("n", "acc", "fm", "peak", "int", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
+
+
+def lines(stand: Stand) -> list[Line]:
+    """The oracle, then every method, those at TMLN's rate among them."""
+    rate = equal_rate(stand)
+    same = [Line((f"{method} at eta/lambda",), method, rate, ours=True) for method in ("naive", "er")]
+    return [Line(("joint",), "joint"), *same, *(Line((method,), method) for method in METHODS)]
+
+
+def runs(scale: Scale) -> list[RunConfig]:
+    """Every recipe on every benchmark, and the references of INT."""
+    return [config for stand in scale.stands.values() for config in configs_of(stand, lines(stand), scale.seeds)]
+
+
+def render(study: Study) -> Page:
+    """A sheet a benchmark: metrics, and how far each recipe is from the best, corrected for all pairs."""
+    page = Page("recipes", TITLE)
+    for stand in study.scale.stands.values():
+        wanted = lines(stand)
+        found = [find(study, stand, line.method, line.changes, study.scale.seeds) for line in wanted]
+        race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]
+        text = column_lines(race, contest(race, "acc"), COLUMNS) if race else [["method", ""]]
+        absent = [line for line, each in zip(wanted, found, strict=True) if not each.row]
+        text += [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent]
+        page.sheets.append(Sheet(stand.title, text))
+        page.records.extend(
+            _record(stand, line, metric, (each.row.summary(metric) if each.row else summarise([])).parts(scale=100))
+            for line, each in zip(wanted, found, strict=True)
+            for metric in ("acc", "fm", "int", "learning_accuracy")
+        )
+        page.notes.extend([*([sentence(race)] if race else []), *sheet_notes(stand, wanted, found)])
+    return page
+
+
+def _record(stand: Stand, line: Line, metric: str, parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"benchmark": stand.benchmark, "method": line.method, "row": line.label, "metric": metric, **parts}
+
+
+ITEM = Item("recipes", TITLE, runs, render)
