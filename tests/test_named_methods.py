@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
+from tmln.seeds import seed_of
 
 TASKS, CLASSES, CAPACITY, RATE, MOMENTUM = 3, 6, 10, 0.05, 0.9
 CENTRES = torch.randn(CLASSES, 4, generator=torch.Generator().manual_seed(7))
@@ -159,3 +160,39 @@ def test_wa() -> None:
         head.weight[4:] *= norms[:4].mean() / norms[4:].mean()
         tests = torch.cat([task(k)[0] for k in range(TASKS)])
         assert answers(seen.learner, tests) == model(tests).argmax(1).tolist()
+
+
+def test_cls_er() -> None:
+    """Arani et al. 2022, algorithm 1: the better of two averages teaches replayed samples; both move by chance."""
+    numbers = {"strength": 0.3, "plastic_decay": 0.6, "stable_decay": 0.8, "plastic_chance": 0.8, "stable_chance": 0.5}
+    seen, model = learned("cls-er", **{f"penalty.{name}": value for name, value in numbers.items()}), network()
+    averages = {"plastic": copy.deepcopy(model), "stable": copy.deepcopy(model)}
+    dice, taken, t = torch.Generator().manual_seed(seed_of(0, "penalty")), [], 0
+    for steps in seen.steps:
+        way = Momentum(model)
+        for x, y, current in steps:
+            loss = torch.zeros((), dtype=torch.float64)
+            for sample, label in zip(x, y.tolist(), strict=True):
+                loss = loss - model(sample).log_softmax(0)[label] / len(x)
+            for sample, label in zip(x[current:], y[current:].tolist(), strict=True):
+                with torch.no_grad():
+                    said = {name: average(sample) for name, average in averages.items()}
+                sure = {name: float(logits.softmax(0)[label]) for name, logits in said.items()}
+                better = said["stable"] if sure["stable"] > sure["plastic"] else said["plastic"]
+                taken.append(sure["stable"] > sure["plastic"])
+                distance = (model(sample) - better).square().sum() / (CLASSES * (len(x) - current))
+                loss = loss + 0.3 * distance
+            way.step(loss)
+            t += 1
+            for (name, average), drawn in zip(averages.items(), torch.rand(2, generator=dice).tolist(), strict=True):
+                if drawn < numbers[f"{name}_chance"]:
+                    alpha = min(1 - 1 / (t + 1), numbers[f"{name}_decay"])
+                    for slow, p in zip(average.parameters(), model.parameters(), strict=True):
+                        slow.data = alpha * slow.data + (1 - alpha) * p.data
+    assert 0 < sum(taken) < len(taken)  # both were the better one
+    same_weights(model, seen.learner)
+    tests = torch.cat([task(k)[0] for k in range(TASKS)])
+    with torch.no_grad():
+        assert answers(seen.learner, tests) == averages["stable"](tests).argmax(1).tolist()
+        with seen.learner.weights.answering():
+            same_weights(averages["stable"], seen.learner)

@@ -226,6 +226,13 @@ RECIPES: dict[str, Recipe] = {
         answer=Choice("aligned"),
         about="weight aligning: replay and distillation, new classes' rows scaled for the answer",
     ),
+    "cls-er": Recipe(
+        replay=Choice("er", {"fill": "every-epoch"}),
+        penalty=Choice("consistency", {"plastic_decay": 0.9, "stable_decay": 0.97}),  # for tasks of some hundred steps
+        step=_MOMENTUM,
+        weights=Choice("stable"),
+        about="two averages of the weights teach replayed samples; the slow one answers",
+    ),
     "er+": Recipe(replay=_BALANCED, step=_MOMENTUM, weights=_AVERAGE, about="ER, balanced, averaged"),
     "tmln+der": Recipe(
         replay=_DARK, step=Choice("tmln"), weights=_AVERAGE, about="TMLN, DER++ stored at task ends, balanced, averaged"

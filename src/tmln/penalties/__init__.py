@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tmln.parts import Family, Penalty
+from tmln.penalties.consistency import Consistency
 from tmln.penalties.ewc import EWC
 from tmln.penalties.ewcpp import EWCPlusPlus
 from tmln.penalties.lwf import LwF
@@ -13,6 +14,6 @@ from tmln.penalties.none import NoPenalty
 from tmln.penalties.rwalk import RWalk
 from tmln.penalties.si import SI
 
-PENALTIES: Family[Penalty[Any]] = Family(Penalty, NoPenalty, EWCPlusPlus, RWalk, EWC, SI, MAS, LwF)
+PENALTIES: Family[Penalty[Any]] = Family(Penalty, NoPenalty, EWCPlusPlus, RWalk, EWC, SI, MAS, LwF, Consistency)
 
-__all__ = ["EWC", "MAS", "PENALTIES", "SI", "EWCPlusPlus", "LwF", "NoPenalty", "RWalk"]
+__all__ = ["EWC", "MAS", "PENALTIES", "SI", "Consistency", "EWCPlusPlus", "LwF", "NoPenalty", "RWalk"]

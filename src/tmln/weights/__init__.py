@@ -6,7 +6,8 @@ from tmln.parts import Family, Weights
 from tmln.weights.average import AverageWeights
 from tmln.weights.last import LastWeights
 from tmln.weights.merge import MergedWeights
+from tmln.weights.stable import StableWeights
 
-WEIGHTS: Family[Weights[Any]] = Family(Weights, LastWeights, AverageWeights, MergedWeights)
+WEIGHTS: Family[Weights[Any]] = Family(Weights, LastWeights, AverageWeights, MergedWeights, StableWeights)
 
 __all__ = ["WEIGHTS"]

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tmln.parts import Beside, Given, Growth, Lesson, Settings, Term, Weights, sums
-from tmln.weights.copies import check_finite, copy_of, instead, lerp_, moving, put
+from tmln.parts.copies import check_finite, copy_of, instead, lerp_, moving, put
 
 
 class AverageSettings(Settings):

@@ -14,8 +14,8 @@ from tmln.curvature import diagonal_fisher
 from tmln.curvature.untouched import untouched
 from tmln.optim.tmln import TMLN
 from tmln.parts import Beside, Given, Lesson, Settings, Term, Weights, feed, sums
+from tmln.parts.copies import check_finite, copy_of, lerp_, moving, put
 from tmln.replay.reservoir import Reservoir
-from tmln.weights.copies import check_finite, copy_of, lerp_, moving, put
 
 EPS = 1e-8  # where neither solution has an importance, half of each
 SEEN = 1024  # samples of the task, and of the memory, by which statistics are estimated anew
