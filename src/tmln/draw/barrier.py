@@ -79,7 +79,7 @@ def _dots(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, title: str
     """Mean and sample deviation over seeds, every seed beside them; a sentence where all of them are 0."""
     values = [one[key] for entry in entries for one in entry["seeds"]]
     if values and all(value == 0 for value in values):
-        axes.set(xticks=[], yticks=[])
+        axes.set_axis_off()
         axes.text(0.5, 0.5, NONE_AT_ALL[key], transform=axes.transAxes, ha="center", va="center", fontsize=9)
         axes.set_title(title, fontsize=10)
         return

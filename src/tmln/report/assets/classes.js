@@ -173,7 +173,7 @@ function barsOf(row, names, values, width) {
     ],
     layout: {
       height: 200,
-      margin: { l: 40, r: 4, t: 6, b: 44 },
+      margin: { l: 40, r: 4, t: 8, b: 44 },
       bargap: 0.2,
       shapes: lines,
       xaxis: axis("class; dotted: the mean", {
@@ -182,7 +182,7 @@ function barsOf(row, names, values, width) {
         showgrid: false,
         ticks: "",
       }),
-      yaxis: axis("accuracy %", { range: [0, 100], tickvals: [0, 50, 100] }),
+      yaxis: axis("accuracy %", { range: [0, 104], tickvals: [0, 50, 100] }),
     },
   };
 }
