@@ -135,28 +135,32 @@ def learner(method: str, diagonal: Sequence[float], **stream: object) -> Result:
 
 
 def test_chance_by_hand() -> None:
-    """Always the same class of the last task: 1/2 of two, 1/3 of three; a class alone is 1/4 of all four."""
-    assert chance_of(learner("er", [1, 1], test_classes=[2, 3])) == pytest.approx((1 / 2 + 1 / 3) / 2)
-    assert chance_of(learner("er", [1, 1, 1], class_order=[0, 1, 2, 3])) == pytest.approx((1 / 2 + 1 / 4 + 1 / 4) / 3)
-    assert chance_of(learner("er", [1, 1], test_classes=[10, 10], domains=["a", "b"])) == pytest.approx(1 / 10)
-    assert math.isnan(chance_of(learner("er", [1, 1])))
+    """Always the same class of the task at hand: 1/2 of two, 1/3 of three; a class alone is 1/4 of all four."""
+    assert chance_of(learner("er", [1, 1], test_classes=[2, 3])) == pytest.approx(((1 / 2 + 1 / 3) / 2, 1 / 5))
+    order = learner("er", [1, 1, 1], class_order=[0, 1, 2, 3])
+    assert chance_of(order) == pytest.approx(((1 / 2 + 1 / 4 + 1 / 4) / 3, 1 / 4))
+    turned = learner("er", [1, 1], test_classes=[10, 10], scenario="domain-incremental")
+    assert chance_of(turned) == pytest.approx((1 / 10, 1 / 10))
+    assert all(map(math.isnan, chance_of(learner("er", [1, 1]))))
 
 
 def test_who_has_not_learned() -> None:
     kind = {"test_classes": [2, 2]}
+    dull = replace(learner("upgd", [0.5, 0.5], **kind), accuracy=[[0.51, 0.0], [0.0, 0.5]])
     found = not_learned(
         rows_of(
             [
                 learner("er", [0.99, 0.97], **kind),
                 learner("si", [0.9, 0.8], **kind),
-                learner("ewc", [1.0, 0.0], **kind),
-                learner("upgd", [0.51, 0.5], **kind),
-                learner("lwf", [0.9, 0.15], **kind),
+                replace(learner("ewc", [0.8, 0.0], **kind), accuracy=[[0.8, 0.0], [0.8, 0.0]]),
+                learner("mas", [0.9, 0.95], **kind),
+                dull,
                 learner("joint", [0.99, 0.99], **kind),
             ]
         )
     )
-    assert found == {"ewc": "at chance: 50.0 at best", "upgd": "at chance: 50.5 at best"}
+    assert found == {"upgd": "at chance: 50.5 at best", "ewc": "40.0 at best, far below the others' 85.0"}
+    assert list(not_learned(rows_of([dull]))) == ["upgd"]  # alone, too
     far = not_learned(rows_of([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
     assert far == {"ewc": "35.0 at best, far below the others' 80.0"}
     assert not_learned(rows_of([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes

@@ -22,7 +22,7 @@ from tmln.results.notes import page_notes
 from tmln.results.published import commands_to_repeat
 from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, flat_fields, rows_of
-from tmln.results.sentence import sentence
+from tmln.results.sentence import claim_and_rest, sentence
 
 DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
 
@@ -40,6 +40,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in in_order(there)},
+        "claims": {name: claim_and_rest(mine)[0] for name, mine in comparable(rows).items()},
         "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
         "verdicts": {name: verdict(mine) for name, mine in comparable(rows).items()},
         "rows": [_row(row, marks[row.where]) for row in rows],

@@ -29,12 +29,16 @@ def not_learned(rows: Sequence[Row]) -> dict[str, str]:
     bar = median_high(best.values()) if len(best) > 1 else math.nan
     found = {}
     for row in rows:
-        mine, chance = learning[row.label], chance_of(row.results[0]) if row.results else math.nan
-        if (mine - chance) < AT_CHANCE * (1 - chance):
+        mine, (once, ever) = learning[row.label], chance_of(row.results[0]) if row.results else (math.nan, math.nan)
+        if _near(mine, once) and _near(row.summary("acc").mean, ever):
             found[row.label] = f"at chance: {100 * mine:.1f} at best"
         elif mine < FAR_BELOW * bar:
             found[row.label] = f"{100 * mine:.1f} at best, far below the others' {100 * bar:.1f}"
     return found
+
+
+def _near(accuracy: float, chance: float) -> bool:
+    return accuracy - chance < AT_CHANCE * (1 - chance)
 
 
 def at_best(row: Row) -> float:
@@ -43,22 +47,24 @@ def at_best(row: Row) -> float:
     return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
 
 
-def chance_of(result: Result) -> float:
-    """What one comes to who always answers with the same class of the task that was learned last; NaN if nobody knows.
+def chance_of(result: Result) -> tuple[float, float]:
+    """What an answer that is always the same comes to: the best that each task was known, and ACC; NaN if nobody knows.
 
-    1 / c of a task with c classes; where a task is one class, 1 / C of all classes.
+    Always a class of the task at hand is 1 / c of a task with c classes when it is learned, 1 / C of all classes where
+    the task is one class, and 1 / C at the end.
     """
     sizes, every = _sizes(result)
-    return sum(1 / (size if size > 1 else every) for size in sizes) / len(sizes) if sizes else math.nan
+    if not sizes:
+        return math.nan, math.nan
+    return mean(1 / (size if size > 1 else every) for size in sizes), 1 / every
 
 
 def _sizes(result: Result) -> tuple[list[int], int]:
     """Classes of each task, and of all; results of earlier versions have the order of classes alone."""
     given, order = result.stream.get("test_classes"), result.stream.get("class_order")
-    every = len(order) if isinstance(order, list) else 0
     if isinstance(given, list) and given and all(isinstance(size, int) and size > 0 for size in given):
-        return given, every or max(given)
-    count = len(result.accuracy[0]) if result.accuracy else 0
+        return given, max(given) if result.stream.get("scenario") == "domain-incremental" else sum(given)
+    every, count = len(order) if isinstance(order, list) else 0, len(result.accuracy[0]) if result.accuracy else 0
     if not 0 < count <= every:
         return [], every
     small, larger = divmod(every, count)  # as streams are split

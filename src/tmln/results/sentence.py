@@ -23,31 +23,36 @@ def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
     """Of the rows of one table, one a method: ``joint``, which sees all data at once, does not compete, nor does
     what was chosen among several by the test data, which is named at the end.
     """
+    return "".join(claim_and_rest(rows, test))
+
+
+def claim_and_rest(rows: Sequence[Row], test: TestName = "t") -> tuple[str, str]:
+    """The sentence in two: what is claimed, which fits a phone, and the numbers behind it."""
     if not rows:
-        return "Nothing has finished yet."
+        return "Nothing has finished yet.", ""
     where = rows[0].where
     found = choices(rows)
     if not found:
-        return f"No method has an accuracy on {where} yet."
+        return f"No method has an accuracy on {where} yet.", ""
     names = {choice.row.label: choice.name for choice in found}
     aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
     fair = [choice.row for choice in found if choice.fair]
     lazy = {label: why for label, why in not_learned(rows).items() if label in {row.label for row in fair}}
     if not fair:
-        return (
-            f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
-        )
+        unchosen = f"No method on {where} was chosen without its test data"
+        return unchosen, f": {aside}. benchmark.validation=0.1 is to choose by."
     able = [row for row in fair if row.label not in lazy]
     if not able:
-        return f"No method on {where} has learned: {_because(names, lazy)}."
+        return f"No method on {where} has learned", f": {_because(names, lazy)}."
     race = contest(rows, "acc", test)
     first = race.reference
     assert first is not None
-    parts = [_lead(names, race, where), *_forgetting(names, contest(rows, "fm", test), first)]
+    claim, details = _lead(names, race, where)
+    parts = [details, *_forgetting(names, contest(rows, "fm", test), first)]
     parts += [*_price(race), *_controls(rows), *_alike(names, fair)]
     parts += [f"not learned: {_because(names, lazy)}"] if lazy else []
     parts += [f"left out: {aside}"] if aside else []
-    return "; ".join(parts) + "."
+    return claim, f": {'; '.join(parts)}."
 
 
 def p_text(p: float) -> str:
@@ -63,31 +68,29 @@ def _because(names: Mapping[str, str], lazy: Mapping[str, str]) -> str:
     return ", ".join(f"{names[label]} ({why})" for label, why in lazy.items())
 
 
-def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
+def _lead(names: Mapping[str, str], race: Contest, where: str) -> tuple[str, str]:
     first, rivals = race.reference, race.rivals
     assert first is not None
     acc, name = _acc(first), names[first.label]
     if not rivals:
-        return f"{name} is the only method on {where}: ACC {acc} ({_seeds([first.summary('acc').n])})"
+        return f"{name} is the only method on {where}", f"ACC {acc} ({_seeds([first.summary('acc').n])})"
     counts = [duel.plain.n for duel in rivals]
     seeds = _seeds(counts)
     if max(counts) < FEWEST:
-        claim = f"{seeds} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
-        return (
-            f"On {where} {claim} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
-            f"{FEWEST} shared seeds are the fewest for a claim"
-        )
+        few = f"{seeds} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
+        details = f"{name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}"
+        return f"On {where} {few} nothing", f"{details}; {FEWEST} shared seeds are the fewest for a claim"
     if race.won:
         others = f" over {len(rivals)} others" if len(rivals) > 1 else ""
         sure = f"{_gap(names, first, rivals[0])} {_sure(rivals[0])}"
-        return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
+        return f"{name} leads on {where}{others} with {seeds}", f"ACC {acc}, {sure}"
     tied = [duel for duel in rivals if not duel.apart]
     beaten = [names[duel.row.label] for duel in rivals if duel.apart]
     group = _listed([name, *(names[duel.row.label] for duel in tied)])
-    found = f"On {where} {seeds} cannot tell apart {group}: ACC {acc} of {name} is highest, "
-    found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
-    found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
-    return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
+    details = f"ACC {acc} of {name} is highest, {_gap(names, first, tied[0])} {_sure(tied[0])}"
+    details += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
+    details += f"; {name} is above {_listed(beaten)}" if beaten else ""
+    return f"On {where} {seeds} cannot tell apart {group}", details
 
 
 def _gap(names: Mapping[str, str], first: Row, near: Duel) -> str:

@@ -7,7 +7,8 @@ function summary() {
       el(
         "p",
         { class: "lead", id: "sentence" },
-        unbroken(DATA.sentences[state.b], state.b),
+        unbroken(DATA.claims[state.b], state.b),
+        el("span", { class: "rest" }, DATA.sentences[state.b].slice(DATA.claims[state.b].length)),
       ),
     );
     const others = BENCHMARKS.filter((name) => name !== state.b);
