@@ -25,7 +25,7 @@ from tmln.streams.validation import set_aside
 
 SMALL = 32  # pixels up to which a small network does
 STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
-EPOCHS = (5, 50)
+EPOCHS = (5, 30)
 SAVE_EVERY = 60.0  # seconds
 
 
