@@ -68,6 +68,8 @@ def teach(
     Where ``stop`` says so, what was reached is put beside the file, and the same call goes on from there.
     """
     wish, state = wish or Wish(), Path(state).expanduser()
+    if not state.parent.is_dir():  # before any work
+        raise ValueError(f"{state}: there is no folder {state.parent}; make it, or choose another")
     base = load_file(state) if state.exists() else None
     if base is not None:
         _refuse_other(state, base, wish)
