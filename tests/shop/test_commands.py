@@ -91,6 +91,7 @@ def test_too_much_forgetting_keeps_the_old_state(weeks: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--data", "week1", "--state", "nowhere/s.tmln"], "there is no folder"),
         (["--data", "nowhere"], "nowhere: no such folder or file"),
         (["--data", "week1", "--model", "ccn"], "unknown model 'ccn'; did you mean 'cnn'"),
         (["--data", "week1", "--method", "tlmn"], "unknown method 'tlmn'"),

@@ -177,7 +177,8 @@ def undo(state: State) -> None:
     learner.undo()
     with saving():
         learner.save(state)
-    say(f"{state} is as before {lesson!r}: {len(learner.record.lessons)} lessons, {len(learner.names)} classes")
+    left = len(learner.record.lessons)
+    say(f"{state} is as before {lesson!r}: {left} lesson{'s' * (left != 1)}, {len(learner.names)} classes")
 
 
 def export(

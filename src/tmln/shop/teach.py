@@ -25,7 +25,7 @@ from tmln.streams.validation import set_aside
 
 SMALL = 32  # pixels up to which a small network does
 STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
-EPOCHS = (5, 50)
+EPOCHS = (5, 30)
 SAVE_EVERY = 60.0  # seconds
 
 
@@ -68,6 +68,8 @@ def teach(
     Where ``stop`` says so, what was reached is put beside the file, and the same call goes on from there.
     """
     wish, state = wish or Wish(), Path(state).expanduser()
+    if not state.parent.is_dir():  # before any work
+        raise ValueError(f"{state}: there is no folder {state.parent}; make it, or choose another")
     base = load_file(state) if state.exists() else None
     if base is not None:
         _refuse_other(state, base, wish)
