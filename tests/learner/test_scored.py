@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.learner.scored import Scored, mask_logits
-from tmln.recipes import RECIPES
+from tmln.recipes import RECIPES, Recipe
 from tmln.streams import Samples
 
 # what draws as many random numbers as the head has rows does not draw the same for a smaller head
@@ -57,6 +57,11 @@ def learner(method: str, classes: int, mask: str) -> Learner:
     )
 
 
+def by_factors(recipe: Recipe) -> bool:
+    """K-FAC's damping depends on the size of the head, so that steps differ."""
+    return recipe.step.name == "ocar" or recipe.step.settings.get("geometry") == "kfac"
+
+
 def tensors(state: Any) -> Iterator[Tensor]:
     """Every float tensor of a nested state, in order; stored samples and logits apart."""
     if isinstance(state, Tensor) and state.is_floating_point():
@@ -70,7 +75,7 @@ def tensors(state: Any) -> Iterator[Tensor]:
             yield from tensors(value)
 
 
-@pytest.mark.parametrize("method", [name for name in RECIPES if name != "ocar"])
+@pytest.mark.parametrize("method", [name for name, recipe in RECIPES.items() if not by_factors(recipe)])
 def test_it_is_a_learner_whose_head_has_only_the_classes_met(method: str) -> None:
     """Weights and every part's state after a task and its boundary; what belongs to closed rows is as it was, or 0."""
     masked, small = learner(method, 6, "seen"), learner(method, 2, "none")

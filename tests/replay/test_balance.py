@@ -21,6 +21,8 @@ BALANCED = [name for name, part in REPLAYS.items() if "balance" in part.Settings
 
 def make(name: str, **settings: Any) -> Replay[Any]:
     kind = REPLAYS[name]
+    if "loss" in kind.Settings.model_fields:
+        settings |= {"loss": "softmax", "share": 0.0}  # a sigmoid has no prior to adjust; no teacher
     return kind(read_settings(kind, settings), seed=0)
 
 

@@ -23,7 +23,7 @@ def class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
             [0.0000, 1.0000]]), [1, 4])
     """
     features = F.normalize(features.to(state_dtype(features)))
-    classes: list[int] = y.unique().tolist()
+    classes: list[int] = y.cpu().unique().tolist()
     return torch.stack([F.normalize(features[y == label].mean(0), dim=0) for label in classes]), classes
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings, MemoryAnswer
-from tmln.parts import Given
+from tmln.parts import Given, Growth
 
 
 class RebalancedSettings(LayerSettings):
@@ -79,6 +79,10 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
 
     def forget(self) -> None:
         self.rows = []
+
+    def grow(self, growth: Growth) -> None:
+        super().grow(growth)
+        self.rows = [growth.rows(row) for row in self.rows]
 
     def fit(self, features: Tensor, output: Tensor, y: Tensor, layer: nn.Module) -> None:
         assert isinstance(layer, nn.Linear)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import nn
+
+_ASIDE = ContextVar("aside", default=False)
+
+
+def leaves_no_trace() -> bool:
+    """Whether what a model is passed now is passed within :func:`untouched`."""
+    return _ASIDE.get()
 
 
 @contextmanager
@@ -32,12 +40,13 @@ def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[Non
     """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
 
     ``training`` puts every module into that mode for the duration; ``None`` leaves the modes alone.
-    ``.grad`` is ``None`` inside the block.
+    ``.grad`` is ``None`` inside the block. Whoever counts passes does not count these: see :func:`leaves_no_trace`.
     """
     modes = [(module, module.training) for module in model.modules()]
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     devices = {p.device for p, _, _ in parameters if p.device.type == "cuda"}
     with same_buffers(model), torch.random.fork_rng(devices):
+        aside = _ASIDE.set(True)
         try:
             for p, _, _ in parameters:
                 p.grad = None
@@ -45,6 +54,7 @@ def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[Non
                 module.training = mode if training is None else training
             yield
         finally:
+            _ASIDE.reset(aside)
             for module, mode in modes:
                 module.training = mode
             for p, requires_grad, grad in parameters:

@@ -37,14 +37,16 @@ class Prediction:
 
 @torch.no_grad()
 def outputs(learner: Learner, samples: Samples) -> Iterator[Tensor]:
-    """Logits in batches, by the weights that answer, in eval mode; closed classes have -inf. Modes come back."""
+    """What the answer part goes by, in batches, of the weights that answer, in eval mode: logits, where it is
+    ``argmax``. Closed classes have -inf. Modes come back."""
     model, seen = learner.model, learner.classes or None if learner.logit_mask == "seen" else None
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with learner.weights.answering():
             for rows in torch.arange(len(samples)).split(2 * learner.at_a_time):
-                yield mask_logits(model(feed(model, samples.gather(rows)[0], learner.prepare)), seen)
+                _, scores = learner.answer.scores(model, feed(model, samples.gather(rows)[0], learner.prepare))
+                yield mask_logits(scores, seen)
     finally:
         for module, mode in modes:
             module.training = mode

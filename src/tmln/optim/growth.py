@@ -71,6 +71,12 @@ def check_follows(old: Tensor, new: Tensor) -> None:
         )
 
 
+def check_in_model(model: nn.Module, new: Tensor) -> None:
+    """For optimizers that find what belongs to a parameter by its layer."""
+    if not any(p is new for p in model.parameters()):
+        raise ValueError("replace(old, new): new is not in the model yet; put the new layer there first")
+
+
 def check_nothing_lost(optimizer: Optimizer, model: nn.Module | None = None) -> None:
     """Raise where a parameter gets no gradient because the model trains another one, unknown here, in its place.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
-from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, check_in_model, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
@@ -177,8 +177,7 @@ class OCAR(Optimizer):
         Put the new layer into the model first: its factors are found by the layer that has ``new``.
         """
         check_follows(old, new)
-        if not any(p is new for p in self.kfac.model.parameters()):
-            raise ValueError("replace(old, new): new is not in the model yet; put the new layer there first")
+        check_in_model(self.kfac.model, new)
         replace(self, old, new)
         self.kfac.fit()
 

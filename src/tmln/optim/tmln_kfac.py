@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.kfac import KFAC
 from tmln.optim.boundary import Consolidation
+from tmln.optim.growth import check_in_model
 from tmln.optim.guards import check_at_least, check_choice
 from tmln.optim.metric import state_of
 from tmln.optim.move import Natural, bank
@@ -35,6 +36,7 @@ class TMLNKFAC(TMLN):
     ``factors="boundary"``: of the memory, measured at task boundaries in eval mode and frozen between them, as F is in
     Algorithm 1; so the first task is SGD at lr/damping, as everywhere in TMLN.
 
+    >>> import torch
     >>> model, x, y = nn.Linear(4, 2), torch.randn(8, 4), torch.randint(2, (8,))
     >>> optimizer = TMLNKFAC(model, lr=0.01)
     >>> nn.functional.cross_entropy(model(x), y).backward()
@@ -162,6 +164,12 @@ class TMLNKFAC(TMLN):
             raise
         self.kfac.take(found)
         self.kfac.invert(self._damping)
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """As TMLN's, and the layer's factors grow, zero where they are new. Put the new layer into the model first."""
+        check_in_model(self.kfac.model, new)
+        super().replace(old, new)
+        self.kfac.fit()
 
     def state_dict(self) -> dict[str, Any]:
         """As TMLN's, with ``"curvature"``: the factors, their generator and counters."""
