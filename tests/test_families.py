@@ -14,17 +14,18 @@ from tmln.learner import Learner
 from tmln.parts import Answer, Penalty, Replay, Step, Weights
 from tmln.recipes import RECIPES, Choice, Recipe
 
-# Taken before there were families as a table, and steps with a closure.
+# Taken before there were families as a table, and steps with a closure; those of der++ when its defaults were changed.
 NAMES = {
     "naive": "5bdf7423260b4904", "joint": "fd9c7245eb68dddc", "independent": "d186234081bff0ff",
     "er": "0ea26300b7e2d9b5", "ewc++": "72451c426679c6b1", "rwalk": "601d7cc91bbefbd1", "upgd": "3aa4983f96b784bb",
     "ocar": "f6dcfbce311d4a6c", "tmln": "ccbc93dc5b361432", "tmln-static": "a6f51270fddd6e39",
-    "tmln-euclidean": "87033f8433b686a1", "der++": "fa6116ed55f45be4", "er-ace": "110ef6b290cb2ef4",
+    "tmln-euclidean": "87033f8433b686a1", "der++": "534d657fc31853fc", "er-ace": "110ef6b290cb2ef4",
     "ewc": "d169cea597ce2617", "si": "653d59ac0cae7444", "mas": "754fb2d4e768cfdc", "lwf": "03100a0ae5017b65",
-    "a-gem": "5d9cb66faa7aab5e", "tmln+der++": "481c1b135b5ca798", "tmln+er-ace": "84ac22a6edb4cbc9",
+    "a-gem": "5d9cb66faa7aab5e", "tmln+der++": "111cca33bdc0154f", "tmln+er-ace": "84ac22a6edb4cbc9",
 }  # fmt: skip
 CHANGED: list[tuple[dict[str, object], str]] = [
-    ({"replay": "der++"}, "001a5e4085926004"),
+    ({"replay": "der++"}, "6802351997b26dde"),
+    ({"replay": "der++", "replay.alpha": 0.1, "replay.beta": 0.5}, "001a5e4085926004"),  # once its defaults
     ({"penalty": "ewc", "penalty.strength": 3.0}, "bfd919855f6c7451"),
     ({"step": "a-gem", "step.inner": "tmln"}, "46a331c36d788700"),
     ({"step": "a-gem", "step.batch": 7}, "25ef7690f7eb6329"),

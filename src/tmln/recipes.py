@@ -180,7 +180,7 @@ _SHARP = Choice("sam", {"inner.momentum": 0.9})
 _ER = Choice("er")
 _EXACT = {"proximal": True}
 _BALANCED = Choice("er", {"balance": 1.0})
-_DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
+_DARK = Choice("der++", {"balance": 1.0, "fill": "end", "alpha": 0.1, "beta": 1.0})
 _AVERAGE = Choice("average")
 _FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 

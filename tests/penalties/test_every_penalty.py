@@ -36,6 +36,7 @@ ACTIVE: dict[str, dict[str, Any]] = {
     "si": {"strength": 0.3, "damping": 0.01},
     "mas": {"strength": 0.1},
     "lwf": {"strength": 1.0},
+    "consistency": {"strength": 1.0},
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, ACTIVE[name]) for name in NAMES),
@@ -58,7 +59,7 @@ def naive(model: nn.Module) -> Penalty[Any]:
 
 
 def test_the_table_is_complete_and_in_order() -> None:
-    assert list(PENALTIES) == ["none", "ewc++", "rwalk", "ewc", "si", "mas", "lwf"]
+    assert list(PENALTIES) == ["none", "ewc++", "rwalk", "ewc", "si", "mas", "lwf", "consistency"]
     assert all(name == part.name for name, part in PENALTIES.items())
     assert set(ACTIVE) == set(NAMES)
 

@@ -36,6 +36,11 @@ TABLE = [
     ("mas", "strength", 1.0, "[0, inf)"),
     ("lwf", "strength", 1.0, "[0, inf)"),
     ("lwf", "temperature", 2.0, "(0, inf)"),
+    ("consistency", "strength", 0.1, "[0, inf)"),
+    ("consistency", "plastic_chance", 0.9, "(0, 1]"),
+    ("consistency", "stable_chance", 0.7, "(0, 1]"),
+    ("consistency", "plastic_decay", 0.999, "[0, 1)"),
+    ("consistency", "stable_decay", 0.999, "[0, 1)"),
     *((part, "proximal", False, "any") for part in ("ewc++", "rwalk", "ewc", "si", "mas")),
 ]
 

@@ -17,13 +17,12 @@ from tmln.replay import REPLAYS
 from tmln.replay.balance import balanced, class_prior
 
 BALANCED = [name for name, part in REPLAYS.items() if "balance" in part.Settings.model_fields]
+PLAIN = {"distill": {"loss": "softmax", "share": 0.0}}  # a softmax, and nobody teaches
 
 
 def make(name: str, **settings: Any) -> Replay[Any]:
     kind = REPLAYS[name]
-    if "loss" in kind.Settings.model_fields:
-        settings |= {"loss": "softmax", "share": 0.0}  # a sigmoid has no prior to adjust; no teacher
-    return kind(read_settings(kind, settings), seed=0)
+    return kind(read_settings(kind, {**PLAIN.get(name, {}), **settings}), seed=0)
 
 
 def lesson(index: int, classes: tuple[int, ...], x: Tensor, y: Tensor) -> Lesson:

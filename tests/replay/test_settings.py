@@ -26,8 +26,8 @@ from tmln.replay import REPLAYS
         ("er-ace", "asymmetric", True, "any"),
         ("er-ace", "competitors", "batch", "any"),
         ("der++", "fill", "every-epoch", "any"),
-        ("der++", "alpha", 0.1, "[0, inf)"),
-        ("der++", "beta", 0.5, "[0, inf)"),
+        ("der++", "alpha", 0.3, "[0, inf)"),
+        ("der++", "beta", 1.0, "[0, inf)"),
     ],
 )
 def test_defaults_and_ranges(part: str, name: str, default: object, allowed: str) -> None:

@@ -54,8 +54,8 @@ class Learner:
 
     Args:
         method: a recipe by name (``tmln list methods``), or a :class:`~tmln.recipes.Recipe`.
-        parts: a part of any family by name, in place of the recipe's: ``replay="er", penalty="ewc++", step="tmln"``,
-            or one of your own, ``step="package.module:Class"``.
+        parts: a part of any family by name, in place of the recipe's: ``replay="er", penalty="ewc++", step="tmln",
+            weights="average", answer="ncm"``, or one of your own, ``step="package.module:Class"``.
         settings: numbers of the parts, as ``{"step.damping": 0.2}``.
         augment, prepare: stored samples -> model inputs, in training and in testing; bytes become fractions unless
             given. ``augment`` gets a generator, so that a seed fixes a run.
