@@ -182,6 +182,7 @@ _EXACT = {"proximal": True}
 _BALANCED = Choice("er", {"balance": 1.0})
 _DARK = Choice("der++", {"balance": 1.0, "fill": "end", "beta": 1.0})
 _AVERAGE = Choice("average")
+_ADAMW = Choice("adamw")
 _FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 
 RECIPES: dict[str, Recipe] = {
@@ -238,6 +239,8 @@ RECIPES: dict[str, Recipe] = {
     "der+": Recipe(
         replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
     ),
+    "adamw": Recipe(step=_ADAMW, about="AdamW, nothing against forgetting"),
+    "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
 }
 
 

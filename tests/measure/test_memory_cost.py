@@ -108,6 +108,7 @@ def test_units_by_hand() -> None:
         "statistics": 4 * (4 + 4) + 8,
         "samples": 25 + 8,
         "logits": 4 * 3,
+        "counts": 4 * 6,
     }
 
 
@@ -124,6 +125,7 @@ def test_units_by_hand() -> None:
         ("tmln-kfac", "5N + 2K + 500 samples"),
         ("der++", "N + 500 samples + 500 logits"),
         ("lwf", "N + 1 model"),
+        ("adamw", "2N"),
     ],
 )
 def test_formulas_as_text(method: str, text: str) -> None:
