@@ -240,6 +240,9 @@ RECIPES: dict[str, Recipe] = {
         replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
     ),
     "adamw": Recipe(step=_ADAMW, about="AdamW, nothing against forgetting"),
+    "tmln-adam": Recipe(
+        replay=_ER, step=Choice("tmln", {"base": "adam"}), about="TMLN's shield on Adam's direction, with replay"
+    ),
     "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
 }
 

@@ -62,6 +62,7 @@ CASES = {
     **{f"{family} {name}": alone(family, name) for family, table in FAMILIES.items() for name in table},
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
     "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
+    "tmln on adam": recipe(step=Choice("tmln", {"base": "adam"})),
     "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),
     "tmln on factors of boundaries": recipe(step=Choice("tmln", {"geometry": "kfac"})),
     "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),

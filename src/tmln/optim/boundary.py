@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tmln.optim.adam import MOMENTS
 from tmln.optim.metric import laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
 
@@ -212,7 +213,10 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
             apart[p] = group["score_max"] == "tensor"
     result = shared_out(scores, apart)
     fisher = {p: laid_out(value, p) for p, value in metric.items()}
-    sensitivity = {p: share.add_(optimizer.state[p]["sensitivity"]) for p, share in result.shares.items()}
+    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
+    sensitivity = {
+        p: share.add_(optimizer.state[p]["sensitivity"], alpha=left[p]) for p, share in result.shares.items()
+    }
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = protection(shields)
     active = result.active / max(1, sum(shield.size for shield in shields))
@@ -225,7 +229,7 @@ def cross(optimizer: Optimizer, boundary: Boundary) -> None:
     """The next task starts here: a new anchor and metric, no path and, unless kept, no momentum."""
     for group in optimizer.param_groups:
         group["looked"], group["stretch"] = False, 0
-        dropped = ("path", "way", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer",)))
+        dropped = ("path", "way", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)))
         for p in group["params"]:
             state = optimizer.state.get(p)
             if state:
