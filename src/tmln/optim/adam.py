@@ -27,18 +27,23 @@ def adam_directions(
     states: Sequence[dict[str, Tensor]],
     betas: tuple[float, float],
     eps: float,
+    capturable: bool = False,
     foreach: bool = True,
 ) -> list[Tensor]:
-    """m-hat / (sqrt(v-hat) + eps), new tensors, after taking the gradients into m and v of the states."""
+    """m-hat / (sqrt(v-hat) + eps), new tensors, after taking the gradients into m and v of the states.
+
+    The count of steps is on the host, where torch has it, unless ``capturable``: a CUDA graph replays nothing there.
+    """
     for p, state in zip(params, states, strict=True):
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)  # where torch has it: on the host
+            state["step"] = torch.zeros((), dtype=torch.float32, device=p.device if capturable else "cpu")
             for name in MOMENTS[:2]:
                 state[name] = torch.zeros_like(p, dtype=state_dtype(p))
         state["step"] += 1
     means, squares = ([state[name] for state in states] for name in MOMENTS[:2])
-    # A number is faster; in a compiled step it would be one compilation for each.
-    steps = [s if torch.compiler.is_compiling() else s.item() for s in (state["step"] for state in states)]
+    steps: list[float | Tensor] = [state["step"] for state in states]
+    if not (capturable or torch.compiler.is_compiling()):  # a number is faster, but it would be compiled in
+        steps = [float(step) for step in steps]
     if not foreach:
         every = zip(means, squares, gradients, steps, strict=True)
         return [_directions([m], [v], [g], [t], betas, eps)[0] for m, v, g, t in every]

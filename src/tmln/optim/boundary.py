@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tmln.optim.adam import MOMENTS
-from tmln.optim.metric import laid_out, metric_numbers, parameter_names, take_fisher
+from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
 
 # Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
@@ -229,16 +229,23 @@ def cross(optimizer: Optimizer, boundary: Boundary) -> None:
     """The next task starts here: a new anchor and metric, no path and, unless kept, no momentum."""
     for group in optimizer.param_groups:
         group["looked"], group["stretch"] = False, 0
-        dropped = ("path", "way", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)))
+        forgotten = () if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)
         for p in group["params"]:
             state = optimizer.state.get(p)
             if state:
                 state["sensitivity"] = boundary.sensitivity[p]
                 state["anchor"].copy_(p)
                 state["raw_path"].zero_()
-                for key in dropped:
+                for key in ("path", "way", *OPEN):
                     state.pop(key, None)
+                for key in forgotten:  # not dropped: a compiled step would be compiled once more to make them
+                    if key in state:
+                        state[key].zero_()
     take_fisher(optimizer, boundary.fisher)
+    for group in optimizer.param_groups:  # now, not in the next step: a compiled one would be compiled once more for it
+        for p in group["params"]:
+            if state := optimizer.state.get(p):
+                current_preconditioner(state, group)
 
 
 def shields_of(

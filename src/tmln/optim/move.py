@@ -87,6 +87,14 @@ def _still(gradient: Tensor, moved: Tensor) -> Tensor:
     return gradient.masked_fill_(moved == 0, 0.0)
 
 
+def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
+    """What the gradients are multiplied with so that their norm, of all together, is at most this."""
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if torch.compiler.is_compiling():
+        return (most / (norm + 1e-6)).clamp(max=1.0)
+    return min(1.0, most / (float(norm) + 1e-6))
+
+
 def rate_of(group: dict[str, Any]) -> float | Tensor:
     """What P times the direction is multiplied with: eta; 1 in the proximal form, whose P has it; eta*lambda on Adam.
 
@@ -155,7 +163,8 @@ def move(
         return
     directions = scaled(grads, sign * scale, foreach)
     if group["base"] == "adam":
-        directions = adam_directions(params, directions, states, group["betas"], group["base_eps"], foreach)
+        adam = group["betas"], group["base_eps"], group["capturable"], foreach
+        directions = adam_directions(params, directions, states, *adam)
     if group["weight_decay"]:
         add_(directions, params, group["weight_decay"], foreach)
     if group["momentum"]:

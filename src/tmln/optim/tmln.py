@@ -23,7 +23,7 @@ from tmln.optim.boundary import (
 from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
 from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
-from tmln.optim.move import STRETCH, Natural, arrive, bank, depart, fix_metric, step_group, walked_so_far
+from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
@@ -45,6 +45,7 @@ _LATER = {  # settings that states of before do not have, and what they were
     "betas": (0.9, 0.999),
     "base_eps": 1e-8,
     "decay": 1.0,
+    "capturable": False,
 }
 
 
@@ -83,7 +84,10 @@ class TMLN(Optimizer):
         score_max: a task's scores are divided by their maximum over all parameters (``"global"``) or in each tensor.
         error_if_nonfinite: look for NaN and infinite gradients before every step (costs a pass over them).
         foreach: ``False`` walks the tensors one by one, with the same result.
+        capturable: keep Adam's counts where the weights are, as ``torch.optim.AdamW`` does for CUDA graphs.
 
+    ``torch.compile(optimizer.step, fullgraph=True)`` compiles its first step, which makes the state, and once for all
+    others, whatever ``lr`` is, a number or a tensor, and over boundaries (but the proximal form has lr in P).
     Where a penalty writes into ``.grad`` or moves weights, see :meth:`look`; what the shield does, :meth:`protection`.
     ``state[p]`` holds ``fisher`` (F), ``sensitivity`` (S-bar) and ``anchor`` (theta at the last boundary).
     """
@@ -114,6 +118,7 @@ class TMLN(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         base_eps: float = 1e-8,
         decay: float = 1.0,
+        capturable: bool = False,
     ) -> None:
         if clip_norm is not None:
             check_above("clip_norm", clip_norm, 0.0)
@@ -131,6 +136,7 @@ class TMLN(Optimizer):
             "betas": betas,
             "base_eps": base_eps,
             "decay": decay,
+            "capturable": capturable,
             "score_fisher": score_fisher,
             "score_max": score_max,
             "maximize": maximize,
@@ -197,10 +203,9 @@ class TMLN(Optimizer):
             check_gradient(p, "TMLN")
         if self.defaults["error_if_nonfinite"]:
             check_finite(gradients, parameter_names(self))
-        scale = 1.0
+        scale: float | Tensor = 1.0
         if self.defaults["clip_norm"] is not None:
-            norm = float(torch.nn.utils.get_total_norm(gradients.values()))
-            scale = min(1.0, self.defaults["clip_norm"] / (norm + 1e-6))
+            scale = clipping(gradients.values(), self.defaults["clip_norm"])
         natural = self._natural(gradients)
         for group, params in zip(self.param_groups, moving, strict=True):
             if params:
