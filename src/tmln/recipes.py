@@ -182,6 +182,7 @@ _EXACT = {"proximal": True}
 _BALANCED = Choice("er", {"balance": 1.0})
 _DARK = Choice("der++", {"balance": 1.0, "fill": "end", "alpha": 0.1, "beta": 1.0})
 _AVERAGE = Choice("average")
+_ADAMW = Choice("adamw")
 _FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 
 RECIPES: dict[str, Recipe] = {
@@ -245,6 +246,11 @@ RECIPES: dict[str, Recipe] = {
     "der+": Recipe(
         replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
     ),
+    "adamw": Recipe(step=_ADAMW, about="AdamW, nothing against forgetting"),
+    "tmln-adam": Recipe(
+        replay=_ER, step=Choice("tmln", {"base": "adam"}), about="TMLN's shield on Adam's direction, with replay"
+    ),
+    "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
 }
 
 

@@ -62,6 +62,7 @@ CASES = {
     **{f"{family} {name}": alone(family, name) for family, table in FAMILIES.items() for name in table},
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
     "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
+    "tmln on adam": recipe(step=Choice("tmln", {"base": "adam"})),
     "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),
     "tmln on factors of boundaries": recipe(step=Choice("tmln", {"geometry": "kfac"})),
     "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),
@@ -108,6 +109,7 @@ def test_units_by_hand() -> None:
         "statistics": 4 * (4 + 4) + 8,
         "samples": 25 + 8,
         "logits": 4 * 3,
+        "counts": 4 * 6,
     }
 
 
@@ -124,6 +126,7 @@ def test_units_by_hand() -> None:
         ("tmln-kfac", "5N + 2K + 500 samples"),
         ("der++", "N + 500 samples + 500 logits"),
         ("lwf", "N + 1 model"),
+        ("adamw", "2N"),
     ],
 )
 def test_formulas_as_text(method: str, text: str) -> None:

@@ -147,6 +147,7 @@ class Plain:
     def __init__(self, theta: Tensor, **o: Any) -> None:
         self.theta, self.o = theta.clone(), o
         self.F, self.S, self.omega, self.v = (torch.zeros_like(theta) for _ in range(4))
+        self.m, self.squares, self.t = torch.zeros_like(theta), torch.zeros_like(theta), 0
         self.anchor = theta.clone()
 
     def step(self, g: Tensor) -> None:
@@ -156,21 +157,34 @@ class Plain:
         clip = o.get("clip_norm")
         used = task * min(1.0, clip / (float(task.norm()) + 1e-6)) if clip else task
         self.v = o.get("momentum", 0.0) * self.v + used + o.get("weight_decay", 0.0) * self.theta
+        if o.get("base") == "adam":
+            self.v = lam * (self.adam(used) + o.get("weight_decay", 0.0) * self.theta)
         move = -self.v / (self.F + lam + o["trajectory"] * self.S)
-        new = self.theta + (move if o.get("form") == "proximal" else o["lr"] * move)
+        new = self.theta + o["lr"] * (
+            move if o.get("form") != "proximal" or o.get("base") == "adam" else move / o["lr"]
+        )
         self.omega = self.omega - task * (new - self.theta)
         self.theta = new
+
+    def adam(self, g: Tensor) -> Tensor:
+        b1, b2 = self.o.get("betas", (0.9, 0.999))
+        self.t += 1
+        self.m, self.squares = b1 * self.m + (1 - b1) * g, b2 * self.squares + (1 - b2) * g * g
+        mean, square = self.m / (1 - b1**self.t), self.squares / (1 - b2**self.t)
+        direction: Tensor = mean / (square.sqrt() + 1e-8)
+        return direction
 
     def consolidate(self, fisher: Tensor) -> None:
         moved = (self.theta - self.anchor) ** 2
         metric = self.F * moved / 2 if self.o.get("geometry", "fisher") == "fisher" else moved
         s = self.omega.clamp(min=0) / (metric + 1e-8)
         if s.max() > 0:
-            self.S = self.S + s / s.max()
+            self.S = self.o.get("decay", 1.0) * self.S + s / s.max()
         self.F = torch.zeros_like(fisher) if self.o.get("geometry") == "euclidean" else fisher
         self.anchor, self.omega = self.theta.clone(), torch.zeros_like(self.omega)
         if not self.o.get("keep_momentum"):
-            self.v = torch.zeros_like(self.v)
+            self.v, self.m, self.squares = (torch.zeros_like(self.v) for _ in range(3))
+            self.t = 0
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -187,6 +201,10 @@ OPTIONS: list[dict[str, Any]] = [
     {"geometry": "euclidean"},
     {"geometry": "euclidean-score", "momentum": 0.9},
     {"trajectory": 0.0},
+    {"decay": 0.7},
+    {"base": "adam"},
+    {"base": "adam", "betas": (0.5, 0.8), "keep_momentum": True, "weight_decay": 0.1},
+    {"base": "adam", "form": "proximal", "maximize": True, "clip_norm": 0.5},
 ]
 
 
@@ -606,6 +624,12 @@ def test_names_work_when_the_optimizer_knows_them() -> None:
         ("form", "scale"),
         ("score_fisher", "next"),
         ("score_max", "layer"),
+        ("base", "adamw"),
+        ("betas", (0.9, 1.0)),
+        ("betas", (0.9,)),
+        ("base_eps", 0.0),
+        ("decay", 1.1),
+        ("decay", -0.1),
     ],
 )
 def test_values_out_of_range(option: str, value: Any) -> None:

@@ -30,6 +30,10 @@ from tmln.steps import STEPS
         ("tmln", "labels", "mc", "any"),
         ("tmln", "ema", 0.14, "(0, 1]"),
         ("tmln", "update_every", 10, "[1, inf)"),
+        ("tmln", "base", "sgd", "any"),
+        ("tmln", "beta1", 0.9, "[0, 1)"),
+        ("tmln", "beta2", 0.999, "[0, 1)"),
+        ("tmln", "decay", 1.0, "[0, 1]"),
         ("upgd", "beta_utility", 0.99, "[0, 1)"),
         ("upgd", "sigma", 0.1, "[0, inf)"),
         ("upgd", "weight_decay", 0.0, "[0, inf)"),
@@ -50,6 +54,11 @@ from tmln.steps import STEPS
         ("a-gem", "inner", "sgd", "any"),
         ("sam", "rho", 0.05, "[0, inf)"),
         ("sam", "inner", "sgd", "any"),
+        ("adamw", "beta1", 0.9, "[0, 1)"),
+        ("adamw", "beta2", 0.999, "[0, 1)"),
+        ("adamw", "eps", 1e-8, "(0, inf)"),
+        ("adamw", "weight_decay", 0.01, "[0, inf)"),
+        ("adamw", "reset", True, "any"),
     ],
 )
 def test_defaults_and_ranges(part: str, name: str, default: object, allowed: str) -> None:
@@ -64,4 +73,5 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "ocar": False,
         "a-gem": True,
         "sam": False,
+        "adamw": False,
     }

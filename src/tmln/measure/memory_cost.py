@@ -2,7 +2,7 @@
 
 Sizes are in units: N, a sum for every trainable weight, and W, the same in the weights' own precision; K, the sum over
 layers of a^2 + g^2 with a the inputs (bias included) and g the outputs of a layer; a frozen copy of the model; its
-running statistics; and what the memory stores of a sample.
+running statistics; what the memory stores of a sample; and numbers of which there is one for every tensor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SHOWN = {
     "statistics": "statistics",
     "samples": "samples",
     "logits": "logits",
-}  # unit -> as text
+    "counts": "",
+}  # unit -> as text; counts are too few to be told
 
 
 def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
@@ -45,6 +46,7 @@ def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]
         "statistics": sum(t.numel() * _sum_size(t) for t in model.buffers()),
         "samples": x.numel() * x.element_size() + y.element_size(),
         "logits": own * classes,
+        "counts": 4 * len(weights),
     }
 
 
@@ -64,7 +66,7 @@ def as_text(terms: list[Term]) -> str:
     for term in terms:
         unit = SHOWN[term.unit]
         counts[unit] = counts.get(unit, 0) + term.times
-    order = [unit for unit in dict.fromkeys(SHOWN.values()) if unit in counts]
+    order = [unit for unit in dict.fromkeys(SHOWN.values()) if unit and unit in counts]
     return " + ".join(_times(counts[unit], unit) for unit in order) or "0"
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tmln.optim.metric import laid_out, metric_numbers, parameter_names, take_fisher
+from tmln.optim.adam import MOMENTS
+from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
 
 # Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
@@ -212,7 +213,10 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
             apart[p] = group["score_max"] == "tensor"
     result = shared_out(scores, apart)
     fisher = {p: laid_out(value, p) for p, value in metric.items()}
-    sensitivity = {p: share.add_(optimizer.state[p]["sensitivity"]) for p, share in result.shares.items()}
+    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
+    sensitivity = {
+        p: share.add_(optimizer.state[p]["sensitivity"], alpha=left[p]) for p, share in result.shares.items()
+    }
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = protection(shields)
     active = result.active / max(1, sum(shield.size for shield in shields))
@@ -225,16 +229,23 @@ def cross(optimizer: Optimizer, boundary: Boundary) -> None:
     """The next task starts here: a new anchor and metric, no path and, unless kept, no momentum."""
     for group in optimizer.param_groups:
         group["looked"], group["stretch"] = False, 0
-        dropped = ("path", "way", *OPEN, *(() if group["keep_momentum"] else ("momentum_buffer",)))
+        forgotten = () if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)
         for p in group["params"]:
             state = optimizer.state.get(p)
             if state:
                 state["sensitivity"] = boundary.sensitivity[p]
                 state["anchor"].copy_(p)
                 state["raw_path"].zero_()
-                for key in dropped:
+                for key in ("path", "way", *OPEN):
                     state.pop(key, None)
+                for key in forgotten:  # not dropped: a compiled step would be compiled once more to make them
+                    if key in state:
+                        state[key].zero_()
     take_fisher(optimizer, boundary.fisher)
+    for group in optimizer.param_groups:  # now, not in the next step: a compiled one would be compiled once more for it
+        for p in group["params"]:
+            if state := optimizer.state.get(p):
+                current_preconditioner(state, group)
 
 
 def shields_of(

@@ -20,6 +20,12 @@ def check_above(name: str, value: float, low: float) -> None:
         raise ValueError(f"{name} must be a finite number > {low:g}, got {value}")
 
 
+def check_share(name: str, value: float, whole: bool = False) -> None:
+    """``check_share("betas", 1.0)`` raises: betas must lie in [0, 1), got 1.0; ``whole``: 1 is allowed, too."""
+    if not (0.0 <= value < 1.0 or (whole and value == 1.0)):
+        raise ValueError(f"{name} must lie in [0, 1{']' if whole else ')'}, got {value}")
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """``check_choice("form", "scald", ("scaled", "proximal"))`` raises, and lists what there is."""
     if value not in choices:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tmln.optim.adam import adam_directions
 from tmln.optim.metric import current_preconditioner, metric_numbers, sign_of
 from tmln.optim.precision import is_half, state_dtype
 
@@ -86,12 +87,33 @@ def _still(gradient: Tensor, moved: Tensor) -> Tensor:
     return gradient.masked_fill_(moved == 0, 0.0)
 
 
+def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
+    """What the gradients are multiplied with so that their norm, of all together, is at most this."""
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if torch.compiler.is_compiling():
+        return (most / (norm + 1e-6)).clamp(max=1.0)
+    return min(1.0, most / (float(norm) + 1e-6))
+
+
+def rate_of(group: dict[str, Any]) -> float | Tensor:
+    """What P times the direction is multiplied with: eta; 1 in the proximal form, whose P has it; eta*lambda on Adam.
+
+    A tensor only where a number would wait for the device, or would be compiled in.
+    """
+    if group["form"] == "proximal":
+        return 1.0
+    lr: float | Tensor = group["lr"]
+    if isinstance(lr, Tensor) and not (lr.device.type != "cpu" or torch.compiler.is_compiling()):
+        lr = float(lr)
+    return lr * group["metric"][0] if group["base"] == "adam" else lr
+
+
 def step_group(
     params: list[Tensor],
     grads: list[Tensor],
     states: list[dict[str, Tensor]],
     group: dict[str, Any],
-    scale: float,
+    scale: float | Tensor,
     natural: Natural | None = None,
 ) -> None:
     """Move one group's parameters and count their path, unless ``look()`` was called: then ``walk()`` counts it."""
@@ -120,7 +142,7 @@ def move(
     grads: list[Tensor],
     states: list[dict[str, Tensor]],
     group: dict[str, Any],
-    scale: float,
+    scale: float | Tensor,
     count: bool,
     natural: Natural | None = None,
 ) -> None:
@@ -130,16 +152,19 @@ def move(
     """
     metric = [current_preconditioner(state, group) for state in states]
     raw_path = [state["raw_path"] for state in states]
-    lr = 1.0 if group["form"] == "proximal" else float(group["lr"])
-    sign = sign_of(group)
+    rate, sign = rate_of(group), sign_of(group)
     foreach = group["foreach"] is not False
-    if not (group["momentum"] or group["weight_decay"]):
+    if not (group["momentum"] or group["weight_decay"] or group["base"] == "adam"):
         towards = grads if natural is None else natural(params, grads)
+        towards, lr = multiplied(towards, rate * scale, foreach)
         if count:
-            add_product_(raw_path, grads, towards, lr * scale, foreach)
-        add_product_(params, metric, towards, -lr * scale * sign, foreach)
+            add_product_(raw_path, grads, towards, lr, foreach)
+        add_product_(params, metric, towards, -lr * sign, foreach)
         return
     directions = scaled(grads, sign * scale, foreach)
+    if group["base"] == "adam":
+        adam = group["betas"], group["base_eps"], group["capturable"], foreach
+        directions = adam_directions(params, directions, states, *adam)
     if group["weight_decay"]:
         add_(directions, params, group["weight_decay"], foreach)
     if group["momentum"]:
@@ -151,6 +176,7 @@ def move(
         for state, velocity in zip(states, directions, strict=True):
             state["momentum_buffer"] = velocity
     directions = directions if natural is None else natural(params, directions)
+    directions, lr = multiplied(directions, rate, foreach)
     if count:
         add_product_(raw_path, grads, directions, sign * lr, foreach)
     add_product_(params, metric, directions, -lr, foreach)
@@ -159,7 +185,12 @@ def move(
 # -- one fused call, or one tensor at a time with the same result -----------------------------------------------------
 
 
-def scaled(xs: list[Tensor], factor: float, foreach: bool) -> list[Tensor]:
+def multiplied(xs: list[Tensor], factor: float | Tensor, foreach: bool) -> tuple[list[Tensor], float]:
+    """x and a number whose product is factor*x: a tensor is multiplied in at once, as no fused call takes one."""
+    return (scaled(xs, factor, foreach), 1.0) if isinstance(factor, Tensor) else (xs, factor)
+
+
+def scaled(xs: list[Tensor], factor: float | Tensor, foreach: bool) -> list[Tensor]:
     """New tensors factor*x."""
     return list(torch._foreach_mul(xs, factor)) if foreach else [x * factor for x in xs]
 

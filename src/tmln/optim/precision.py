@@ -28,5 +28,5 @@ def keep_state_dtype(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
     for i, p in zip(ids, params, strict=True):
         if is_half(p):
             for key, value in state_dict["state"].get(i, {}).items():
-                if isinstance(value, Tensor):
+                if isinstance(value, Tensor) and key != "step":  # a count, which torch leaves where it is
                     optimizer.state[p][key] = value.to(p.device, state_dtype(p), copy=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from tmln.optim.adam import check_betas
 from tmln.optim.boundary import (
     Consolidation,
     Protection,
@@ -20,9 +21,9 @@ from tmln.optim.boundary import (
     weigh,
 )
 from tmln.optim.growth import check_follows, check_nothing_lost, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient
+from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
 from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
-from tmln.optim.move import STRETCH, Natural, arrive, bank, depart, fix_metric, step_group, walked_so_far
+from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
@@ -34,6 +35,17 @@ _CHOICES = {
     "form": ("scaled", "proximal"),
     "score_fisher": ("previous", "current"),
     "score_max": ("global", "tensor"),
+    "base": ("sgd", "adam"),
+}
+_LATER = {  # settings that states of before do not have, and what they were
+    "keep_momentum": False,
+    "looked": False,
+    "stretch": 0,
+    "base": "sgd",
+    "betas": (0.9, 0.999),
+    "base_eps": 1e-8,
+    "decay": 1.0,
+    "capturable": False,
 }
 
 
@@ -59,7 +71,12 @@ class TMLN(Optimizer):
         form: ``"scaled"`` is the paper's equation 5; ``"proximal"`` its appendix, g / (F + 1/eta + gamma*S-bar).
         eps: added to the distance that normalises a score.
         momentum, weight_decay: as in SGD, applied to the gradient before it is divided.
-        keep_momentum: carry the momentum over task boundaries, which otherwise forget it.
+        keep_momentum: carry the momentum (or Adam's means) over task boundaries, which otherwise forget it.
+        base: ``"adam"`` puts the shield on Adam's direction a = m/(sqrt(v) + ``base_eps``), of ``betas``:
+            theta <- theta - eta * (a + weight_decay*theta) * lambda/(F + lambda + gamma*S-bar). So ``lr`` is AdamW's,
+            which the first task is, and later ones are slowed as :meth:`protection` says.
+        decay: what is left of S-bar at a boundary, before the new score is added. 1, as in the paper, keeps all of
+            it; where boundaries are many, less lets the oldest fade (:class:`tmln.Boundaries`).
         clip_norm: clip the norm of all gradients together; unlike ``clip_grad_norm_`` before the step, the path
             integral still sees the gradient as it was.
         score_fisher: the F that normalises a task's score: of the ``"previous"`` boundary, as in Algorithm 1,
@@ -67,7 +84,10 @@ class TMLN(Optimizer):
         score_max: a task's scores are divided by their maximum over all parameters (``"global"``) or in each tensor.
         error_if_nonfinite: look for NaN and infinite gradients before every step (costs a pass over them).
         foreach: ``False`` walks the tensors one by one, with the same result.
+        capturable: keep Adam's counts where the weights are, as ``torch.optim.AdamW`` does for CUDA graphs.
 
+    ``torch.compile(optimizer.step, fullgraph=True)`` compiles its first step, which makes the state, and once for all
+    others, whatever ``lr`` is, a number or a tensor, and over boundaries (but the proximal form has lr in P).
     Where a penalty writes into ``.grad`` or moves weights, see :meth:`look`; what the shield does, :meth:`protection`.
     ``state[p]`` holds ``fisher`` (F), ``sensitivity`` (S-bar) and ``anchor`` (theta at the last boundary).
     """
@@ -94,6 +114,11 @@ class TMLN(Optimizer):
         foreach: bool | None = None,
         error_if_nonfinite: bool = False,
         keep_momentum: bool = False,
+        base: Literal["sgd", "adam"] = "sgd",
+        betas: tuple[float, float] = (0.9, 0.999),
+        base_eps: float = 1e-8,
+        decay: float = 1.0,
+        capturable: bool = False,
     ) -> None:
         if clip_norm is not None:
             check_above("clip_norm", clip_norm, 0.0)
@@ -107,6 +132,11 @@ class TMLN(Optimizer):
             "momentum": momentum,
             "weight_decay": weight_decay,
             "keep_momentum": keep_momentum,
+            "base": base,
+            "betas": betas,
+            "base_eps": base_eps,
+            "decay": decay,
+            "capturable": capturable,
             "score_fisher": score_fisher,
             "score_max": score_max,
             "maximize": maximize,
@@ -126,10 +156,16 @@ class TMLN(Optimizer):
         try:
             for name in ("lr", "trajectory", "momentum", "weight_decay"):
                 check_at_least(name, float(group[name]), 0.0)
-            for name in ("damping", "eps"):
+            for name in ("damping", "eps", "base_eps"):
                 check_above(name, group[name], 0.0)
+            check_betas(group["betas"])
+            check_share("decay", group["decay"], whole=True)
             for name, choices in _CHOICES.items():
                 check_choice(name, group[name], choices)
+            if group["base"] == "adam" and group["momentum"]:
+                raise ValueError(
+                    f"base 'adam' has a momentum of its own, betas[0]; set momentum={group['momentum']} to 0"
+                )
             self._check_geometry(group)
         except ValueError:
             self.param_groups.pop()
@@ -159,7 +195,7 @@ class TMLN(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        gradients = {p: g for group in self.param_groups for p in group["params"] if (g := p.grad) is not None}
+        gradients = {p: p.grad for group in self.param_groups for p in group["params"] if p.grad is not None}
         moving = [[p for p in group["params"] if p in gradients] for group in self.param_groups]
         if len(gradients) < sum(len(group["params"]) for group in self.param_groups):
             check_nothing_lost(self)
@@ -167,10 +203,9 @@ class TMLN(Optimizer):
             check_gradient(p, "TMLN")
         if self.defaults["error_if_nonfinite"]:
             check_finite(gradients, parameter_names(self))
-        scale = 1.0
+        scale: float | Tensor = 1.0
         if self.defaults["clip_norm"] is not None:
-            norm = float(torch.nn.utils.get_total_norm(gradients.values()))
-            scale = min(1.0, self.defaults["clip_norm"] / (norm + 1e-6))
+            scale = clipping(gradients.values(), self.defaults["clip_norm"])
         natural = self._natural(gradients)
         for group, params in zip(self.param_groups, moving, strict=True):
             if params:
@@ -294,7 +329,6 @@ class TMLN(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # states saved before there were these
-            group.setdefault("keep_momentum", False)
-            group.setdefault("looked", False)
-            group.setdefault("stretch", 0)
+        for group in self.param_groups:
+            for name, value in _LATER.items():
+                group.setdefault(name, value)

@@ -85,6 +85,8 @@ class TMLNKFAC(TMLN):
     def _check_geometry(self, group: dict[str, Any]) -> None:
         if group["geometry"] == "kfac" and group["form"] != "scaled":
             raise ValueError(f"geometry 'kfac' has the form 'scaled' only, got {group['form']!r}")
+        if group["geometry"] == "kfac" and group["base"] != "sgd":
+            raise ValueError(f"geometry 'kfac' has a direction of its own; set base={group['base']!r} to 'sgd'")
 
     def observe(
         self, inputs: Tensor, targets: Tensor | None = None, *, replay: int = 0, replay_weight: float | str = "one"

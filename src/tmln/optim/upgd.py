@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.optim.growth import check_follows, check_nothing_lost, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
+from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient, check_share
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 VARIANTS = ("global", "local")
@@ -243,7 +243,6 @@ def _gradients(weights: list[Tensor]) -> list[Tensor]:
 def _check(group: dict[str, Any]) -> None:
     for name in ("lr", "sigma", "weight_decay"):
         check_at_least(name, group[name], 0.0)
-    if not 0.0 <= group["beta_utility"] < 1.0:
-        raise ValueError(f"beta_utility must lie in [0, 1), got {group['beta_utility']}")
+    check_share("beta_utility", group["beta_utility"])
     check_above("factor", group["factor"], 0.0)
     check_choice("variant", group["variant"], VARIANTS)

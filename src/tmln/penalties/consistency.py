@@ -25,8 +25,20 @@ class ConsistencySettings(Settings):
         description="lambda, the factor of the consistency loss",
         json_schema_extra={"search": {"low": 0.01, "high": 1.0, "log": True}},
     )
-    plastic_chance: float = Field(0.9, gt=0, le=1, description="of a step to count in the fast average")
-    stable_chance: float = Field(0.7, gt=0, le=1, description="of a step to count in the slow average")
+    plastic_chance: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="of a step to count in the fast average",
+        json_schema_extra={"search": [0.5, 0.7, 0.9, 1.0]},
+    )
+    stable_chance: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="of a step to count in the slow average",
+        json_schema_extra={"search": [0.3, 0.5, 0.7, 0.9]},
+    )
     plastic_decay: float = Field(
         0.999,
         ge=0,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tmln.parts import Family, Step
+from tmln.steps.adamw import AdamWStep
 from tmln.steps.agem import AGEMStep
 from tmln.steps.ocar import OCARStep
 from tmln.steps.sam import SAMStep
@@ -10,6 +11,6 @@ from tmln.steps.sgd import SGDStep
 from tmln.steps.tmln import TMLNStep
 from tmln.steps.upgd import UPGDStep
 
-STEPS: Family[Step[Any]] = Family(Step, SGDStep, TMLNStep, UPGDStep, OCARStep, AGEMStep, SAMStep)
+STEPS: Family[Step[Any]] = Family(Step, SGDStep, TMLNStep, UPGDStep, OCARStep, AGEMStep, SAMStep, AdamWStep)
 
 __all__ = ["STEPS"]

@@ -15,6 +15,7 @@ from tmln.parts import Batch, Beside, Closure, Lesson, Settings, Step, Term, sum
 from tmln.replay.reservoir import Reservoir
 
 FACTORED = {"factors", "labels", "ema", "update_every"}  # settings of geometry kfac alone
+ADAM = {"beta1", "beta2"}  # settings of base adam alone
 
 
 class TMLNSettings(Settings):
@@ -43,7 +44,8 @@ class TMLNSettings(Settings):
     score_max: Literal["global", "tensor"] = Field("global", description="scores are divided by this maximum")
     keep_momentum: bool = Field(False, description="carry the momentum over task boundaries")
     match_base_lr: bool = Field(
-        False, description="multiply lr by lambda, so that task 1 is SGD at lr; the proximal form is that already"
+        False,
+        description="multiply lr by lambda, so that task 1 is SGD at lr; form proximal and base adam are that already",
     )
     fisher_refresh_every: int = Field(
         0, ge=0, description="steps between new F of the memory within a task; 0 is at boundaries only"
@@ -67,12 +69,34 @@ class TMLNSettings(Settings):
         10, ge=1, description="kfac: steps between updates of running factors", json_schema_extra={"later": True}
     )
 
+    base: Literal["sgd", "adam"] = Field(
+        "sgd",
+        description="whose direction is shielded: the gradient, or Adam's, at AdamW's rate",
+        json_schema_extra={"later": True},
+    )
+    beta1: float = Field(
+        0.9, ge=0, lt=1, description="adam: of the mean of gradients", json_schema_extra={"later": True}
+    )
+    beta2: float = Field(
+        0.999, ge=0, lt=1, description="adam: of the mean of their squares", json_schema_extra={"later": True}
+    )
+    decay: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="what is left of S-bar at a boundary, before the new score is added",
+        json_schema_extra={"later": True},
+    )
+
     @model_validator(mode="after")
     def _refreshes_what_is_used(self) -> TMLNSettings:
         if self.fisher_refresh_every and self.geometry == "euclidean":
             raise ValueError("geometry 'euclidean' uses no F that could be refreshed; set fisher_refresh_every to 0")
         if self.geometry == "kfac" and self.form == "proximal":
             raise ValueError("geometry 'kfac' has no proximal form, whose lambda follows eta; set form to 'scaled'")
+        if self.base == "adam" and (self.momentum or self.geometry == "kfac"):
+            other = "geometry 'kfac'" if self.geometry == "kfac" else f"momentum {self.momentum}"
+            raise ValueError(f"base 'adam' has a direction and a momentum of its own, and does not go with {other}")
         return self
 
 
@@ -97,16 +121,21 @@ class TMLNStep(Step[TMLNSettings]):
                 f"tmln.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
                 "choose a replay such as 'er', or set it to 0"
             )
-        unused = FACTORED & settings.model_fields_set if settings.geometry != "kfac" else set()
-        for name in sorted(unused):
-            if getattr(settings, name) != type(settings).model_fields[name].default:
-                raise ValueError(
-                    f"tmln.{name} = {getattr(settings, name)!r} is about Kronecker factors, and geometry "
-                    f"{settings.geometry!r} has none: set step.geometry to 'kfac', or leave it out"
-                )
-        if settings.match_base_lr and settings.form == "scaled":
+        for names, setting, value, what in (
+            (FACTORED, "geometry", "kfac", "Kronecker factors"),
+            (ADAM, "base", "adam", "Adam's means"),
+        ):
+            chosen = getattr(settings, setting)
+            for name in sorted(names & settings.model_fields_set if chosen != value else ()):
+                if getattr(settings, name) != type(settings).model_fields[name].default:
+                    raise ValueError(
+                        f"tmln.{name} = {getattr(settings, name)!r} is about {what}, and {setting} {chosen!r} has "
+                        f"none: set step.{setting} to {value!r}, or leave it out"
+                    )
+        if settings.match_base_lr and not self._at_lr:
             lr *= settings.damping
-        options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every", *FACTORED})
+        options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every", *FACTORED, *ADAM})
+        options["betas"] = (settings.beta1, settings.beta2)
         if settings.geometry == "kfac":
             options = {name: value for name, value in options.items() if name not in ("geometry", "form")}
             self.optimizer = TMLNKFAC(model, lr, **options, **settings.model_dump(include=FACTORED), seed=seed)
@@ -119,14 +148,20 @@ class TMLNStep(Step[TMLNSettings]):
         found = [*sums("anchor", "sensitivity", "raw_path"), Term("preconditioner", "N", derived=True)]
         found += sums("fisher") if settings.geometry != "euclidean" else []
         found += sums("momentum_buffer") if settings.momentum else []
+        found += [*sums("exp_avg", "exp_avg_sq"), Term("step", "counts")] if settings.base == "adam" else []
         if settings.geometry == "kfac":
             found += [Term("kfac.factors", "K"), Term("kfac.inverses", "K", derived=True)]
         found += sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
         return found + (sums("way") if beside.bent or beside.half else [])  # what was walked by the real displacement
 
     @property
+    def _at_lr(self) -> bool:
+        """The first task is learned at lr, not at lr/lambda."""
+        return self.settings.form == "proximal" or self.settings.base == "adam"
+
+    @property
     def rate(self) -> float:
-        return super().rate / (1.0 if self.settings.form == "proximal" else self.settings.damping)
+        return super().rate / (1.0 if self._at_lr else self.settings.damping)
 
     def before_forward(self, batch: Batch, lesson: Lesson) -> None:
         if isinstance(self.optimizer, TMLNKFAC):
