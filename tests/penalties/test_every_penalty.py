@@ -257,7 +257,7 @@ def test_settings_are_described_ranged_and_searchable(name: str) -> None:
         if schema[key]["type"] in ("number", "integer"):
             assert {"minimum", "exclusiveMinimum"} & set(schema[key])
     assert ("strength" in part.Settings.model_fields) == (name != "none")
-    assert part.needs_boundary == (name != "none")
+    assert part.needs_boundary == (name not in ("none", "consistency"))
 
 
 @pytest.mark.parametrize("name", NAMES)
