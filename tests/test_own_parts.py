@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,16 +86,32 @@ def step(moment):
     if moment.step == 17:
         os.kill(os.getpid(), signal.SIGKILL)
 
-config = configs({family: part.name for family, part in TOYS.items()})[sys.argv[2]]
-run = Store(sys.argv[1]).open(config)
-with run.lock:
-    Execution(run, Terms(checkpoint_steps=4), on_step=step)()
+for case, config in configs({family: part.name for family, part in TOYS.items()}).items():
+    child = os.fork()
+    if not child:
+        run = Store(sys.argv[1] + "/" + case).open(config)
+        with run.lock:
+            Execution(run, Terms(checkpoint_steps=4), on_step=step)()
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
 """
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each case, where it was killed; one process for all, which knows the toys."""
+    root = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, "-c", KILLED, str(root)], cwd=ROOT, check=True)
+    return root
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return finish(tmp_path_factory.mktemp("plain"), RunConfig.of(SMALL))
 
 
 @pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize("case", [*TOYS, "all", "within"])
-def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path) -> None:
+def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path, killed: Path, plain: Result) -> None:
     config = configs(LISTED)[case]
     whole = finish(tmp_path / "runs", config)
     assert not whole.diverged
@@ -105,15 +120,12 @@ def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path) -> None:
     names = [name for name in LISTED.values() if name in config.to_yaml()]
     assert names
     assert all(name in (tmp_path / "page.html").read_text(encoding="utf-8") for name in names)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed"), case], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    run = Store(tmp_path / "killed").open(config)
+    run = Store(killed / case).open(config)
     assert not run.finished
     assert list(run.checkpoints.glob("*"))
-    again = finish(tmp_path / "killed", config)
+    again = finish(killed / case, config)
     assert again.weights_sha256 == whole.weights_sha256
     assert again.accuracy == whole.accuracy
-    plain = finish(tmp_path / "plain", RunConfig.of(SMALL))
     assert (plain.weights_sha256 == whole.weights_sha256) == (case == "answer")
     if case == "answer":
         assert plain.accuracy != whole.accuracy
