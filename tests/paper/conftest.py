@@ -15,7 +15,7 @@ from tmln.fleet.execute import execute
 from tmln.lab.config import RunConfig
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
-from tmln.paper import table1, table4, table6
+from tmln.paper import recipes, shield, table1, table4, table6
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE6
@@ -52,6 +52,11 @@ def _few() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         names = dict(table1.METHODS)
         patch.setattr(table1, "METHODS", {m: names[m] for m in ("joint", "naive", "tmln")})
+        patch.setattr(recipes, "METHODS", ("tmln", "tmln+"))
+        patch.setattr(shield, "SHIELDS", shield.SHIELDS[:2])
+        patch.setattr(shield, "MEMORIES", (20,))
+        patch.setattr(shield, "SEEDS", 2)
+        patch.setattr(shield, "DOMAINS", TINY.stand("core50"))
         patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
         patch.setattr(table4, "STEPS", 3)
         patch.setattr("tmln.measure.overhead.peak_memory", lambda config, threads: 10**8)

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tmln.paper import barrier, figure2, figure3, recipes, table1, table2, table3, table4, table5, table6, tuning
+from tmln.paper import (
+    barrier,
+    figure2,
+    figure3,
+    recipes,
+    shield,
+    table1,
+    table2,
+    table3,
+    table4,
+    table5,
+    table6,
+    tuning,
+)
 from tmln.paper.item import Item
 
-_MODULES = (tuning, table1, table2, table3, table4, table5, table6, figure2, figure3, barrier, recipes)
+_MODULES = (tuning, table1, table2, table3, table4, table5, table6, figure2, figure3, barrier, recipes, shield)
 ITEMS: dict[str, Item] = {module.ITEM.name: module.ITEM for module in _MODULES}

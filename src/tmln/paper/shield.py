@@ -1,0 +1,139 @@
+"""When does the shield pay: TMLN less plain steps at its rate, over numbers of tasks, memories, lambda and gamma."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tmln.lab.config import RunConfig
+from tmln.paper.evidence import Study, find
+from tmln.paper.item import Item
+from tmln.paper.lines import equal_rate
+from tmln.paper.page import Page, Sheet
+from tmln.paper.scales import Scale, Stand
+from tmln.results.asked import NOT_RUN, Asked
+from tmln.results.paired import holm
+from tmln.results.statistics import Comparison, compare
+from tmln.results.textgrid import Strong
+
+TITLE = "Shield: what dividing by F + lambda + gamma*S changes, at one rate"
+TASKS = (5, 10, 20, 50)
+MEMORIES = (50, 150, 500)
+SHIELDS = ((0.1, 1.0), (0.01, 1.0), (0.001, 1.0), (0.01, 0.1), (0.01, 10.0))  # lambda and gamma
+SEEDS = 3
+DOMAINS = Stand("core50", "rotated-digits")  # of all scales: it takes seconds
+SURE = 0.05
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stream and a memory; without one, no old sample is seen again."""
+
+    stand: Stand
+    tasks: int | None
+    memory: int | None
+
+    @property
+    def label(self) -> str:
+        """``split-cifar100, 20 tasks, memory 150``."""
+        kept = "no memory" if self.memory is None else f"memory {self.memory}"
+        tasks = "" if self.tasks is None else f", {self.tasks} tasks"
+        return f"{self.stand.benchmark}{tasks}, {kept}"
+
+    def changes(self, shield: tuple[float, float] | None) -> tuple[str, Mapping[str, Any]]:
+        """The method and its settings: TMLN's, or those of plain steps, at the same rate in task 1."""
+        rate = equal_rate(self.stand)["lr"]
+        shared: dict[str, Any] = {} if self.tasks is None else {"benchmark.tasks": self.tasks}
+        shared |= {"replay": "none"} if self.memory is None else {"replay.capacity": self.memory}
+        if shield is None:
+            method = "naive" if self.memory is None else "er"
+            return method, {**shared, "lr": rate, "step.momentum": 0.0}
+        damping, trajectory = shield
+        lr = float(f"{rate * damping:.6g}")
+        return "tmln", {**shared, "lr": lr, "step.damping": damping, "step.trajectory": trajectory}
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Classes in ever more tasks with ever larger memories; and digits in ever new guises, with no memory."""
+    stand = scale.stand("split-cifar100")
+    tasks = TASKS if stand.benchmark == stand.paper else (2, 5)
+    return [*(Case(stand, count, memory) for count in tasks for memory in MEMORIES), Case(DOMAINS, None, None)]
+
+
+def configs(case: Case) -> Iterator[RunConfig]:
+    """Plain steps and every shield, each with every seed."""
+    for shield in (None, *SHIELDS):
+        method, changes = case.changes(shield)
+        bare = replace(case.stand, memory=None)
+        yield from (bare.plain(method, seed, changes) for seed in range(SEEDS))
+
+
+def runs(scale: Scale) -> list[RunConfig]:
+    """All of them; INT is not asked for, so that no reference is run."""
+    return [config for case in cases(scale) for config in configs(case)]
+
+
+def render(study: Study) -> Page:
+    """A row a case: plain steps, and how many points each shield is above them; corrected over the whole table."""
+    page = Page("shield", TITLE)
+    found: list[tuple[Case, Asked, list[Comparison | None]]] = []
+    for case in cases(study.scale):
+        plain, *shielded = (_find(study, case, shield) for shield in (None, *SHIELDS))
+        found.append((case, plain, [_against(each, plain) for each in shielded]))
+    told = [duel for *_, duels in found for duel in duels if duel is not None]
+    corrected = {id(duel): p for duel, p in zip(told, holm([duel.p_value for duel in told]), strict=True)}
+    heading = ["stream", "n", "plain steps", *(f"lambda {damping:g}, gamma {gamma:g}" for damping, gamma in SHIELDS)]
+    lines = [heading]
+    for case, plain, duels in found:
+        lines.append([case.label, str(plain.n), plain.text("acc"), *(_cell(duel, corrected) for duel in duels)])
+        page.records.extend(
+            {
+                "case": case.label,
+                "damping": shield[0],
+                "trajectory": shield[1],
+                "plain": plain.summary("acc").mean,
+                "difference": None if duel is None else duel.mean_difference,
+                "low": None if duel is None else duel.low,
+                "high": None if duel is None else duel.high,
+                "corrected_p": None if duel is None else corrected[id(duel)],
+            }
+            for shield, duel in zip(SHIELDS, duels, strict=True)
+        )
+    page.sheets.append(Sheet("ACC in percent, and points above plain steps with their 95% interval", lines))
+    page.notes.append(
+        "plain steps are SGD without momentum at eta/lambda, TMLN's rate in task 1; with the same replay. Bold: told "
+        f"from 0 after Holm's correction over all {len(told)} comparisons"
+    )
+    page.notes.extend(_missing(found))
+    return page
+
+
+def _find(study: Study, case: Case, shield: tuple[float, float] | None) -> Asked:
+    method, changes = case.changes(shield)
+    return find(study, replace(case.stand, memory=None, chosen={}), method, changes, SEEDS)
+
+
+def _against(each: Asked, plain: Asked) -> Comparison | None:
+    if each.row is None or plain.row is None:
+        return None
+    found = compare(each.row.values.get("acc", {}), plain.row.values.get("acc", {}))
+    return found if found.n else None
+
+
+def _cell(duel: Comparison | None, corrected: Mapping[int, float]) -> str:
+    if duel is None:
+        return NOT_RUN
+    text = f"{100 * duel.mean_difference:+.1f}"
+    if duel.n > 1:
+        text += f" [{100 * duel.low:+.1f}, {100 * duel.high:+.1f}]"
+    return Strong(text) if corrected[id(duel)] < SURE else text
+
+
+def _missing(found: list[tuple[Case, Asked, list[Comparison | None]]]) -> list[str]:
+    stands = {case.stand.benchmark: case.stand for case, *_ in found}
+    missing = [stand.missing for stand in stands.values() if stand.missing]
+    return [f"{name} is not at hand: tmln data get {name}" for name in missing]
+
+
+ITEM = Item("shield", TITLE, runs, render)
