@@ -19,6 +19,7 @@ from tmln.results.textgrid import Strong
 
 TITLE = "Shield: what dividing by F + lambda + gamma*S changes, at one rate"
 TASKS = (5, 10, 20, 50)
+FEWER = (2, 5)  # of what stands for it at a small scale
 MEMORIES = (50, 150, 500)
 SHIELDS = ((0.1, 1.0), (0.01, 1.0), (0.001, 1.0), (0.01, 0.1), (0.01, 10.0))  # lambda and gamma
 SEEDS = 3
@@ -57,7 +58,7 @@ class Case:
 def cases(scale: Scale) -> list[Case]:
     """Classes in ever more tasks with ever larger memories; and digits in ever new guises, with no memory."""
     stand = scale.stand("split-cifar100")
-    tasks = TASKS if stand.benchmark == stand.paper else (2, 5)
+    tasks = TASKS if stand.benchmark == stand.paper else FEWER
     return [*(Case(stand, count, memory) for count in tasks for memory in MEMORIES), Case(DOMAINS, None, None)]
 
 
