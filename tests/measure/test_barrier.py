@@ -177,6 +177,34 @@ def test_the_picture_is_of_what_was_saved(content: dict[str, Any], tmp_path: Pat
     middle = content["methods"][1]["summary"]["climb"]["mean"]
     assert f"{middle:.2g}" in [text.get_text() for text in climb.texts]
     assert save_figure(figure, tmp_path / "a.png").stat().st_size > 1000
+    assert "a small tick for each seed" in climb.get_xlabel()
+
+
+def test_the_straight_line_is_straight_however_far_losses_reach(content: dict[str, Any]) -> None:
+    content = copy.deepcopy(content)
+    for path in content["methods"][1]["seeds"][0]["pairs"][0]["tasks"]:
+        path["loss"] = [1e-4, 1.0, 1e3]
+    path = barrier_figure(content).axes[0]
+    assert path.get_yscale() == "linear"
+    for line in (line for line in path.get_lines() if line.get_linestyle() == ":"):
+        points = path.transData.transform(np.asarray(line.get_xydata(), dtype=np.float64))
+        if not len(points):  # the legend's
+            continue
+        slopes = np.diff(points[:, 1]) / np.diff(points[:, 0])
+        assert np.allclose(slopes, slopes[0])
+
+
+def test_zeros_are_a_sentence_and_no_empty_panel(content: dict[str, Any]) -> None:
+    content = copy.deepcopy(content)
+    for entry in content["methods"]:
+        for seed in entry["seeds"]:
+            seed["barrier"] = 0.0
+    _, barrier, climb = barrier_figure(content).axes
+    assert [text.get_text().replace("\n", " ") for text in barrier.texts] == [
+        "0 for every method: on no line does the loss rise above the straight one"
+    ]
+    assert not barrier.get_lines()
+    assert climb.get_lines()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look, row, until
-from tests.report.conftest import keep, read, usual
+from tests.report.conftest import keep, read, result, usual
 from tmln.metrics import METRICS, metric_of
 from tmln.results.contest import contest
 from tmln.results.differences import p_cell
@@ -24,8 +24,21 @@ from tmln.results.rows import rows_of
 from tmln.results.sentence import sentence
 from tmln.results.statistics import compare, summarise, t_quantile
 from tmln.results.tables import cell, interval
+from tmln.tallies import pack_confusion
 
-SECTIONS = ["summary", "table", "matrices", "time", "seeds", "tradeoff", "cost", "landscape", "runs", "warnings"]
+SECTIONS = [
+    "summary",
+    "table",
+    "matrices",
+    "classes",
+    "time",
+    "seeds",
+    "tradeoff",
+    "cost",
+    "landscape",
+    "runs",
+    "warnings",
+]
 ROWS = {one.label: one for one in rows_of(read(usual()))}
 DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -299,7 +312,27 @@ def test_the_sections_are_reached_by_keyboard(page: Any) -> None:
     assert page.url.endswith("#at=table")
 
 
+def test_classes_are_drawn_with_the_numbers_that_were_counted(reader: Reader, tmp_path: Path) -> None:
+    counts = [[8, 2, 0], [1, 9, 0], [0, 5, 5]]
+    texts = [pack_confusion(table) for table in ([[10, 0, 0], [10, 0, 0], [10, 0, 0]], counts, counts)]
+    counted: dict[str, Any] = {"confusion": texts, "class_names": ["cat", "<b>dog</b>", "owl"]}
+    page = reader.open(keep(tmp_path / "runs", [*(result("er", s, **counted) for s in (0, 1)), result("tmln", 0)]))
+    everything_drawn(page)
+    assert page.locator("#classes figure").count() == 2  # of the one row whose runs counted
+    written = page.eval_on_selector_all("#classes text", "all => all.map(one => one.textContent)")
+    assert {"80", "20", "90", "50", "cat", "<b>dog<\N{HORIZONTAL ELLIPSIS}", "owl"} <= set(written)
+    bars = "document.querySelectorAll('#classes .plot')[1].data[0].y"
+    assert page.evaluate(bars) == [80, 90, 50]
+    table = downloaded(page, "#classes figure", "CSV").decode()
+    assert [line["samples"] for line in csv.DictReader(io.StringIO(table))] == ["16", "4", "2", "18", "10", "10"]
+    look(page, "#after=1")
+    everything_drawn(page)
+    assert page.evaluate(bars) == [100, 0, 0]
+    assert (reader.asked, reader.wrong) == ([], [])
+
+
 def test_what_was_not_measured_names_its_command(page: Any) -> None:
+    assert "did not count classes" in page.inner_text("#classes")
     assert "tmln overhead --benchmark split-digits" in page.inner_text("#cost")
     assert "tmln landscape --benchmark split-digits" in page.inner_text("#landscape")
     assert "tmln barrier --benchmark split-digits" in page.inner_text("#landscape")

@@ -239,6 +239,14 @@ def test_pictures_of_nothing_and_of_several_benchmarks(tmp_path: Path) -> None:
     save_figure(figure, tmp_path / "two.png")
 
 
+def test_panels_share_their_axes_where_they_are_to_be_compared() -> None:
+    far = fronts([result("er", s, 0.9, 0.8, benchmark="other") for s in range(2)])
+    for shared in (False, True):
+        left, right = pareto_figure([fronts(), far], shared=shared).axes
+        alike = (left.get_xlim(), left.get_ylim()) == (right.get_xlim(), right.get_ylim())
+        assert alike is shared
+
+
 def test_a_wrong_suffix_is_refused() -> None:
     with pytest.raises(ValueError, match=r"NAME\.png, NAME\.svg, NAME\.pdf; got 'x\.jpg'"):
         checked_suffix(Path("x.jpg"))

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE = 30.0  # the ratio of losses from which on their axis is logarithmic
+NONE_AT_ALL = {  # what a panel of zeros would say
+    "barrier": "0 for every method:\non no line does the loss rise\nabove the straight one",
+    "climb": "0 for every method:\non no line does the loss rise\nabove its beginning",
+}
 
 
 def barrier_figure(content: Mapping[str, Any]) -> Figure:
@@ -59,11 +62,7 @@ def _dress(axes: Axes, solutions: int) -> None:
     for number in range(1, solutions + 1):
         axes.axvline(number, color="0.85", linewidth=0.8, zorder=0)
     axes.set_xticks(range(1, solutions + 1), [f"after\ntask {number}" for number in range(1, solutions + 1)])
-    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.get_lines()])
-    positive = drawn[np.isfinite(drawn) & (drawn > 0)]
-    if len(positive) and positive.max() > WIDE * positive.min():
-        axes.set_yscale("log")
-        axes.set_ylim(positive.min() / 1.5, positive.max() * 1.5)
+    # never logarithmic: the line that the barrier is measured from would not be straight
     axes.set_ylabel("mean loss of the tasks learned before")
     axes.plot([], [], ":", color="0.4", linewidth=1.0, label="straight line")
     axes.legend(frameon=False, fontsize=9)
@@ -77,7 +76,13 @@ def _mean_loss(pair: Mapping[str, Any]) -> NDArray[np.float64]:
 
 
 def _dots(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, title: str) -> None:
-    """Mean and sample deviation over seeds, every seed beside them."""
+    """Mean and sample deviation over seeds, every seed beside them; a sentence where all of them are 0."""
+    values = [one[key] for entry in entries for one in entry["seeds"]]
+    if values and all(value == 0 for value in values):
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, NONE_AT_ALL[key], transform=axes.transAxes, ha="center", va="center", fontsize=9)
+        axes.set_title(title, fontsize=10)
+        return
     for place, entry in enumerate(reversed(entries)):
         look = look_of(entry["method"])
         found = [one[key] for one in entry["seeds"] if one[key] is not None and math.isfinite(one[key])]
@@ -92,9 +97,10 @@ def _dots(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, title: str
         axes.annotate(short(middle), (middle, place), (0, 6), textcoords="offset points", ha="center", fontsize=8)
     axes.set_yticks(range(len(entries)), [entry["label"] for entry in reversed(entries)])
     axes.set_ylim(-0.6, len(entries) - 0.2)
-    right = axes.get_xlim()[1] if any(one[key] for entry in entries for one in entry["seeds"]) else 1.0
+    right = axes.get_xlim()[1]
     axes.set_xlim(-0.06 * right, 1.06 * right)
     axes.locator_params(axis="x", nbins=4)
+    axes.set_xlabel("loss; mean ± sample deviation, a small tick for each seed", fontsize=8)
     axes.set_title(title, fontsize=10)
 
 

@@ -21,12 +21,15 @@ STYLE = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 LISTED = 12  # so many of the skyline's configurations can be named beside the picture
 
 
-def pareto_figure(every: Sequence[Fronts]) -> Figure:
-    """A panel for each benchmark, one legend for all; of a single benchmark the skyline is named."""
+def pareto_figure(every: Sequence[Fronts], shared: bool = False) -> Figure:
+    """A panel for each benchmark, one legend for all; of a single benchmark the skyline is named.
+
+    ``shared``: all panels have the same axes, so that their points can be compared by eye.
+    """
     from matplotlib.lines import Line2D
 
     figure = new_figure(1.8 + 4.6 * len(every), 4.4)
-    panels = figure.subplots(1, len(every), squeeze=False)[0]
+    panels = figure.subplots(1, len(every), squeeze=False, sharex=shared, sharey=shared)[0]
     for axes, fronts in zip(panels, every, strict=True):
         _panel(axes, fronts)
     points = [point for fronts in every for point in fronts.points]
@@ -94,7 +97,7 @@ def _dress(axes: Axes, fronts: Fronts) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     if not fronts.skyline.members:
-        axes.set(xticks=[], yticks=[])
+        axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)
         why = "\n".join(note for note in fronts.notes if " no " in note or " not " in note)
         axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", fontsize=8)
 

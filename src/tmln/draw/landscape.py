@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 COLUMNS = 4
 BANDS = 24  # of colour, at most
 AXES = {
-    "plane": ("u: distance along the move of task 1", "v: distance off u, towards task 2"),
+    "plane": ("u: distance of weights along task 1's move", "v: distance off u, towards task 2"),
     "random": ("first random direction (filter norms)", "second random direction (filter norms)"),
 }
 FLOOR = 1e-8  # a loss of nothing, for the logarithm
 MARKERS = dict(zip(MOMENTS, (("o", "white", 55), ("*", "#e69f00", 170), ("*", "#56d4f0", 170)), strict=True))
 CENTRE = MOMENTS[1]  # of random directions
-NAMES = dict(zip(MOMENTS, ("start", "task-1 minimum", "task-2 solution"), strict=True))
+NAMES = dict(zip(MOMENTS, ("start", "task-1 solution", "task-2 solution"), strict=True))
 NOTHING = "0.85"  # where the loss is not finite
 
 

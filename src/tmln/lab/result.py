@@ -57,6 +57,7 @@ class Result:
     baseline: Sequence[float] = ()
     extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
     train_accuracy: float = math.nan
+    class_names: Sequence[str] = ()  # of the head's outputs
     confusion: Sequence[str] = ()  # after each task, over all tests: tmln.tallies.unpack_confusion
     calibration: Mapping[str, Any] = field(default_factory=dict)  # bins after each task, of the tasks learned by then
     within: Mapping[str, Any] = field(default_factory=dict)  # tests every so many steps: every, step, task, accuracy

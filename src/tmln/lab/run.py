@@ -342,6 +342,7 @@ class Execution:
             "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": {**self.stream.metadata, **exam_of(self.stream)},
+            "class_names": list(self.stream.class_names),
             "machine": machine(),
             "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},

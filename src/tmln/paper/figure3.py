@@ -38,7 +38,7 @@ def render(study: Study) -> Page:
         page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volume_lines(each)))
         page.records.extend(_records(each))
     page.notes.extend(NOTES[key] for key in SAID)
-    return replace(page, figure=pareto_figure(fronts))
+    return replace(page, figure=pareto_figure(fronts, shared=True))
 
 
 def _rows(study: Study) -> tuple[list[Row], list[str]]:

@@ -14,6 +14,7 @@ from tmln.lab.result import Oracle, Result
 from tmln.metrics import in_order, metric_of
 from tmln.printable import readable
 from tmln.recipes import RECIPES
+from tmln.report.classes import classes_of
 from tmln.report.tasks import task_names
 from tmln.report.verdict import Marks, marks_of, verdict
 from tmln.results.measurements import load_analyses
@@ -73,6 +74,7 @@ def _row(row: Row, marks: Marks) -> dict[str, Any]:
         "look": _look(first.method),
         "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
         "tasks": _tasks(row.results),
+        "classes": classes_of(row.results),
         "missing": list(row.missing),
         "competes": row.competes,
         "contestant": row.label in marks.contestants,

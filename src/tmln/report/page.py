@@ -30,6 +30,7 @@ SCRIPTS = (
     "summary.js",
     "table.js",
     "matrices.js",
+    "classes.js",
     "curves.js",
     "panels.js",
     "spread.js",

@@ -3,13 +3,17 @@
 function barrierParts({ name, content }) {
   const there = content.methods.filter((one) => one.seeds.length);
   const problems = content.methods.flatMap((one) => one.problems.map((text) => `${one.label}: ${text}`));
+  if (!there.length) return [empty(`No line between solutions to draw. ${problems.join("; ")}`)];
+  const flat = there.every((one) => one.seeds.every((seed) => seed.barrier === 0));
   return [
     figure({
       title: "Loss of earlier tasks between solutions",
       name: fileName(state.b, "barrier", name),
       caption:
         "Mean loss of the tasks learned before, on the straight line from each task’s solution to the next; bands are ± " +
-        `sample deviation over seeds, dots the straight line that the barrier is measured from. ${problems.join("; ")}`,
+        "sample deviation over seeds, dots the straight line that the barrier is measured from. " +
+        (flat ? "No barrier anywhere: on no line does the loss rise above the straight one. " : "") +
+        problems.join("; "),
       build: () => barrierPlot(content, there),
       table: () => ({
         columns: ["benchmark", "method", "seed", "from_task", "to_task", "of_task", "share", "loss", "accuracy"],
@@ -41,7 +45,6 @@ function barrierParts({ name, content }) {
 
 function barrierPlot(content, there) {
   const data = [];
-  const heights = [];
   for (const one of there) {
     const row = lookRow(String(one.method), String(one.label)),
       colour = colourOf(row);
@@ -51,13 +54,12 @@ function barrierPlot(content, there) {
       );
       const x = content.shares.map((share) => number + 1 + share),
         y = points.map((point) => point.mean);
-      heights.push(...numbers(y));
       if (points[0].n > 1) {
         data.push({
           type: "scatter",
           mode: "lines",
           x: [...x, ...[...x].reverse()],
-          y: [...points.map((p) => p.mean + p.std), ...points.map((p) => Math.max(p.mean - p.std, 1e-6)).reverse()],
+          y: [...points.map((p) => p.mean + p.std), ...points.map((p) => p.mean - p.std).reverse()],
           fill: "toself",
           fillcolor: faint(colour, 0.13),
           line: { width: 0 },
@@ -96,9 +98,6 @@ function barrierPlot(content, there) {
       });
     });
   }
-  const positive = heights.filter((value) => value > 0);
-  const wide = positive.length && Math.max(...positive) > 30 * Math.min(...positive);
-  const ends = wide ? [Math.log10(Math.min(...positive) / 1.5), Math.log10(Math.max(...positive) * 1.6)] : undefined;
   const ticks = content.tasks.map((_, at) => at + 1);
   return {
     data,
@@ -111,11 +110,8 @@ function barrierPlot(content, there) {
         ticktext: ticks.map((at) => (content.tasks.length > 6 ? String(at) : `after ${at}`)),
         range: [0.88, content.tasks.length + 0.12],
       }),
-      yaxis: axis("mean loss of the tasks before", {
-        type: wide ? "log" : "linear",
-        range: ends,
-        dtick: wide ? 1 : undefined,
-      }),
+      // never logarithmic: the dotted line would not be straight
+      yaxis: axis("mean loss of the tasks before", {}),
     },
   };
 }

@@ -3,6 +3,7 @@
 const SECTIONS = [
   tableSection,
   matricesSection,
+  classesSection,
   curvesSection,
   spreadSection,
   frontsSection,

@@ -11,6 +11,7 @@ const DEFAULTS = {
   x: "int",
   y: "fm",
   seed: "", // of the matrices; empty: mean
+  after: "", // the task after which classes are shown; empty: the last
   band: "std",
   all: "", // show also what was left out to keep pictures readable
   open: "", // the row whose runs are shown
