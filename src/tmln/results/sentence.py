@@ -17,6 +17,8 @@ from tmln.results.paired import TestName
 from tmln.results.rows import Row
 
 NAMED = 4  # methods that are named of a group; the others are counted
+ROOM = 46  # characters for the names of a group, and
+PLACE = 32  # of a table, in a headline: three lines of a phone
 
 
 def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
@@ -50,6 +52,35 @@ def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
     return "; ".join(parts) + "."
 
 
+def headline(rows: Sequence[Row], test: TestName = "t") -> str:
+    """The claim alone, for three lines of a phone: no settings, no margin, and names no longer than there is room.
+
+    It says "leads" where :func:`sentence` does, and nowhere else.
+    """
+    if not rows:
+        return "Nothing has finished yet."
+    where, found = _cut(rows[0].where, PLACE), choices(rows)
+    if not found:
+        return f"No method has an accuracy on {where} yet."
+    if not any(choice.fair for choice in found):
+        return f"No method on {where} was chosen without its test data."
+    race = contest(rows, "acc", test)
+    first, rivals = race.reference, race.rivals
+    if first is None or not race.contestants:
+        return f"No method on {where} has learned."
+    name = _cut(first.contender, ROOM // 2)
+    if not rivals:
+        return f"{name} is the only method on {where}: ACC {_acc(first)} ({_seeds([first.summary('acc').n])})."
+    counts = [duel.plain.n for duel in rivals]
+    if max(counts) < FEWEST:
+        return f"On {where} {_claim(counts)} nothing; {name} has the highest ACC, {_acc(first)}."
+    if race.won:
+        return f"{name} leads on {where} with {_seeds(counts)}: ACC {_acc(first)}."
+    tied = [name, *(_cut(duel.row.contender, ROOM // 2) for duel in rivals if not duel.apart)]
+    fits = [named for named in range(1, NAMED + 1) if len(_listed(tied, named)) <= ROOM]
+    return f"On {where} {_seeds(counts)} cannot tell apart {_listed(tied, max(fits, default=1))}."
+
+
 def p_text(p: float) -> str:
     """``= 0.012`` or ``< 0.001``."""
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
@@ -72,9 +103,8 @@ def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
     counts = [duel.plain.n for duel in rivals]
     seeds = _seeds(counts)
     if max(counts) < FEWEST:
-        claim = f"{seeds} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
         return (
-            f"On {where} {claim} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
+            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
             f"{FEWEST} shared seeds are the fewest for a claim"
         )
     if race.won:
@@ -88,6 +118,10 @@ def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
     found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
     found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
     return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
+
+
+def _claim(counts: Sequence[int]) -> str:
+    return f"{_seeds(counts)} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
 
 
 def _gap(names: Mapping[str, str], first: Row, near: Duel) -> str:
@@ -113,8 +147,12 @@ def _seeds(counts: Sequence[int]) -> str:
     return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = [*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
+def _cut(name: str, room: int) -> str:
+    return name if len(name) <= room else f"{name[: room - 1]}…"
+
+
+def _listed(names: Sequence[str], named: int = NAMED) -> str:
+    shown = [*names[:named], *([f"{len(names) - named} more"] if len(names) > named else [])]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
