@@ -179,7 +179,7 @@ function tableRow(current, metrics, item, ends) {
               { "data-metric": "holm" },
               item.against ? pShown(item.against.corrected) + (told(item.against) ? "*" : "") : NONE,
             ),
-            item.against ? el("span", { class: "plain", "data-metric": "p" }, pShown(item.against.p)) : null,
+            Number.isFinite(item.against?.p) ? el("span", { class: "plain", "data-metric": "p" }, pShown(item.against.p)) : null,
           ),
         ]
       : null,
