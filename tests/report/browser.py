@@ -103,6 +103,15 @@ def everything_drawn(page: Any) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
+def faults(page: Any) -> list[str]:
+    """What axe finds serious, with the element it is about."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    everything_drawn(page)
+    bad = [one for one in Axe().run(page).response["violations"] if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['html'][:200]}" for one in bad for node in one["nodes"]]
+
+
 def downloaded(page: Any, place: str, format: str) -> bytes:
     """What the first menu of a place gives."""
     page.locator(f"{place} details.menu > summary").first.click()

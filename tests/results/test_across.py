@@ -36,6 +36,11 @@ def test_ranks_by_hand() -> None:
     assert found is not None
     assert found.tables == ("bench0", "bench1", "bench2")
     assert found.ranks == pytest.approx({"a": 4 / 3, "b": 5 / 3, "c": 3.0})
+    assert {method: list(mine.values()) for method, mine in found.places.items()} == {
+        "a": [1.0, 2.0, 1.0],
+        "b": [2.0, 1.0, 2.0],
+        "c": [3.0, 3.0, 3.0],
+    }
     assert found.friedman == pytest.approx(math.exp(-4.6666667 / 2))  # two degrees of freedom
     assert ranks([3.0, 1.0, 3.0, 0.0]) == [3.5, 2.0, 3.5, 1.0]
 

@@ -13,7 +13,7 @@ from tests.results.made import result
 from tmln.lab.result import Result
 from tmln.results.paired import TestName
 from tmln.results.rows import rows_of
-from tmln.results.sentence import sentence
+from tmln.results.sentence import headline, sentence
 
 
 def runs(
@@ -27,7 +27,13 @@ def validated(some: list[Result], accuracy: float) -> list[Result]:
 
 
 def said(*results: list[Result]) -> str:
-    return sentence(rows_of([result for some in results for result in some]))
+    """The sentence; the headline claims what it claims, in every case here."""
+    rows = rows_of([result for some in results for result in some])
+    text, short = sentence(rows), headline(rows)
+    assert len(short) <= 120
+    for claim in (" leads ", "cannot tell apart", " nothing", "is the only method", "No method on", "No method has"):
+        assert (claim in short) == (claim in text), (short, text)
+    return text
 
 
 def test_a_winner_with_its_margin_and_test() -> None:
@@ -178,6 +184,34 @@ def test_long_runs_are_told_in_minutes_and_hours() -> None:
     for seconds, text in ((119.94, "119.9 s"), (150.0, "2.5 min"), (9000.0, "2.5 h")):
         (one,) = runs("tmln", [0.9])
         assert f"; {text} a run." in said([replace(one, seconds=seconds)])
+
+
+# -- in three lines of a phone -----------------------------------------------------------------------------------------
+
+
+def in_short(*results: list[Result]) -> str:
+    return headline(rows_of([result for some in results for result in some]))
+
+
+def test_headlines_by_hand() -> None:
+    good, bad = runs("tmln", [0.90, 0.92, 0.94]), runs("er", [0.82, 0.82, 0.82])
+    assert in_short(good, bad) == "tmln leads on split-digits with 3 seeds: ACC 92.0 ± 2.0."
+    assert in_short(good) == "tmln is the only method on split-digits: ACC 92.0 ± 2.0 (3 seeds)."
+    assert in_short(good[:1], bad[:1]) == "On split-digits 1 seed claims nothing; tmln has the highest ACC, 90.0."
+    assert in_short(good, runs("er", [0.9, 0.8, 0.95])) == "On split-digits 3 seeds cannot tell apart tmln and er."
+    assert headline([]) == "Nothing has finished yet."
+
+
+def test_a_headline_has_room_for_long_names() -> None:
+    """A configuration is its method; who does not fit is counted."""
+    long = "package.module_of_somebody:AVeryLongNameOfAPart"
+    some = [runs(f"{long}{k}", [0.5, 0.6, 0.7 + 0.01 * k]) for k in range(5)]
+    moved = [replace(one, benchmark="folder:a-name-that-goes-on, class_order=seed:0") for mine in some for one in mine]
+    assert in_short(moved) == (
+        "On folder:a-name-that-goes-on, cla… 3 seeds cannot tell apart package.module_of_some… and 4 more."
+    )
+    short = [runs(name, [0.5, 0.6, 0.7 + 0.01 * k]) for k, name in enumerate(("er", "si", "mas", "ewc", "lwf", "der"))]
+    assert in_short(*short) == "On split-digits 3 seeds cannot tell apart der, lwf, ewc, mas and 2 more."
 
 
 # -- where there is nothing to find ------------------------------------------------------------------------------------

@@ -14,15 +14,18 @@ from tmln.lab.result import Oracle, Result
 from tmln.metrics import in_order, metric_of
 from tmln.printable import readable
 from tmln.recipes import RECIPES
+from tmln.report.benchmarks import benchmarks_of
 from tmln.report.classes import classes_of
+from tmln.report.faces import Face, faces_of
 from tmln.report.tasks import task_names
 from tmln.report.verdict import Marks, marks_of, verdict
 from tmln.results.measurements import load_analyses
-from tmln.results.notes import page_notes
+from tmln.results.notes import CAPTION, page_notes
 from tmln.results.published import commands_to_repeat
 from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, flat_fields, rows_of
-from tmln.results.sentence import claim_and_rest, sentence
+from tmln.results.sentence import headline, sentence
+from tmln.results.textgrid import LATEX_SIGNS
 
 DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
 
@@ -34,16 +37,19 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     numbers = {result.name: number for number, row in enumerate(rows) for result in row.results}
     analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in load_analyses(runs)]
     there = {metric for row in rows for metric in row.values}
-    marks = {name: marks_of(mine, in_order(there)) for name, mine in comparable(rows).items()}
+    tables = comparable(rows)
+    marks = {name: marks_of(mine, in_order(there)) for name, mine in tables.items()}
+    faces = {name: faces_of(mine) for name, mine in tables.items()}
     complete = {
         "format": 1,
         "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in in_order(there)},
-        "claims": {name: claim_and_rest(mine)[0] for name, mine in comparable(rows).items()},
-        "sentences": {name: sentence(mine) for name, mine in comparable(rows).items()},
-        "verdicts": {name: verdict(mine) for name, mine in comparable(rows).items()},
-        "rows": [_row(row, marks[row.where]) for row in rows],
+        "headlines": {name: headline(mine) for name, mine in tables.items()},
+        "sentences": {name: sentence(mine) for name, mine in tables.items()},
+        "verdicts": {name: verdict(mine) for name, mine in tables.items()},
+        "benchmarks": benchmarks_of(rows, faces, in_order(there)),
+        "rows": [_row(row, marks[row.where], faces[row.where][row.contender]) for row in rows],
         "runs": [_run(result, numbers[result.name]) for result in results if not result.merged],
         "shortcuts": [result.name for result in results if result.merged],
         "problems": [asdict(problem) for problem in problems],
@@ -51,6 +57,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "analyses": analyses,
         "afresh": [name for name, recipe in RECIPES.items() if recipe.afresh],
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
+        "latex": {"caption": CAPTION, "signs": {chr(sign): written for sign, written in LATEX_SIGNS.items()}},
     }
     return dict(readable(complete))
 
@@ -63,7 +70,7 @@ def _metric(name: str) -> dict[str, Any]:
     return {**{key: getattr(metric, key) for key in keys}, "within": ends}
 
 
-def _row(row: Row, marks: Marks) -> dict[str, Any]:
+def _row(row: Row, marks: Marks, face: Face) -> dict[str, Any]:
     first = row.results[0]
     fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
     commands, why = commands_to_repeat(first, [result.seed for result in row.results])
@@ -72,6 +79,10 @@ def _row(row: Row, marks: Marks) -> dict[str, Any]:
         "of": row.benchmark,
         "label": row.label,
         "method": first.method,
+        "contender": row.contender,
+        "face": row is face.row,
+        "chosen": face.words if row is face.row else "",
+        "fair": face.fair,
         "look": _look(first.method),
         "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
         "tasks": _tasks(row.results),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tmln.metrics import metric_of
 from tmln.results.chosen import choices
@@ -29,6 +29,7 @@ class Across:
     ranks: Mapping[str, float]
     friedman: float  # the p-value that all ranks are by chance
     critical: float  # two mean ranks that are further apart differ
+    places: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # ranks by method and table
 
     @property
     def cliques(self) -> list[tuple[str, ...]]:
@@ -65,6 +66,7 @@ def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
         {method: means[method] for method in order if method in means},
         friedman(ranked),
         critical_difference(len(common), len(tables)),
+        {method: dict(zip(tables, (row[k] for row in ranked), strict=True)) for k, method in enumerate(common)},
     )
 
 

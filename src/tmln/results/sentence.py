@@ -17,42 +17,68 @@ from tmln.results.paired import TestName
 from tmln.results.rows import Row
 
 NAMED = 4  # methods that are named of a group; the others are counted
+ROOM = 46  # characters for the names of a group, and
+PLACE = 32  # of a table, in a headline: three lines of a phone
 
 
 def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
     """Of the rows of one table, one a method: ``joint``, which sees all data at once, does not compete, nor does
     what was chosen among several by the test data, which is named at the end.
     """
-    return "".join(claim_and_rest(rows, test))
-
-
-def claim_and_rest(rows: Sequence[Row], test: TestName = "t") -> tuple[str, str]:
-    """The sentence in two: what is claimed, which fits a phone, and the numbers behind it."""
     if not rows:
-        return "Nothing has finished yet.", ""
+        return "Nothing has finished yet."
     where = rows[0].where
     found = choices(rows)
     if not found:
-        return f"No method has an accuracy on {where} yet.", ""
+        return f"No method has an accuracy on {where} yet."
     names = {choice.row.label: choice.name for choice in found}
     aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
     fair = [choice.row for choice in found if choice.fair]
     lazy = {label: why for label, why in not_learned(rows).items() if label in {row.label for row in fair}}
     if not fair:
-        unchosen = f"No method on {where} was chosen without its test data"
-        return unchosen, f": {aside}. benchmark.validation=0.1 is to choose by."
+        return (
+            f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
+        )
     able = [row for row in fair if row.label not in lazy]
     if not able:
-        return f"No method on {where} has learned", f": {_because(names, lazy)}."
+        return f"No method on {where} has learned: {_because(names, lazy)}."
     race = contest(rows, "acc", test)
     first = race.reference
     assert first is not None
-    claim, details = _lead(names, race, where)
-    parts = [details, *_forgetting(names, contest(rows, "fm", test), first)]
+    parts = [_lead(names, race, where), *_forgetting(names, contest(rows, "fm", test), first)]
     parts += [*_price(race), *_controls(rows), *_alike(names, fair)]
     parts += [f"not learned: {_because(names, lazy)}"] if lazy else []
     parts += [f"left out: {aside}"] if aside else []
-    return claim, f": {'; '.join(parts)}."
+    return "; ".join(parts) + "."
+
+
+def headline(rows: Sequence[Row], test: TestName = "t") -> str:
+    """The claim alone, for three lines of a phone: no settings, no margin, and names no longer than there is room.
+
+    It says "leads" where :func:`sentence` does, and nowhere else.
+    """
+    if not rows:
+        return "Nothing has finished yet."
+    where, found = _cut(rows[0].where, PLACE), choices(rows)
+    if not found:
+        return f"No method has an accuracy on {where} yet."
+    if not any(choice.fair for choice in found):
+        return f"No method on {where} was chosen without its test data."
+    race = contest(rows, "acc", test)
+    first, rivals = race.reference, race.rivals
+    if first is None or not race.contestants:
+        return f"No method on {where} has learned."
+    name = _cut(first.contender, ROOM // 2)
+    if not rivals:
+        return f"{name} is the only method on {where}: ACC {_acc(first)} ({_seeds([first.summary('acc').n])})."
+    counts = [duel.plain.n for duel in rivals]
+    if max(counts) < FEWEST:
+        return f"On {where} {_claim(counts)} nothing; {name} has the highest ACC, {_acc(first)}."
+    if race.won:
+        return f"{name} leads on {where} with {_seeds(counts)}: ACC {_acc(first)}."
+    tied = [name, *(_cut(duel.row.contender, ROOM // 2) for duel in rivals if not duel.apart)]
+    fits = [named for named in range(1, NAMED + 1) if len(_listed(tied, named)) <= ROOM]
+    return f"On {where} {_seeds(counts)} cannot tell apart {_listed(tied, max(fits, default=1))}."
 
 
 def p_text(p: float) -> str:
@@ -68,29 +94,34 @@ def _because(names: Mapping[str, str], lazy: Mapping[str, str]) -> str:
     return ", ".join(f"{names[label]} ({why})" for label, why in lazy.items())
 
 
-def _lead(names: Mapping[str, str], race: Contest, where: str) -> tuple[str, str]:
+def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
     first, rivals = race.reference, race.rivals
     assert first is not None
     acc, name = _acc(first), names[first.label]
     if not rivals:
-        return f"{name} is the only method on {where}", f"ACC {acc} ({_seeds([first.summary('acc').n])})"
+        return f"{name} is the only method on {where}: ACC {acc} ({_seeds([first.summary('acc').n])})"
     counts = [duel.plain.n for duel in rivals]
     seeds = _seeds(counts)
     if max(counts) < FEWEST:
-        few = f"{seeds} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
-        details = f"{name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}"
-        return f"On {where} {few} nothing", f"{details}; {FEWEST} shared seeds are the fewest for a claim"
+        return (
+            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
+            f"{FEWEST} shared seeds are the fewest for a claim"
+        )
     if race.won:
         others = f" over {len(rivals)} others" if len(rivals) > 1 else ""
         sure = f"{_gap(names, first, rivals[0])} {_sure(rivals[0])}"
-        return f"{name} leads on {where}{others} with {seeds}", f"ACC {acc}, {sure}"
+        return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
     tied = [duel for duel in rivals if not duel.apart]
     beaten = [names[duel.row.label] for duel in rivals if duel.apart]
     group = _listed([name, *(names[duel.row.label] for duel in tied)])
-    details = f"ACC {acc} of {name} is highest, {_gap(names, first, tied[0])} {_sure(tied[0])}"
-    details += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
-    details += f"; {name} is above {_listed(beaten)}" if beaten else ""
-    return f"On {where} {seeds} cannot tell apart {group}", details
+    found = f"On {where} {seeds} cannot tell apart {group}: ACC {acc} of {name} is highest, "
+    found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
+    found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
+    return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
+
+
+def _claim(counts: Sequence[int]) -> str:
+    return f"{_seeds(counts)} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
 
 
 def _gap(names: Mapping[str, str], first: Row, near: Duel) -> str:
@@ -116,8 +147,12 @@ def _seeds(counts: Sequence[int]) -> str:
     return f"{low} seed{'s' * (low != 1)}" if low == high else f"{low} to {high} seeds"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = [*names[:NAMED], *([f"{len(names) - NAMED} more"] if len(names) > NAMED else [])]
+def _cut(name: str, room: int) -> str:
+    return name if len(name) <= room else f"{name[: room - 1]}…"
+
+
+def _listed(names: Sequence[str], named: int = NAMED) -> str:
+    shown = [*names[:named], *([f"{len(names) - named} more"] if len(names) > named else [])]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 

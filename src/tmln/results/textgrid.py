@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Lines = Sequence[Sequence[str]]
 
-_LATEX = str.maketrans(
+LATEX_SIGNS = str.maketrans(
     {c: f"\\{c}" for c in "%&_#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {
@@ -93,7 +93,7 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
     """
 
     def cell(text: str) -> str:
-        plain = "--" if text == "-" else _MINUS.sub("\N{MINUS SIGN}", text).translate(_LATEX)
+        plain = "--" if text == "-" else _MINUS.sub("\N{MINUS SIGN}", text).translate(LATEX_SIGNS)
         return f"\\textbf{{{plain}}}" if isinstance(text, Strong) else plain
 
     def row(line: Sequence[str]) -> str:
@@ -106,7 +106,7 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
     rows = [row(line) for line in body]
     whole = [top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
     if caption or label:
-        said = [rf"\caption{{{_MINUS.sub(chr(0x2212), caption).translate(_LATEX)}}}"]
+        said = [rf"\caption{{{_MINUS.sub(chr(0x2212), caption).translate(LATEX_SIGNS)}}}"]
         said += [rf"\label{{{_UNLABELLED.sub('-', label)}}}"] if label else []
         whole = [r"\begin{table}[t]", r"\centering", *said, *whole, r"\end{table}"]
     return "\n".join(whole)

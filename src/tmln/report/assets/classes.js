@@ -10,15 +10,9 @@ const classesSection = {
     const tasks = Math.max(...there.map((item) => item.row.classes.accuracy.length));
     const after = Number(state.after) >= 1 && Number(state.after) <= tasks ? Number(state.after) : tasks;
     return [
-      el(
-        "div",
-        { class: "head" },
-        el(
-          "p",
-          { class: "note" },
-          "Of each class (rows), the share in percent of its test samples that was taken for each class (columns) at the " +
-            "end, all seeds together. On the diagonal it was right; a full column is a class that is answered too often.",
-        ),
+      explained(
+        "Of each class (rows), the share in percent of its test samples that was taken for each class (columns) at the " +
+          "end, all seeds together. On the diagonal it was right; a full column is a class that is answered too often.",
         downloads("All classes", fileName(state.b, "classes"), () => classData(there)),
       ),
       el(

@@ -12,6 +12,7 @@ function controls() {
           (b) => update({ b }),
         )
       : el("p", { class: "field" }, el("span", {}, "Benchmark"), el("strong", {}, state.b || "none")),
+    configurations(current),
     methodList(rows),
     filterFields(rows),
     compared(current),
@@ -24,6 +25,17 @@ function controls() {
   ];
 }
 
+/** One row a method, or all of them; nothing to choose where that is the same. */
+function configurations(current) {
+  const faces = current.all.filter((row) => row.face).length;
+  if (faces === current.all.length) return null;
+  const options = [
+    ["", `best of each method (${faces})`],
+    ["all", `all (${current.all.length})`],
+  ];
+  return select("Configurations", options, state.show, (show) => update({ show }));
+}
+
 function methodList(rows) {
   const methods = [...new Set(rows.map((row) => row.method))];
   const toggle = (method, on) =>
@@ -33,7 +45,8 @@ function methodList(rows) {
     { class: "methods" },
     el("legend", {}, "Methods"),
     methods.map((method) => {
-      const first = rows.find((row) => row.method === method);
+      const kin = rows.filter((row) => row.method === method);
+      const first = kin.find((row) => row.face) ?? kin[0];
       const box = el("input", {
         type: "checkbox",
         checked: !state.hide.includes(method),
@@ -143,7 +156,7 @@ function compared(current) {
     ),
     select(
       "with",
-      [["", "the best"], ...current.byAccuracy.map((item) => [item.row.label, clipped(item.row.label, 48)])],
+      [["", "the best"], ...current.whole.map((item) => [item.row.label, clipped(item.row.label, 48)])],
       state.ref,
       (ref) => update({ ref }),
       "with",
@@ -174,7 +187,7 @@ function columnList() {
 }
 
 function untouched() {
-  return ["hide", "f", "m", "by", "ref", "sort", "x", "y", "seed", "band", "all"].every(
+  return ["show", "unfold", "hide", "f", "m", "by", "ref", "sort", "x", "y", "seed", "band", "all"].every(
     (key) => JSON.stringify(state[key]) === JSON.stringify(DEFAULTS[key]),
   );
 }

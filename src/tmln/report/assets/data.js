@@ -9,18 +9,27 @@ for (const run of DATA.runs) RUNS_OF[run.row].push(run);
 for (const runs of RUNS_OF) runs.sort((a, b) => a.seed - b.seed);
 
 const BENCHMARKS = [...new Set(DATA.rows.map((row) => row.benchmark))];
+const FIRST = mostRuns(); // what the page opens on
 const PARTS = ["replay", "penalty", "step"];
+
+function mostRuns() {
+  const count = (name) => DATA.runs.filter((run) => DATA.rows[run.row].benchmark === name).length;
+  const counts = BENCHMARKS.map(count);
+  return BENCHMARKS[counts.indexOf(Math.max(...counts))] ?? "";
+}
 
 // of several configurations of one method on one benchmark, which this is
 {
   const count = new Map();
   DATA.rows.forEach((row, id) => {
-    const kin = JSON.stringify([row.benchmark, row.method]);
     row.id = id;
-    row.variant = count.get(kin) ?? 0;
     row.settings = row.label.slice(row.method.length).trim();
-    count.set(kin, row.variant + 1);
   });
+  for (const row of [...DATA.rows].sort((a, b) => b.face - a.face)) {
+    const kin = JSON.stringify([row.benchmark, row.method]);
+    row.variant = count.get(kin) ?? 0; // 0, the plainest look, is of what stands for its method
+    count.set(kin, row.variant + 1);
+  }
   for (const row of DATA.rows) row.kin = count.get(JSON.stringify([row.benchmark, row.method]));
 }
 

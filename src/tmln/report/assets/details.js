@@ -33,6 +33,12 @@ function details() {
     el("h3", {}, row.commands.length > 1 ? "Commands" : "Command"),
     commandBox(row),
     el("h3", {}, "Configuration"),
+    el(
+      "p",
+      { class: "note" },
+      el("mark", {}, "Underlined on yellow"),
+      " are the settings in which the configurations of this benchmark differ.",
+    ),
     configurationList(row),
   );
   if (!dialog.open) dialog.showModal();

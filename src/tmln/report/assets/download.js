@@ -1,4 +1,4 @@
-// What is shown, as a file: tables as CSV and JSON, pictures also as PNG and SVG.
+// What is shown, as a file: numbers as CSV and JSON, tables also as LaTeX and Markdown, pictures as PNG and SVG.
 
 function save(name, type, content) {
   const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
@@ -26,8 +26,11 @@ function json({ columns, rows }) {
   );
 }
 
-/** A small menu. `table()` gives columns and rows; `image(format)`, of pictures only, a promise of a data URL. */
-function downloads(title, name, table, image = null) {
+/**
+ * A small menu. `table()` gives columns and rows; `image(format)`, of pictures only, a promise of a data URL; `text()`,
+ * of tables only, lines of cells with a caption and a label.
+ */
+function downloads(title, name, table, { image = null, text = null } = {}) {
   const chosen = (run) => () => {
     menu.open = false;
     menu.querySelector("summary").focus();
@@ -44,6 +47,12 @@ function downloads(title, name, table, image = null) {
       { role: "group", "aria-label": `Formats of ${title}` },
       item("CSV", () => save(`${name}.csv`, "text/csv;charset=utf-8", csv(table()))),
       item("JSON", () => save(`${name}.json`, "application/json", json(table()))),
+      ...(text
+        ? [
+            item("LaTeX", () => save(`${name}.tex`, "application/x-tex", `${latex(...Object.values(text()))}\n`)),
+            item("Markdown", () => save(`${name}.md`, "text/markdown;charset=utf-8", `${markdown(text().lines)}\n`)),
+          ]
+        : []),
       ...(image
         ? ["PNG", "SVG"].map((format) =>
             item(format, async () => {
@@ -54,6 +63,11 @@ function downloads(title, name, table, image = null) {
     ),
   );
   return menu;
+}
+
+/** What a part of the page is, in words, beside the menu of its files. */
+function explained(text, menu) {
+  return el("div", { class: "head" }, el("p", { class: "note" }, text), menu);
 }
 
 /** A data URL as a file; fetching it would be a request. */

@@ -6,7 +6,7 @@ const frontsSection = {
   render() {
     const metrics = metricsThere();
     const [x, y] = [state.x, state.y];
-    const items = view().byAccuracy.filter((item) => item.summary(x).n && item.summary(y).n);
+    const items = view().whole.filter((item) => item.summary(x).n && item.summary(y).n);
     const options = metrics.map((name) => [name, metricOf(name).heading]);
     const choose = el(
       "div",
@@ -32,7 +32,7 @@ const frontsSection = {
         title: `${headline(y)} against ${headline(x)}`,
         name: fileName(state.b, y, "against", x),
         caption:
-          "A point a configuration, mean over seeds with its sample deviation. The dotted stairs join those that no other " +
+          "A point a configuration, all of them, mean over seeds with its sample deviation. The dotted stairs join those that no other " +
           "beats on both, ringed in ink; stairs in a method’s colour are the method’s own. Click a point to see its runs.",
         build: (width) => frontPlot(items, width),
         table: () => frontData(items),

@@ -65,7 +65,8 @@ function landscapeParts({ name, content }) {
       "p",
       { class: "note" },
       `log10 of the loss (${content.samples} ${content.split} samples, seed ${content.seed}), ${where}; the line is the way ` +
-        "the weights took, from the start (white) to the solutions of task 1 (orange star) and task 2 (blue star). " +
+        "the weights took, its dots where they were recorded, from the start (white) to the solutions of task 1 (orange star) " +
+        `and task 2 (blue star). ${content.mode === "plane" ? "Axes are distances between weights. " : ""}` +
         `All panels share one scale, ${fixed(range[0], 1)} (dark) to ${fixed(range[1], 1)} (light).`,
     ),
     el(

@@ -66,11 +66,16 @@ function glyph(row) {
   );
 }
 
+/** A setting is broken before its value, if it must be. */
+function breakable(text) {
+  return text.split(/(?<==)/).flatMap((piece, at) => (at ? [el("wbr"), piece] : [piece]));
+}
+
 /** The name of a row: its method, and what tells it from its kin. */
 function nameOf(row) {
   return [
     el("span", { class: "who-is" }, glyph(row), el("span", { class: "name" }, row.method)),
-    row.settings ? el("span", { class: "settings" }, row.settings) : null,
+    row.settings ? el("span", { class: "settings" }, breakable(row.settings)) : null,
     row.not_learned ? el("abbr", { class: "settings", title: row.not_learned }, "not learned") : null,
   ];
 }

@@ -2,16 +2,18 @@
 
 const SECTIONS = [
   tableSection,
+  benchmarksSection,
   matricesSection,
   classesSection,
   curvesSection,
   spreadSection,
+  sensitivitySection,
   frontsSection,
   costSection,
   landscapeSection,
   runsSection,
   warningsSection,
-];
+].filter(({ there = () => true }) => there());
 const bodies = new Map();
 
 function begin() {
@@ -93,6 +95,7 @@ function render() {
   byId("view-toggle").textContent = viewInWords();
   rebuild(byId("sentences"), summary());
   rebuild(byId("tiles"), tiles());
+  rebuild(byId("whole"), wholeSentence());
   for (const section of SECTIONS) {
     const body = bodies.get(section.id);
     try {
@@ -170,6 +173,7 @@ window.tmlnReport = {
   data: DATA,
   stats: { mean, sampleStd, summarise, compare, holm, tTails, tQuantile, fixed },
   front,
+  grids: { markdown, latex, strong },
   view,
   csv,
   plain,

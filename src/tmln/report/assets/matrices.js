@@ -11,15 +11,9 @@ const matricesSection = {
     const seeds = [...new Set(there.flatMap((item) => item.good.map((run) => run.seed)))].sort((a, b) => a - b);
     const chosen = seeds.map(String).includes(state.seed) ? state.seed : "";
     return [
-      el(
-        "div",
-        { class: "head" },
-        el(
-          "p",
-          { class: "note" },
-          "Accuracy in percent on each task (columns) after learning each task (rows). Down a column, forgetting; " +
-            "along the diagonal, how well each task was learned.",
-        ),
+      explained(
+        "Accuracy in percent on each task (columns) after learning each task (rows). Down a column, forgetting; " +
+          "along the diagonal, how well each task was learned.",
         downloads("All matrices", fileName(state.b, "matrices"), () => matrixData(there, chosen)),
       ),
       el(
@@ -132,15 +126,23 @@ function scale() {
   return stops;
 }
 
-/** Black or white, whichever stands out more from the cell of this value. */
-function inkOn(value) {
-  if (Number.isNaN(value)) return css("--muted");
+/** The channels of the scale's colour of this value, from 0 to 1. */
+function shadeChannels(value) {
   const stops = scale(),
     place = Math.min(Math.max(value, 0), 1) * (stops.length - 1),
     below = Math.min(Math.floor(place), stops.length - 2);
   const [from, to] = [channels(stops[below]), channels(stops[below + 1])];
-  const light = luminance(...from.map((c, at) => c + (place - below) * (to[at] - c)));
-  return light > 0.18 ? "#16181a" : "#ffffff";
+  return from.map((c, at) => c + (place - below) * (to[at] - c));
+}
+
+function shade(value) {
+  return `rgb(${shadeChannels(value).map(Math.round).join(",")})`;
+}
+
+/** Black or white, whichever stands out more from the cell of this value. */
+function inkOn(value) {
+  if (Number.isNaN(value)) return css("--muted");
+  return luminance(...shadeChannels(value)) > 0.18 ? "#000000" : "#ffffff";
 }
 
 function matrixData(items, seed) {

@@ -38,7 +38,7 @@ function figure({ title, name, caption = "", build, table, click = null, height 
   return el(
     "figure",
     { "data-figure": name },
-    el("div", { class: "head" }, el(level, {}, heading ?? title), downloads(title, name, table, image)),
+    el("div", { class: "head" }, el(level, {}, heading ?? title), downloads(title, name, table, { image })),
     caption ? el("figcaption", {}, caption) : null,
     host,
   );
@@ -161,11 +161,15 @@ function empty(text, command = "") {
 }
 
 /** Where pictures show only the first rows: say so, and offer the rest. */
-function more(rows, limit = LIMIT) {
-  if (rows.length <= limit) return null;
+function more(items, limit = LIMIT) {
+  if (items.length <= limit) return null;
   const text = state.all
-    ? `Showing all ${rows.length} configurations.`
-    : `Showing the first ${limit} of ${rows.length} configurations.`;
+    ? `Showing all ${items.length} configurations.`
+    : `Showing ${readable(items, limit).length} of ${items.length} configurations, one of each method at least.`;
+  return offer(text);
+}
+
+function offer(text) {
   return el(
     "p",
     { class: "more" },

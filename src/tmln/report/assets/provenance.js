@@ -61,6 +61,12 @@ function configurationTable(current) {
   const rows = readable(current.rows, LINES).map(({ row }) => [nameOf(row), ...fields.map((name) => cell(row, name))]);
   return [
     el("h3", {}, "Configurations, where they differ"),
+    el(
+      "p",
+      { class: "note" },
+      el("mark", {}, "Underlined on yellow"),
+      " is what differs from the commonest value of its column; a dash is a setting that the method does not have.",
+    ),
     plainTable("Differences between configurations", ["Method", ...fields], rows, "differences"),
   ];
 }

@@ -2,6 +2,8 @@
 
 const DEFAULTS = {
   b: "", // benchmark
+  show: "", // "all": every configuration; empty: one of each method
+  unfold: [], // methods whose other configurations are in the table all the same
   hide: [], // methods left out
   f: [], // filters, each "field=value"
   m: Object.keys(DATA.metrics).filter(isColumn), // columns
@@ -43,7 +45,7 @@ function read() {
     if (!given.has(key)) found[key] = usual;
     else found[key] = Array.isArray(usual) ? given.getAll(key).filter((item) => item !== "") : given.get(key);
   }
-  if (!BENCHMARKS.includes(found.b)) found.b = BENCHMARKS[0] ?? "";
+  if (!BENCHMARKS.includes(found.b)) found.b = FIRST;
   return found;
 }
 
@@ -51,7 +53,7 @@ function fragment() {
   const written = new URLSearchParams();
   for (const [key, usual] of Object.entries(DEFAULTS)) {
     if (JSON.stringify(state[key]) === JSON.stringify(usual)) continue;
-    if (key === "b" && state.b === BENCHMARKS[0]) continue;
+    if (key === "b" && state.b === FIRST) continue;
     const values = Array.isArray(usual) ? (state[key].length ? state[key] : [""]) : [state[key]];
     for (const value of values) written.append(key, value);
   }
@@ -61,7 +63,7 @@ function fragment() {
 /** Change the view: the address follows, and everybody who asked is told. */
 function update(changes) {
   if (changes.b !== undefined && changes.b !== state.b)
-    changes = { hide: [], f: [], ref: "", seed: "", open: "", ...changes };
+    changes = { show: "", unfold: [], hide: [], f: [], ref: "", seed: "", open: "", ...changes };
   state = { ...state, ...changes };
   const text = fragment();
   if (text !== location.hash.slice(1))

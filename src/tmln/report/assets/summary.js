@@ -1,20 +1,19 @@
 // The top of the page: the sentence, and the four things people ask.
 
+/** The claim in a line: the whole of it stands under the tiles. */
 function summary() {
-  const lines = BENCHMARKS.length ? [] : [el("p", {}, nothing())];
-  if (BENCHMARKS.length) {
-    lines.push(
-      el(
-        "p",
-        { class: "lead", id: "sentence" },
-        unbroken(DATA.claims[state.b], state.b),
-        el("span", { class: "rest" }, DATA.sentences[state.b].slice(DATA.claims[state.b].length)),
-      ),
-    );
-    const others = BENCHMARKS.filter((name) => name !== state.b);
-    if (others.length) {
-      lines.push(
-        el(
+  if (!BENCHMARKS.length) return [el("p", {}, nothing())];
+  return [el("p", { class: "lead", id: "headline" }, unbroken(DATA.headlines[state.b], state.b))];
+}
+
+/** The sentence of this benchmark, and the claims of the others. */
+function wholeSentence() {
+  if (!BENCHMARKS.length) return [];
+  const others = BENCHMARKS.filter((name) => name !== state.b);
+  return [
+    el("p", { class: "note", id: "sentence" }, DATA.sentences[state.b]),
+    others.length
+      ? el(
           "ul",
           { class: "others", "aria-label": "Other benchmarks" },
           others.map((name) =>
@@ -31,14 +30,12 @@ function summary() {
                 },
                 name,
               ),
-              el("span", {}, DATA.sentences[name]),
+              el("span", {}, DATA.headlines[name]),
             ),
           ),
-        ),
-      );
-    }
-  }
-  return lines;
+        )
+      : null,
+  ];
 }
 
 /** The text, with a word of it that is not to be broken at its hyphen. */
@@ -122,7 +119,7 @@ function sureness(first, near, { won, shared, corrected }) {
   if (!near) return tile("How sure", plural(first.summary("acc").n, "seed"), "", ["nothing to compare with"]);
   if (corrected === null || shared < 3)
     return tile("How sure", "unknown", "", [`${plural(shared, "shared seed")} with `, ...nameOf(near.row)]);
-  return tile("How sure", `p ${pText(corrected)}`, "corrected", [
+  return tile("How sure, corrected", `p ${pText(corrected)}`, "", [
     won ? "ahead of " : "not told apart from all; nearest ",
     ...nameOf(near.row),
     ` on ${plural(shared, "seed")}`,

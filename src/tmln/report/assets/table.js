@@ -7,12 +7,16 @@ const tableSection = {
     const current = view();
     if (!current.rows.length) return [empty("Nothing to show with these filters.")];
     const metrics = state.m.filter((name) => DATA.metrics[name]);
+    const items = tableItems(current);
+    const ends = bulletEnds(items);
     return [
       el(
         "div",
         { class: "head" },
-        el("p", { class: "note" }, tableNote(current)),
-        downloads("Table of methods", fileName(state.b, "methods"), () => tableData(current, metrics)),
+        tableNote(current),
+        downloads("Table of methods", fileName(state.b, "methods"), () => tableData(current, items, metrics), {
+          text: () => tableText(current, items, metrics),
+        }),
       ),
       el(
         "div",
@@ -20,53 +24,59 @@ const tableSection = {
         el(
           "table",
           { class: "results" },
-          tableHead(current, metrics),
+          tableHead(current, metrics, ends),
           el(
             "tbody",
             {},
-            readable(current.rows, LINES).map((item) => tableRow(current, metrics, item)),
+            readable(items, LINES).map((item) => tableRow(current, metrics, item, ends)),
           ),
         ),
       ),
-      more(current.rows, LINES),
+      more(items, LINES),
     ];
   },
 };
 
-function tableNote(current) {
-  const against = current.reference
-    ? ` Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed; the corrected p ` +
-      "is Holm’s, for all pairs of contestants, or those with a row that you named (* below 0.05, of three seeds or more)."
-    : "";
-  const references = [...new Set(current.rows.filter((item) => !item.row.competes).map((item) => item.row.method))];
-  const aside = references.length ? ` (${references.join(" and ")}, the reference of INT, aside)` : "";
-  const bold = `Bold: the best and what a corrected test cannot tell from it, of all runs${aside}.`;
-  return `Mean ± sample standard deviation over n seeds. ${bold}${against} Open a row to see its runs.`;
+/** Each row, and behind it the other configurations of its method where they were asked for. */
+function tableItems(current) {
+  if (!current.folded) return current.rows;
+  return current.rows.flatMap((item) =>
+    state.unfold.includes(item.row.contender) ? [item, ...behind(current, item)] : [item],
+  );
 }
 
-function tableHead(current, metrics) {
-  const heading = metricOf(state.by).heading;
-  const column = (key, text, about = "") => {
-    const on = state.sort === key || state.sort === `-${key}`;
-    const down = state.sort === `-${key}`;
-    const firstDown = !["method", "p", "holm"].includes(key) && metricOf(key).more_is_better;
-    const next = on ? (down ? key : `-${key}`) : firstDown ? `-${key}` : key;
-    return el(
+function tableNote(current) {
+  const against = current.reference
+    ? `Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed; the corrected p ` +
+      "is Holm’s, for all pairs of contestants, or those with a row that you named (* below 0.05, of three seeds or more); " +
+      "the plain one is under it."
+    : "";
+  const references = [...new Set(current.rows.filter((item) => !item.row.competes).map((item) => item.row.method))];
+  const aside = references.length ? `, ${references.join(" and ")}, the reference of INT, aside` : "";
+  const bold = `bold: the best and what a corrected test cannot tell from it, of all runs${aside}`;
+  return el(
+    "div",
+    { class: "note" },
+    el("p", {}, `Mean ± sample standard deviation over n seeds; ${bold}. Open a row to see its runs.`),
+    against
+      ? el(
+          "details",
+          { "data-focus": "reading" },
+          el("summary", { "data-focus": "reading summary" }, "What Δ and p are"),
+          el("p", {}, against),
+        )
+      : null,
+  );
+}
+
+function tableHead(current, metrics, ends) {
+  const { heading } = metricOf(state.by);
+  const column = (key, text, about = "") =>
+    el(
       "th",
-      {
-        scope: "col",
-        "aria-sort": on ? (down ? "descending" : "ascending") : null,
-        title: about || null,
-        class: key === "method" ? "left" : null,
-      },
-      el(
-        "button",
-        { type: "button", "data-focus": `sort ${key}`, "data-sort": key, on: { click: () => update({ sort: next }) } },
-        text,
-        el("span", { class: "arrow", "aria-hidden": "true" }, on ? (down ? " ▾" : " ▴") : ""),
-      ),
+      { scope: "col", "aria-sort": sorting(key), class: key === "method" ? "left" : null },
+      sorter(key, text, about),
     );
-  };
   return el(
     "thead",
     {},
@@ -76,26 +86,54 @@ function tableHead(current, metrics) {
       column("method", "Method"),
       column("n", "n", "number of seeds"),
       metrics.map((name) => column(name, metricOf(name).title, metricOf(name).about)),
-      el("th", { scope: "col" }, `${heading} 95%`),
+      el("th", { scope: "col", class: "range" }, `${heading} 95%`, bulletScale(ends)),
       current.reference
         ? [
             el("th", { scope: "col" }, `Δ ${heading}`),
-            column("p", "p", "paired t-test against the reference"),
-            column("holm", "corrected p", "the same, corrected by Holm for how many are compared"),
+            el(
+              "th",
+              { scope: "col", "aria-sort": sorting("holm") ?? sorting("p") },
+              sorter("holm", "corrected p", "paired t-test against the reference, corrected by Holm for how many are compared"),
+              " ",
+              sorter("p", "plain", "the same test, not corrected"),
+            ),
           ]
         : null,
     ),
   );
 }
 
-function tableRow(current, metrics, item) {
+function sorting(key) {
+  return state.sort === key ? "ascending" : state.sort === `-${key}` ? "descending" : null;
+}
+
+function sorter(key, text, about) {
+  const now = sorting(key);
+  const firstDown = !["method", "p", "holm"].includes(key) && metricOf(key).more_is_better;
+  const next = now ? (now === "descending" ? key : `-${key}`) : firstDown ? `-${key}` : key;
+  return el(
+    "button",
+    {
+      type: "button",
+      title: about || null,
+      "data-focus": `sort ${key}`,
+      "data-sort": key,
+      on: { click: () => update({ sort: next }) },
+    },
+    text,
+    el("span", { class: "arrow", "aria-hidden": "true" }, now ? (now === "descending" ? " ▾" : " ▴") : ""),
+  );
+}
+
+function tableRow(current, metrics, item, ends) {
   const { row } = item;
   const bold = (name) => row.strong.includes(name);
+  const aside = current.folded && !row.face;
   return el(
     "tr",
     {
       "data-row": row.label,
-      class: item === current.reference ? "reference" : null,
+      class: [item === current.reference ? "reference" : "", aside ? "aside" : ""].join(" ").trim() || null,
       on: { click: () => update({ open: row.label }) },
     },
     el(
@@ -106,6 +144,7 @@ function tableRow(current, metrics, item) {
         { type: "button", class: "row", "data-focus": `row ${row.label}`, "aria-haspopup": "dialog" },
         nameOf(row),
       ),
+      howChosen(current, item),
     ),
     el(
       "td",
@@ -119,31 +158,63 @@ function tableRow(current, metrics, item) {
       el(
         "td",
         { "data-metric": name },
-        el(bold(name) ? "strong" : "span", {}, meanStd(item.summary(name), name)),
+        el(bold(name) ? "strong" : "span", {}, withSpread(meanStd(item.summary(name), name))),
         bold(name) ? el("span", { class: "unseen" }, " best") : null,
       ),
     ),
     el(
       "td",
-      {},
-      el(
-        "div",
-        { class: "range" },
-        whisker(current, item),
-        el("span", { class: "interval" }, interval(item.summary(state.by), state.by)),
-      ),
+      { class: "range" },
+      bullet(ends, item),
+      el("span", { class: "interval" }, interval(item.summary(state.by), state.by)),
     ),
     current.reference
       ? [
-          el("td", {}, item.against ? signed(item.against.mean) : "reference"),
-          el("td", { "data-metric": "p" }, item.against ? pShown(item.against.p) : NONE),
+          el("td", { "data-metric": "difference" }, item.against ? signed(item.against.mean) : "reference"),
           el(
             "td",
-            { "data-metric": "holm" },
-            item.against ? pShown(item.against.corrected) + (told(item.against) ? "*" : "") : NONE,
+            { class: "ps" },
+            el(
+              "span",
+              { "data-metric": "holm" },
+              item.against ? pShown(item.against.corrected) + (told(item.against) ? "*" : "") : NONE,
+            ),
+            Number.isFinite(item.against?.p) ? el("span", { class: "plain", "data-metric": "p" }, pShown(item.against.p)) : null,
           ),
         ]
       : null,
+  );
+}
+
+/** The deviation smaller than the mean. */
+function withSpread(text) {
+  const at = text.indexOf(" ±");
+  return at < 0 ? text : [text.slice(0, at), el("span", { class: "spread" }, text.slice(at))];
+}
+
+/** By what data the row was chosen, from how many; and the way to the others. */
+function howChosen(current, { row }) {
+  if (!row.chosen) return null;
+  const kind = row.fair ? "how" : "how doubtful";
+  if (!current.folded) return el("span", { class: kind }, row.chosen);
+  const open = state.unfold.includes(row.contender);
+  const toggle = (event) => {
+    event.stopPropagation(); // the row itself opens its runs
+    const others = state.unfold.filter((name) => name !== row.contender);
+    update({ unfold: open ? others : [...others, row.contender] });
+  };
+  return el(
+    "button",
+    {
+      type: "button",
+      class: kind,
+      "data-focus": `unfold ${row.contender}`,
+      "aria-expanded": String(open),
+      title: open ? "Hide the other configurations" : "Show the other configurations",
+      on: { click: toggle },
+    },
+    `${row.chosen}\u00a0`,
+    el("span", { "aria-hidden": "true" }, open ? "▾" : "▸"),
   );
 }
 
@@ -160,55 +231,4 @@ function pShown(p) {
 
 function told({ n, corrected }) {
   return n >= 3 && corrected < 0.05;
-}
-
-/** Mean and interval on a line that all rows share. */
-function whisker(current, item) {
-  const found = current.rows.map((one) => one.summary(state.by));
-  const ends = numbers(found.flatMap((one) => [one.mean, one.low, one.high]));
-  const mine = item.summary(state.by);
-  if (!ends.length || Number.isNaN(mine.mean)) return null;
-  const [low, high] = [Math.min(...ends), Math.max(...ends)];
-  const place = (value) => 4 + (92 * (Math.min(Math.max(value, low), high) - low)) / (high - low || 1);
-  const colour = colourOf(item.row);
-  return svg(
-    "svg",
-    { class: "whisker", viewBox: "0 0 100 12", "aria-hidden": "true", preserveAspectRatio: "none" },
-    svg("line", { x1: 0, x2: 100, y1: 6, y2: 6, class: "track" }),
-    Number.isNaN(mine.low)
-      ? null
-      : svg("line", {
-          x1: place(mine.low),
-          x2: Math.max(place(mine.high), place(mine.low) + 1),
-          y1: 6,
-          y2: 6,
-          stroke: colour,
-          "stroke-width": 4,
-        }),
-    svg("line", { x1: place(mine.mean), x2: place(mine.mean), y1: 1, y2: 11, class: "tick" }),
-  );
-}
-
-function tableData(current, metrics) {
-  const columns = [
-    "benchmark",
-    "method",
-    "n",
-    ...metrics.flatMap((name) => ["mean", "std", "low", "high"].map((part) => `${name}_${part}`)),
-    "reference",
-    `${state.by}_difference`,
-    `${state.by}_p`,
-    `${state.by}_p_holm`,
-  ];
-  const rows = current.rows.map((item) => [
-    item.row.benchmark,
-    item.row.label,
-    item.summary("acc").n,
-    ...metrics.flatMap((name) => ["mean", "std", "low", "high"].map((part) => item.summary(name)[part])),
-    current.reference?.row.label ?? "",
-    item.against?.mean,
-    item.against?.p,
-    item.against?.corrected,
-  ]);
-  return { columns, rows };
 }

@@ -7,7 +7,7 @@ let seen = { key: null, view: null };
 
 /** Everything the sections show, computed once for each state. */
 function view() {
-  const key = JSON.stringify([state.b, state.hide, state.f, state.by, state.ref, state.sort]);
+  const key = JSON.stringify([state.b, state.show, state.hide, state.f, state.by, state.ref, state.sort]);
   if (seen.key !== key) seen = { key, view: look() };
   return seen.view;
 }
@@ -28,9 +28,12 @@ function look() {
       ),
     )
     .filter((item) => item.runs.length);
-  const byAccuracy = [...rows].sort(
+  const whole = [...rows].sort(
     (a, b) => sortable(b, "acc") - sortable(a, "acc") || inOrder(a.row.label, b.row.label),
   );
+  // whoever filters by a setting looks for a configuration, chosen or not
+  const folded = state.show !== "all" && wanted.every(([field]) => field === "seed");
+  const byAccuracy = folded ? whole.filter((item) => item.row.face) : whole;
   const seeds = wanted.filter(([field]) => field === "seed").map(([, value]) => Number(value));
   const every = inBenchmark.map((row) => measured(row, seeds)).filter((item) => item.runs.length);
   const named = every.find((item) => item.row.label === state.ref);
@@ -38,7 +41,7 @@ function look() {
   const held = named ?? best(able, state.by)[0] ?? best(every, state.by)[0];
   // the row itself, if it is shown: what it is held against does not change by what is hidden
   const reference = rows.find((item) => held && item.row === held.row) ?? held ?? null;
-  const found = { benchmark: state.b, all: inBenchmark, rows: byAccuracy, reference };
+  const found = { benchmark: state.b, all: inBenchmark, whole, folded, reference };
   const corrected = reference ? correctedPs(every, held, Boolean(named)) : new Map();
   for (const item of rows)
     item.against =
@@ -127,7 +130,22 @@ function metricsThere() {
   return Object.keys(DATA.metrics).filter((name) => there.has(name));
 }
 
-/** The first rows, or all if they were asked for. */
-function readable(rows, limit = LIMIT) {
-  return state.all ? rows : rows.slice(0, limit);
+/** The first rows, and one of each method at least; or all if they were asked for. */
+function readable(items, limit = LIMIT) {
+  if (state.all || items.length <= limit) return items;
+  const kept = new Set();
+  for (const name of new Set(items.map((item) => item.row.contender))) {
+    const kin = items.filter((item) => item.row.contender === name);
+    kept.add(kin.find((item) => item.row.face) ?? kin[0]);
+  }
+  for (const item of items) if (kept.size < limit) kept.add(item);
+  return items.filter((item) => kept.has(item));
+}
+
+/** The other configurations of a row's method, as far as the filters leave them. */
+function behind(current, item) {
+  return sorted(
+    current.whole.filter((other) => other !== item && other.row.contender === item.row.contender),
+    state.sort,
+  );
 }

@@ -19,12 +19,18 @@ const warningsSection = {
   },
 };
 
+const LONGEST = 240; // characters of one thing that a warning is about
+
+function folded(text) {
+  return el("details", {}, el("summary", {}, clipped(text, LONGEST / 2)), text);
+}
+
 function aboutList(about) {
   const items = (texts) =>
     el(
       "ul",
       {},
-      texts.map((text) => el("li", {}, text)),
+      texts.map((text) => el("li", {}, text.length > LONGEST ? folded(text) : text)),
     );
   if (about.length <= 8) return items(about);
   return [
