@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from tmln import curvature, metrics, optim
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner
-    from tmln.optim import TMLN
+    from tmln.optim import TMLN, Boundaries
     from tmln.replay import Reservoir
 
 __version__ = "0.1.0"
-__all__ = ["TMLN", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
+__all__ = ["TMLN", "Boundaries", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
 
 # Loaded when first asked for: importing tmln alone costs nothing.
 _HOMES = {
     "TMLN": "tmln.optim",
+    "Boundaries": "tmln.optim",
     "Fisher": "tmln.curvature",
     "Learner": "tmln.learner",
     "Reservoir": "tmln.replay",

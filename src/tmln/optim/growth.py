@@ -90,7 +90,7 @@ def check_nothing_lost(optimizer: Optimizer, model: nn.Module | None = None) -> 
         return
     known = set(map(id, everything))
     moving = [p for p in everything if p.grad is not None]
-    family = {id(p): p for top in ([model] if model is not None else _models_of(moving)) for p in top.parameters()}
+    family = {id(p): p for top in ([model] if model is not None else models_of(moving)) for p in top.parameters()}
     strange = [p for p in family.values() if p.requires_grad and p.grad is not None and id(p) not in known]
     lost = [p for p in silent if id(p) not in family]
     if strange and lost:
@@ -103,7 +103,7 @@ def check_nothing_lost(optimizer: Optimizer, model: nn.Module | None = None) -> 
     optimizer._resting = resting  # type: ignore[attr-defined]  # looked at: not again at every step
 
 
-def _models_of(moving: Iterable[Tensor]) -> list[nn.Module]:
+def models_of(moving: Iterable[Tensor]) -> list[nn.Module]:
     """The outermost modules that hold any of these parameters."""
     modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     parents: dict[int, list[nn.Module]] = {}
