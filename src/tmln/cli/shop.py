@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -16,6 +17,7 @@ import typer
 
 from tmln.cli.say import say
 from tmln.printable import csv_cell
+from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
     from tmln.shop.teach import Moment
@@ -228,9 +230,17 @@ def _table(headings: Any, rows: list[Any]) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Moment], None]]:
-    """A bar where there is a terminal; elsewhere a line for every epoch."""
+    """A bar where there is a terminal; elsewhere a line every fifteen seconds."""
     if not sys.stderr.isatty():
-        yield lambda moment: None
+        said = time.monotonic()
+
+        def tell(moment: Moment) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PAUSE:
+                said = time.monotonic()
+                say(f"learning: step {moment.step:,} of {moment.steps:,}, {_words(moment)}", err=True)
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -239,7 +249,10 @@ def _bar() -> Iterator[Callable[[Moment], None]]:
         task = bar.add_task("learning", total=None)
 
         def show(moment: Moment) -> None:
-            words = f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"
-            bar.update(task, total=moment.steps, completed=moment.step, description=words)
+            bar.update(task, total=moment.steps, completed=moment.step, description=_words(moment))
 
         yield show
+
+
+def _words(moment: Moment) -> str:
+    return f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"
