@@ -78,7 +78,7 @@ def learn(
     begun = not state.exists()
     try:
         with asked_to_stop() as stop, _bar() as shown:
-            learner, table = teach(state, data, wish, shown, stop)
+            learner, table = teach(state, data, wish, _announced(shown), stop)
     except Forgot as error:
         say(str(error.retention))
         say(f"tmln: {error}; {state} is as it was", err=True)
@@ -107,12 +107,12 @@ def evaluate(state: State, data: Data) -> None:
 
 
 def predict(
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures, and folders of them.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, and folders of them; or an .npz with the array x.")],
     state: State,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     format: Annotated[Listed, typer.Option(help="A table, csv or json.")] = Listed.table,
 ) -> None:
-    """What a state takes pictures for, and how sure it is.
+    """What a state takes pictures, or the rows of an .npz, for, and how sure it is.
 
     \b
     Example:
@@ -252,6 +252,20 @@ def _bar() -> Iterator[Callable[[Moment], None]]:
             bar.update(task, total=moment.steps, completed=moment.step, description=_words(moment))
 
         yield show
+
+
+def _announced(shown: Callable[[Moment], None]) -> Callable[[Moment], None]:
+    """A lesson that goes on says so, once."""
+    begun = False
+
+    def show(moment: Moment) -> None:
+        nonlocal begun
+        if not begun and moment.step > 1:
+            say(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
+        begun = True
+        shown(moment)
+
+    return show
 
 
 def _words(moment: Moment) -> str:

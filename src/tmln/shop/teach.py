@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tmln.streams.validation import set_aside
 
 SMALL = 32  # pixels up to which two convolutions do
 STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
-EPOCHS = (5, 30)
+EPOCHS = (5, 60)
 SAVE_EVERY = 2.0  # seconds between saves beside the file, at least,
 SAVE_SHARE = 0.02  # and the share of the time that they may take
 
@@ -79,7 +80,11 @@ def teach(
     own = own_samples(data, shape, wish.image_size)
     if own.names:
         check_names(own.names)
-    mark = {"data": _mark(own.train), "state": 0 if base is None else zlib.crc32(state.read_bytes())}
+    mark = {
+        "data": _mark(own.train),
+        "state": 0 if base is None else zlib.crc32(state.read_bytes()),
+        "wish": zlib.crc32(repr(replace(wish, max_forgetting=None, keep=0)).encode()),
+    }
     beside = state.with_name(f".{state.name}.learning")
     learner = _gone_on(beside, mark) or (_made(own, wish) if base is None else opened(state, base))
     learner.keep = wish.keep
@@ -138,7 +143,7 @@ def _made(own: Own, wish: Wish) -> Learner:
     if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
         raise ValueError(f"unknown setting {min(unknown)!r}; lr, batch_size, seed, head, model.NAME or step.NAME, say")
     outputs = len(own.names) if own.names else max(own.train.classes) + 1
-    about = About(wish.model or usual, shape, outputs, options, mean, std, wish.freeze)
+    about = About(wish.model or usual, shape, outputs, options, mean, std, wish.freeze, given.get("head"))
     torch.manual_seed(int(numbers["seed"]))
     model = about.network()
     if wish.weights is not None:
@@ -164,17 +169,19 @@ def _refuse_other(state: Path, base: Mapping[str, Any], wish: Wish) -> None:
 
 
 def _gone_on(beside: Path, mark: Mapping[str, int]) -> Learner | None:
-    """What was reached of the same data from the same state, if there is such."""
+    """What was reached of the same data from the same state by the same wish, if there is such."""
     if not beside.exists():
         return None
     try:
         saved = load_file(beside)
         under = saved["about"]["underway"]
-        if any(under[key] != value for key, value in mark.items()):
-            return None
+        same = all(under[key] == value for key, value in mark.items())
     except DAMAGE:
-        return None
-    return opened(beside, saved)
+        same = False
+    if same:
+        return opened(beside, saved)
+    warnings.warn(f"{beside.name} is of another lesson that was stopped; it is given up for this one", stacklevel=3)
+    return None
 
 
 def _without_rest(count: int, size: int) -> int:
