@@ -26,7 +26,7 @@ from tmln.streams.augment import Normalise
 from tmln.streams.own import own_samples
 
 PICTURES, SIDE, TO = 10_000, 227, 64
-PREDICTED, ROUNDS, EPOCHS = 2048, 3, 4
+PREDICTED, ROUNDS, EPOCHS = 2048, 3, 10
 
 
 def lines() -> Iterator[Line]:
@@ -40,10 +40,8 @@ def lines() -> Iterator[Line]:
 def made(folder: Path, count: int, side: int) -> list[Path]:
     """Pictures of smooth noise, as JPEG, in two classes."""
     noise, paths = np.random.RandomState(0), []
-    some = [
-        Image.fromarray(noise.randint(0, 256, (9, 9, 3)).astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
-        for _ in range(32)
-    ]
+    coarse = [Image.fromarray(noise.randint(0, 256, (9, 9, 3)).astype(np.uint8)) for _ in range(32)]
+    some = [image.resize((side, side), Image.Resampling.BICUBIC) for image in coarse]
     for number in range(count):
         path = folder / f"class{number % 2}" / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +88,7 @@ def predicting() -> Line:
 
 
 def learning(root: Path) -> Line:
-    """Steps alone, of which the first is left out: reading, judging and the boundary are the lesson's, not the loop's."""
+    """Steps alone, without the first: reading, judging and the boundary are the lesson's, not the loop's."""
     made(root / "week", 640, TO)
     own = own_samples(root / "week")
     prepare = Normalise(*colours(own.train))
@@ -114,4 +112,5 @@ def learning(root: Path) -> Line:
     for _ in range(ROUNDS):
         for name, run in (("ours", ours), ("loop", loop)):
             best[name] = min(best[name], step(run()))
-    return Line("tmln learn: throughput beside the learner's own loop", best["loop"] / best["ours"], 0.95, at_least=True)
+    ratio = best["loop"] / best["ours"]
+    return Line("tmln learn: throughput beside the learner's own loop", ratio, 0.95, at_least=True)

@@ -1,4 +1,4 @@
-"""tmln learn with models from elsewhere: a class of the user's, one of transformers, timm's; what they grow and refuse."""
+"""tmln learn with models from elsewhere: a class of the user's, one of transformers, timm's."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def test_a_class_of_ones_own_grows(own: Path, weeks: Path, tmp_path: Path, name:
     assert run("predict", "--state", state, weeks / "photos").output.count("png") == 2
 
 
-def test_without_leave_no_code_is_run(
-    own: Path, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_leave_no_code_is_run(own: Path, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, learn = tmp_path / "s.tmln", ("learn", "--state", tmp_path / "s.tmln", "--epochs", 1, "--data")
     run(*learn, weeks / "week1", "--model", "shopnets:Net")
     before = state.read_bytes()
@@ -115,9 +113,7 @@ def test_a_head_that_cannot_be_told_lists_the_candidates(own: Path, weeks: Path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "s.tmln"]
 
 
-def test_timm_with_weights_and_a_frozen_backbone(
-    weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timm_with_weights_and_a_frozen_backbone(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for timm, which pulls what this package does without: its call and its attributes."""
 
     class Stand(nn.Module):

@@ -18,7 +18,7 @@ from tmln.data.bad import BadData, DataError
 from tmln.data.files import data_root, read_bounded
 from tmln.data.folder import entries, read_folder
 from tmln.data.imagefiles import load_images
-from tmln.data.images import FORMATS, ImageReader, Pixels
+from tmln.data.images import FORMATS, ImageReader, Pixels, QuickReader
 
 USUAL_SIDE = 64  # pixels, to which larger pictures are resized unless another side is asked for
 LEAST_SIDE = 8
@@ -78,7 +78,7 @@ def reader_for(paths: Sequence[Path], shape: Sequence[int] | None, side: int | N
     if shape is not None:
         if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
             raise DataError(f"the model takes inputs of shape {tuple(shape)}; pictures become [1 or 3, side, side]")
-        return ImageReader("L" if shape[0] == 1 else "RGB", int(shape[1]))
+        return QuickReader("L" if shape[0] == 1 else "RGB", int(shape[1]))
     looked = [found for path in paths if (found := _look(path)) is not None]
     if not looked:
         raise DataError(f"no readable picture among {len(paths)} file(s){f', first {paths[0]}' if paths else ''}")
@@ -89,7 +89,7 @@ def reader_for(paths: Sequence[Path], shape: Sequence[int] | None, side: int | N
         side = max(LEAST_SIDE, min(USUAL_SIDE, int(median(shorter))))
     if side < LEAST_SIDE:
         raise DataError(f"pictures of {side} pixels are too small; at least {LEAST_SIDE}")
-    return ImageReader("L" if grey else "RGB", side)
+    return QuickReader("L" if grey else "RGB", side)
 
 
 def _look(path: Path) -> tuple[str, tuple[int, int]] | None:
