@@ -42,7 +42,7 @@ def drawn(lessons: Sequence[Path], begin: Callable[[str, float], Learn], title: 
     after: dict[str, list[float]] = {}
     for method, rates in RATES.items():
         tried = {rate: accuracies(lessons, begin(method, rate)) for rate in rates}
-        rate = max(tried, key=lambda rate: sum(tried[rate]))  # noqa: B023
+        rate = max(tried, key=lambda rate: sum(tried[rate]))
         after[f"{method}, lr={rate:g}"] = tried[rate]
         print(file.stem, method, {rate: [round(value) for value in values] for rate, values in tried.items()})
     classes = {lesson: sorted(path.name for path in lesson.iterdir()) for lesson in lessons}
