@@ -23,6 +23,7 @@ BENCHMARKS = {
     "fleet": "many runs as they are shared out, against one after another on all cores",
     "report": "the page of 500 runs in a browser",
     "show": "tmln show and report of 200 runs, from the command to its end",
+    "own": "data of one's own: reading a folder, tmln predict, tmln learn",
     "augment": "batched augmentation against Pillow, prefetch",
 }
 

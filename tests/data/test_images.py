@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.data import made
-from tmln.data.images import ImageReader
+from tmln.data.images import ImageReader, QuickReader
 from tmln.streams import DataError
 
 
@@ -220,3 +220,14 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(DataError, match=r"pipe.png: cannot be read \(not a plain file\)"):
         ImageReader()(tmp_path / "pipe.png")
+
+
+def test_a_large_jpeg_of_ones_own_is_nearly_the_same(tmp_path: Path) -> None:
+    """Decoded at a fraction: other bytes, the same picture; a PNG is the same to the byte."""
+    coarse = Image.fromarray(np.random.RandomState(0).randint(0, 256, (5, 5, 3)).astype(np.uint8))
+    large = coarse.resize((200, 150), Image.Resampling.BICUBIC)
+    for name, most in (("a.jpg", 4.0), ("a.png", 0.0)):
+        large.save(tmp_path / name)
+        slow, quick = (reader("RGB", 32)(tmp_path / name).astype(float) for reader in (ImageReader, QuickReader))
+        assert slow.shape == quick.shape == (32, 32, 3)
+        assert np.abs(slow - quick).mean() <= most

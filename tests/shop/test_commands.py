@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.shop.conftest import draw
 from tmln.cli import app
 from tmln.shop.statefile import opened
+from tmln.shop.teach import Wish, teach
+from tmln.stopping import Interrupted
 
 
 def run(*words: object, code: int = 0) -> Result:
@@ -118,3 +122,38 @@ def test_a_frozen_backbone_with_weights_of_ones_own(weeks: Path, tmp_path: Path)
     a, b = (dict(opened(path).model.named_parameters()) for path in (state, other))
     same = [name for name, p in a.items() if p.shape == b[name].shape and bool((p == b[name]).all())]
     assert len(same) == len(a) - 2  # all but the head's two
+
+
+def test_arrays_are_learned_and_predicted(tmp_path: Path) -> None:
+    state, file = tmp_path / "s.tmln", tmp_path / "week1.npz"
+    y = np.arange(40) % 2
+    x = (np.random.RandomState(0).randn(40, 5) + 4 * y[:, None]).astype(np.float32)
+    np.savez(file, x=x, y=np.array(["low", "high"])[y])
+    run("learn", "--state", state, "--data", file, "--epochs", 60)
+    np.savez(tmp_path / "new.npz", x=x[:3])
+    found = json.loads(run("predict", "--state", state, tmp_path / "new.npz", "--format", "json").output)
+    assert [one["label"] for one in found] == ["low", "high", "low"]
+    assert found[2]["path"] == f"{tmp_path / 'new.npz'}[2]"
+    np.savez(tmp_path / "odd.npz", x=x[:3, :2])
+    error = str(run("predict", "--state", state, tmp_path / "odd.npz", code=1).exception)
+    assert "x is float32 [3, 2]; the model takes [N, 5]" in error
+    error = str(run("predict", "--state", state, file, tmp_path / "a.png", code=1).exception)
+    assert "a.png among files of arrays" in error
+
+
+def test_learning_what_an_earlier_lesson_is_judged_by_is_warned_of(weeks: Path, tmp_path: Path) -> None:
+    for place, source in (("train", "week1"), ("test", "test")):
+        for name in ("bee", "owl"):
+            shutil.copytree(weeks / source / name, tmp_path / "shop" / place / name)
+    state = tmp_path / "s.tmln"
+    run("learn", "--state", state, "--data", tmp_path / "shop", "--epochs", 1)
+    with pytest.warns(UserWarning, match="of the samples of 'test' are those that 'shop' is judged by"):
+        run("learn", "--state", state, "--data", tmp_path / "shop" / "test", "--epochs", 1)
+
+
+def test_a_lesson_that_goes_on_says_so(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.tmln"
+    with pytest.raises(Interrupted):
+        teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
+    said = run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 2).output
+    assert "going on after step 1 of 4" in said

@@ -50,7 +50,10 @@ def test_what_lies_beside_from_other_data_is_not_gone_on_from(weeks: Path, tmp_p
     state = tmp_path / "shop.tmln"
     with pytest.raises(Interrupted):
         teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
-    learner, _ = teach(state, weeks / "week2", Wish(epochs=1))
+    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="another lesson that was stopped"):
+        teach(state, weeks / "week1", Wish(epochs=2, settings={"lr": "0.02"}), stop=lambda: True)
+    with pytest.warns(UserWarning, match="another lesson that was stopped"):
+        learner, _ = teach(state, weeks / "week2", Wish(epochs=1))
     assert learner.names == ("ant", "owl")
     assert not (tmp_path / ".shop.tmln.learning").exists()
 

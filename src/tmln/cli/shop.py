@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -16,6 +17,7 @@ import typer
 
 from tmln.cli.say import say
 from tmln.printable import csv_cell
+from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
     from tmln.shop.teach import Moment
@@ -76,7 +78,7 @@ def learn(
     begun = not state.exists()
     try:
         with asked_to_stop() as stop, _bar() as shown:
-            learner, table = teach(state, data, wish, shown, stop)
+            learner, table = teach(state, data, wish, _announced(shown), stop)
     except Forgot as error:
         say(str(error.retention))
         say(f"tmln: {error}; {state} is as it was", err=True)
@@ -105,12 +107,12 @@ def evaluate(state: State, data: Data) -> None:
 
 
 def predict(
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures, and folders of them.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, and folders of them; or an .npz with the array x.")],
     state: State,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
     format: Annotated[Listed, typer.Option(help="A table, csv or json.")] = Listed.table,
 ) -> None:
-    """What a state takes pictures for, and how sure it is.
+    """What a state takes pictures, or the rows of an .npz, for, and how sure it is.
 
     \b
     Example:
@@ -228,9 +230,17 @@ def _table(headings: Any, rows: list[Any]) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Moment], None]]:
-    """A bar where there is a terminal; elsewhere a line for every epoch."""
+    """A bar where there is a terminal; elsewhere a line every fifteen seconds."""
     if not sys.stderr.isatty():
-        yield lambda moment: None
+        said = time.monotonic()
+
+        def tell(moment: Moment) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PAUSE:
+                said = time.monotonic()
+                say(f"learning: step {moment.step:,} of {moment.steps:,}, {_words(moment)}", err=True)
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -239,7 +249,24 @@ def _bar() -> Iterator[Callable[[Moment], None]]:
         task = bar.add_task("learning", total=None)
 
         def show(moment: Moment) -> None:
-            words = f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"
-            bar.update(task, total=moment.steps, completed=moment.step, description=words)
+            bar.update(task, total=moment.steps, completed=moment.step, description=_words(moment))
 
         yield show
+
+
+def _announced(shown: Callable[[Moment], None]) -> Callable[[Moment], None]:
+    """A lesson that goes on says so, once."""
+    begun = False
+
+    def show(moment: Moment) -> None:
+        nonlocal begun
+        if not begun and moment.step > 1:
+            say(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
+        begun = True
+        shown(moment)
+
+    return show
+
+
+def _words(moment: Moment) -> str:
+    return f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"

@@ -18,7 +18,7 @@ from tmln.data.bad import BadData, DataError
 from tmln.data.files import data_root, read_bounded
 from tmln.data.folder import entries, read_folder
 from tmln.data.imagefiles import load_images
-from tmln.data.images import FORMATS, ImageReader, Pixels
+from tmln.data.images import FORMATS, ImageReader, Pixels, QuickReader
 
 USUAL_SIDE = 64  # pixels, to which larger pictures are resized unless another side is asked for
 LEAST_SIDE = 8
@@ -78,7 +78,7 @@ def reader_for(paths: Sequence[Path], shape: Sequence[int] | None, side: int | N
     if shape is not None:
         if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
             raise DataError(f"the model takes inputs of shape {tuple(shape)}; pictures become [1 or 3, side, side]")
-        return ImageReader("L" if shape[0] == 1 else "RGB", int(shape[1]))
+        return QuickReader("L" if shape[0] == 1 else "RGB", int(shape[1]))
     looked = [found for path in paths if (found := _look(path)) is not None]
     if not looked:
         raise DataError(f"no readable picture among {len(paths)} file(s){f', first {paths[0]}' if paths else ''}")
@@ -89,7 +89,7 @@ def reader_for(paths: Sequence[Path], shape: Sequence[int] | None, side: int | N
         side = max(LEAST_SIDE, min(USUAL_SIDE, int(median(shorter))))
     if side < LEAST_SIDE:
         raise DataError(f"pictures of {side} pixels are too small; at least {LEAST_SIDE}")
-    return ImageReader("L" if grey else "RGB", side)
+    return QuickReader("L" if grey else "RGB", side)
 
 
 def _look(path: Path) -> tuple[str, tuple[int, int]] | None:
@@ -127,8 +127,16 @@ def read_pictures(paths: Sequence[Path], shape: Sequence[int]) -> Pixels:
         return load_images(paths, reader_for(paths, shape, None), bad, data_root() / "prepared" / "own")[0]
 
 
-def _read_arrays(path: Path) -> OwnData:
-    """``x`` and ``y``, and ``classes`` if the labels have names; nothing that would have to be unpickled."""
+def read_inputs(path: Path, shape: Sequence[int]) -> NDArray[Any]:
+    """The array ``x`` of an ``.npz``, whose rows are of this shape; labels in it are not looked at."""
+    x = _arrays(path, ("x",))["x"]
+    if x.dtype.kind not in "uif" or x.ndim < 1 or list(x.shape[1:]) != list(shape) or not len(x):
+        raise DataError(f"{path}: x is {x.dtype} {list(x.shape)}; the model takes [N, {', '.join(map(str, shape))}]")
+    return x
+
+
+def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """What an ``.npz`` holds; nothing that would have to be unpickled."""
     data = read_bounded(path, MOST_ARRAYS)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
@@ -140,8 +148,15 @@ def _read_arrays(path: Path) -> OwnData:
         raise
     except (ValueError, OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())}); plain arrays x and y") from error
-    if missing := [name for name in ("x", "y") if name not in arrays]:
-        raise DataError(f"{path}: has no array {missing[0]!r} (arrays: {', '.join(arrays) or 'none'}); save x and y")
+    if missing := [name for name in needed if name not in arrays]:
+        wanted = " and ".join(needed)
+        raise DataError(f"{path}: has no array {missing[0]!r} (arrays: {', '.join(arrays) or 'none'}); save {wanted}")
+    return arrays
+
+
+def _read_arrays(path: Path) -> OwnData:
+    """``x`` and ``y``, and ``classes`` if the labels have names."""
+    arrays = _arrays(path, ("x", "y"))
     x, y = arrays["x"], arrays["y"]
     if x.dtype.kind not in "uif" or len(x) != len(y) or y.ndim != 1 or not len(y):
         raise DataError(

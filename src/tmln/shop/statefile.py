@@ -32,6 +32,7 @@ class About:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     freeze: bool = False  # all but the head
+    head: str | None = None  # its name, where it was said
 
     def plain(self) -> dict[str, Any]:
         """As a state file holds it."""
@@ -55,7 +56,7 @@ class About:
         check_allowed(self.model, self.options)
         model = make_model(self.model, self.shape, self.outputs, **self.options)
         if self.freeze:
-            head = model.get_submodule(find_head(model, torch.zeros(1, *self.shape)))
+            head = model.get_submodule(find_head(model, torch.zeros(1, *self.shape), self.head))
             own = set(map(id, head.parameters()))
             for p in model.parameters():
                 p.requires_grad_(id(p) in own)
@@ -72,7 +73,24 @@ def opened(path: str | Path, saved: Mapping[str, Any] | None = None) -> Learner:
             "loads it there"
         )
     made = About.of(about)
-    return Learner.of(saved, made.network(), prepare=made.prepare, allow_code=code_allowed())
+    model = made.network()
+    _refuse_other_architecture(path, made.model, model, saved["state"]["model"])
+    return Learner.of(saved, model, prepare=made.prepare, allow_code=code_allowed())
+
+
+def _refuse_other_architecture(path: str | Path, name: str, model: nn.Module, tensors: Mapping[str, Any]) -> None:
+    """Code outside the file makes the model, and may have changed since; the first dimension may be a head's that grew.
+
+    Which of them is the head is seen when it is loaded."""
+    own = model.state_dict()
+    for key in (*own, *tensors):
+        if key in own and key in tensors and own[key].shape[1:] == tensors[key].shape[1:]:
+            continue
+        made, held = ("none" if key not in of else list(of[key].shape) for of in (own, tensors))
+        raise ValueError(
+            f"{path} is of another architecture than model {name} as it is made now: {key} is {held} in the file, "
+            f"{made} in the model; use the code that it was made with"
+        )
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

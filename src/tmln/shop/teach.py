@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from tmln.streams.own import Own, own_samples
 from tmln.streams.samples import Samples
 from tmln.streams.validation import set_aside
 
-SMALL = 32  # pixels up to which a small network does
+SMALL = 32  # pixels up to which two convolutions do
 STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
-EPOCHS = (5, 30)
-SAVE_EVERY = 60.0  # seconds
+EPOCHS = (5, 60)
+SAVE_EVERY = 2.0  # seconds between saves beside the file, at least,
+SAVE_SHARE = 0.02  # and the share of the time that they may take
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def teach(
 ) -> tuple[Learner, Retention]:
     """Learn ``data`` into the file ``state``, which is replaced when all is done, and not touched before.
 
-    Where ``stop`` says so, what was reached is put beside the file, and the same call goes on from there.
+    What was reached is put beside the file after the first step, then every few seconds, and where ``stop`` says so:
+    the same call goes on from there, also after one that was killed.
     """
     wish, state = wish or Wish(), Path(state).expanduser()
     if not state.parent.is_dir():  # before any work
@@ -77,7 +80,11 @@ def teach(
     own = own_samples(data, shape, wish.image_size)
     if own.names:
         check_names(own.names)
-    mark = {"data": _mark(own.train), "state": 0 if base is None else zlib.crc32(state.read_bytes())}
+    mark = {
+        "data": _mark(own.train),
+        "state": 0 if base is None else zlib.crc32(state.read_bytes()),
+        "wish": zlib.crc32(repr(replace(wish, max_forgetting=None, keep=0)).encode()),
+    }
     beside = state.with_name(f".{state.name}.learning")
     learner = _gone_on(beside, mark) or (_made(own, wish) if base is None else opened(state, base))
     learner.keep = wish.keep
@@ -87,18 +94,19 @@ def teach(
         learner.batch_size = _without_rest(count, learner.batch_size)
     epochs = wish.epochs or min(max(math.ceil(STEPS * learner.batch_size / count), EPOCHS[0]), EPOCHS[1])
     epochs = learner.about.get("underway", {}).get("epochs", epochs)
-    steps, saved_at = epochs * math.ceil(count / learner.batch_size), time.monotonic()
+    steps, save_at = epochs * math.ceil(count / learner.batch_size), 0.0
 
     def after_step(epoch: int, number: int, loss: float) -> None:
-        nonlocal saved_at
+        nonlocal save_at
         done = epoch * math.ceil(count / learner.batch_size) + number + 1
         on_step(Moment(epoch, epochs, done, steps, loss))
-        asked = stop()
-        if asked or time.monotonic() - saved_at > SAVE_EVERY:
+        asked, begin = stop(), time.monotonic()
+        if asked or begin >= save_at:
             learner.about["underway"] = {**mark, "epochs": epochs}
             with saving():
                 learner.save(beside)
-            saved_at = time.monotonic()
+            end = time.monotonic()
+            save_at = end + max(SAVE_EVERY, (end - begin) / SAVE_SHARE)
         if asked:
             raise Interrupted(f"stopped in epoch {epoch + 1} of {epochs}; the same command goes on from there")
 
@@ -126,7 +134,7 @@ def _made(own: Own, wish: Wish) -> Learner:
     """A model for this data, and a learner at its beginning."""
     shape = own.train.shape
     pictures = len(shape) == 3
-    usual = ("cnn" if shape[1] == shape[2] <= SMALL else "resnet18-slim") if pictures else "mlp"
+    usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else "mlp"
     mean, std = colours(own.train) if pictures else ((0.0,), (1.0,))
     given = {key: value for key, value in wish.settings.items() if "." not in key}
     options = {key.removeprefix("model."): _number(v) for key, v in wish.settings.items() if key.startswith("model.")}
@@ -135,7 +143,7 @@ def _made(own: Own, wish: Wish) -> Learner:
     if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
         raise ValueError(f"unknown setting {min(unknown)!r}; lr, batch_size, seed, head, model.NAME or step.NAME, say")
     outputs = len(own.names) if own.names else max(own.train.classes) + 1
-    about = About(wish.model or usual, shape, outputs, options, mean, std, wish.freeze)
+    about = About(wish.model or usual, shape, outputs, options, mean, std, wish.freeze, given.get("head"))
     torch.manual_seed(int(numbers["seed"]))
     model = about.network()
     if wish.weights is not None:
@@ -161,17 +169,19 @@ def _refuse_other(state: Path, base: Mapping[str, Any], wish: Wish) -> None:
 
 
 def _gone_on(beside: Path, mark: Mapping[str, int]) -> Learner | None:
-    """What was reached of the same data from the same state, if there is such."""
+    """What was reached of the same data from the same state by the same wish, if there is such."""
     if not beside.exists():
         return None
     try:
         saved = load_file(beside)
         under = saved["about"]["underway"]
-        if any(under[key] != value for key, value in mark.items()):
-            return None
+        same = all(under[key] == value for key, value in mark.items())
     except DAMAGE:
-        return None
-    return opened(beside, saved)
+        same = False
+    if same:
+        return opened(beside, saved)
+    warnings.warn(f"{beside.name} is of another lesson that was stopped; it is given up for this one", stacklevel=3)
+    return None
 
 
 def _without_rest(count: int, size: int) -> int:

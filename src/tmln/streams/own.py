@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from tmln.data.owndata import OwnData, find_pictures, read_own, read_pictures
+from tmln.data.owndata import OwnData, find_pictures, read_inputs, read_own, read_pictures
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Rows, Samples
 
@@ -40,7 +41,14 @@ def _samples(found: OwnData) -> Samples:
 
 
 def own_pictures(places: Sequence[str | Path], shape: Sequence[int]) -> tuple[Samples, list[Path]]:
-    """Pictures without labels (all are 0), and where each is."""
+    """Pictures, or the rows of files ``.npz``, without labels (all are 0), and where each is."""
+    files = [Path(place).expanduser() for place in places]
+    if any(file.suffix == ".npz" for file in files):
+        if odd := [file for file in files if file.suffix != ".npz"]:
+            raise ValueError(f"{odd[0]} among files of arrays: predict pictures or arrays, not both at once")
+        arrays = [read_inputs(file, shape) for file in files]
+        rows = [Path(f"{file}[{row}]") for file, x in zip(files, arrays, strict=True) for row in range(len(x))]
+        return as_samples((np.concatenate(arrays), np.zeros(len(rows), np.int64))), rows
     paths = find_pictures(places)
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
