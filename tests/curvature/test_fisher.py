@@ -305,3 +305,21 @@ def test_bad_options() -> None:
         diagonal_fisher(mlp().requires_grad_(False), [(x, y)])
     with pytest.raises(IndexError, match="out of bounds"):
         diagonal_fisher(model, [(x, y + 100)])
+
+
+class Elsewhere(nn.Module):
+    """Its forward pass uses another tensor than its parameter, as that of a sharded model may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 2))
+        self.other = (torch.ones(3, 2, requires_grad=True),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.other[0]
+
+
+@pytest.mark.parametrize("samples", [1, 5])
+def test_a_pass_without_gradients_is_an_error_not_zeros(samples: int) -> None:
+    with pytest.raises(RuntimeError, match=f"no gradient reached any parameter of Elsewhere in {samples} samples"):
+        diagonal_fisher(Elsewhere(), [(torch.randn(samples, 3), torch.zeros(samples, dtype=torch.long))])

@@ -15,7 +15,7 @@ from tmln.curvature.batches import Batch, LogLikelihood, joined, kind_of
 from tmln.curvature.functional import LoopPass, VmapPass
 from tmln.curvature.hooks import HookPass
 from tmln.curvature.sizes import SQUARED, Size
-from tmln.curvature.squares import Sums
+from tmln.curvature.squares import Keep, Sums
 from tmln.curvature.watch import NoDataDependence, Unsupported
 from tmln.curvature.witness import Mismatch, Witness, signed
 
@@ -53,12 +53,18 @@ class Ways:
         label: Callable[[Batch], Batch],
         label_again: Callable[[Batch], Batch],
         size: Size = SQUARED,
+        keep: Keep | None = None,
     ) -> None:
-        """``chunk(floats)`` samples go together; ``label`` draws targets, ``label_again`` some that are not counted."""
+        """``chunk(floats)`` samples go together; ``label`` draws targets, ``label_again`` some that are not counted.
+
+        ``keep`` says what of a parameter's sums stays.
+        """
         self.model, self.trainable, self.score, self.size = model, trainable, score, size
         self.chunk, self.label, self.label_again = chunk, label, label_again
-        self.sums = Sums(size)
+        self.keep = keep
+        self.sums = Sums(size, keep)
         self.verdicts: dict[Any, Verdict] = {}
+        self.reached = False  # plain autograd has given some parameter a gradient, be it zero
         self.loop = LoopPass(model, trainable, score, size)
         self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
 
@@ -89,17 +95,18 @@ class Ways:
                 pair = self.label_again(joined(other, batch))
                 witness = Witness.of(self.model, self.trainable, self.score, pair)
                 run = self._hooks()
-                self.verdicts[kind] = self._find(pair, witness, Sums(self.size), run)
+                self.verdicts[kind] = self._find(pair, witness, Sums(self.size, self.keep), run)
             return batch
         first = batch[:2]
         pair = self.label(first)
         witness = Witness.of(self.model, self.trainable, self.score, pair)
+        self.reached |= bool(witness.expected)
         run = self._hooks()
         size = self.chunk(_floats(run, witness))
         chunk = pair
         if size > 2 and batch.size > 2:
             chunk = batch[:size] if pair is first else joined(pair, self.label(batch[2:size]))
-        sums = Sums(self.size)
+        sums = Sums(self.size, self.keep)
         verdict = self.verdicts[kind] = self._find(chunk, witness, sums, run)
         if verdict.way == "hooks":
             self.sums.merge(sums)
@@ -158,12 +165,12 @@ class Ways:
         if isinstance(verdict.run, HookPass) and not verdict.silent:
             verdict.run.add(chunk, self.sums)
             return
-        found = Sums(self.size)
-        found.values = verdict.run(chunk)
-        moving = {p for p in verdict.silent if p in found.values and bool(found.values[p].any())}
+        found = verdict.run(chunk)
+        self.reached |= verdict.way == "loop" and bool(found)
+        moving = {p for p in verdict.silent if p in found and bool(found[p].any())}
         if moving:
-            found.values = self._awake(verdict, chunk, found.values, moving)
-        self.sums.merge(found)
+            found = self._awake(verdict, chunk, found, moving)
+        self.sums.add_whole(found)
 
     def _awake(
         self, verdict: Verdict, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tmln.curvature.batches import Batch, call, read_batch
-from tmln.curvature.choose import Ways
+from tmln.curvature.choose import WAYS, Ways
+from tmln.curvature.gathered import at_rest, gathered
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
+from tmln.curvature.ranks import Group, Ranks, assembled, cut, is_sharded, ranks_of
 from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.untouched import untouched
 from tmln.progress import track
@@ -51,6 +53,7 @@ def diagonal_fisher(
     chunk_size: int | None = None,
     memory: int | None = None,
     progress: bool | None = None,
+    group: Group = None,
 ) -> Fisher:
     """The mean over all samples of the squared gradient of log p(y|x), for every trainable parameter.
 
@@ -74,6 +77,12 @@ def diagonal_fisher(
         chunk_size: samples in one pass; unless given, as many as ``memory`` bytes of activations allow.
         memory: unless given, 128 MB, or as much as the trainable parameters take.
         progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
+        group: whose samples count. Where ``torch.distributed`` is initialised, every rank calls with its own batches
+            (as many as it has, or none) and gets the mean over the samples of all ranks, the same bits everywhere. A
+            process group: of its ranks. ``"local"``: of this rank's batches alone.
+
+    Parameters in shards (FSDP2, tensor parallel) get F in the same shards. Weights are then gathered for the pass, each
+    rank goes through the batches of all, and keeps its part of F: the result is that of one process, and takes as long.
 
     Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. In every call the first two
     samples of each shape are checked against plain autograd; a model that this way does not do exactly goes through
@@ -85,14 +94,27 @@ def diagonal_fisher(
         raise ValueError("targets='sampled' draws from a likelihood with a name; with your own give sampled labels")
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
+    at_rest(model)
     names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not names:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
     device = next(iter(names.values())).device
-    generator = (generator or torch.Generator(device).manual_seed(0)) if targets == "sampled" else None
+    generator = (
+        (generator or torch.Generator(device).manual_seed(_seed(names, group))) if targets == "sampled" else None
+    )
     score = Likelihood(_inner(model), log_likelihood)
     found = gradient_sizes(
-        model, batches, set(names.values()), score, SQUARED, "Fisher diagonal", generator, chunk_size, memory, progress
+        model,
+        batches,
+        set(names.values()),
+        score,
+        SQUARED,
+        "Fisher diagonal",
+        generator,
+        chunk_size,
+        memory,
+        progress,
+        group,
     )
     return Fisher({name: found.means[p] for name, p in names.items()}, names, found.samples, found.way)
 
@@ -116,17 +138,20 @@ def gradient_sizes(
     chunk_size: int | None = None,
     memory: int | None = None,
     progress: bool | None = None,
+    group: Group = None,
 ) -> Sizes:
     """mean_n |d score(f(x_n), y_n) / d theta|^power for these parameters, exactly and per sample, in eval mode.
 
     One pass for the Fisher diagonal (squares of log p) and for output sensitivities (absolute values of ||f||^2).
     ``generator`` draws the targets from the model. Parameters that are frozen count, if they are asked for.
     """
-    inner = _inner(model)
+    at_rest(model)
+    inner, ranks = _inner(model), ranks_of(group)
     likelihood = score if isinstance(score, Likelihood) else Likelihood(inner, score)
     device = next(iter(parameters)).device
     width = max(p.element_size() for p in parameters)
     room = memory or max(MEMORY, sum(p.numel() * p.element_size() for p in parameters))
+    ordered = [p for p in model.parameters() if p in parameters]  # a set has another order on every rank
 
     def chunk(floats: int) -> int:
         return chunk_size or max(1, room // max(1, floats * width))
@@ -138,30 +163,81 @@ def gradient_sizes(
         again = torch.Generator(device).manual_seed(0)
         return part if generator is None else _relabelled(inner, likelihood, part, again)
 
-    ways, samples = Ways(inner, parameters, likelihood, chunk, label, label_again, size), 0
-    with untouched(model, training=False), _plainly(device):
-        for p in parameters:
-            p.requires_grad_(True)
-        for raw in track(batches, what, progress):
-            batch = read_batch(raw, labelled=generator is None).to(device)
-            if batch.size == 0:
-                continue
-            ways.add(batch)
-            likelihood.inspect([*batch.args, *batch.kwargs.values()], batch.target)
-            samples += batch.size
+    def through(ways: Ways, read: Iterable[Batch]) -> int:
+        samples = 0
+        with untouched(model, training=False), _plainly(device):
+            for p in ways.trainable:
+                p.requires_grad_(True)
+            for batch in read:
+                batch = batch.to(device)
+                ways.add(batch)
+                likelihood.inspect([*batch.args, *batch.kwargs.values()], batch.target)
+                samples += batch.size
+        return samples
+
+    read = (read_batch(raw, labelled=generator is None) for raw in track(batches, what, progress))
+    filled = (batch for batch in read if batch.size)
+    with gathered(inner) as plain:
+        used = {p: plain.get(p, p) for p in ordered}
+        sharded = {q: p for p, q in plain.items()}
+        keep = (lambda q, value: cut(value, sharded[q]) if q in sharded else value) if plain else None
+        ways = Ways(inner, set(used.values()), likelihood, chunk, label, label_again, size, keep)
+        if plain:
+            counts, found = [through(ways, _of_all(filled, ranks))], [ways.slowest]
+        else:
+            told = ranks.heard(lambda: (through(ways, filled), ways.slowest if ways.verdicts else WAYS[0]))
+            counts, found = [count for count, _ in told], [way for _, way in told]
+    samples = sum(counts)
     if samples == 0:
-        raise ValueError("no samples: the data loader or memory is empty")
-    means = {p: torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32)) for p in parameters}
-    for p, mean in means.items():
-        if p in ways.sums.values:
-            mean.copy_(ways.sums.values.pop(p)).div_(samples)
-    return Sizes(means, samples, ways.slowest)
+        raise ValueError("no samples: the data loader or memory is empty" + (" on every rank" * (ranks.size > 1)))
+    reached = ways.reached or any(bool(total.any()) for total in ways.sums.values.values())
+    if not any(ranks.heard(lambda: reached)):
+        raise RuntimeError(
+            f"no gradient reached any parameter of {type(inner).__name__} in {samples} samples: its forward pass uses "
+            "other tensors than its parameters, or detaches them; give the model that does the forward pass itself"
+        )
+    means: dict[Tensor, Tensor] = {}
+    for p in ordered:
+        total = ways.sums.values.pop(used[p], None)
+        dtype = torch.promote_types(p.dtype, torch.float32)
+        if is_sharded(p):
+            here = cut(torch.zeros(p.shape, dtype=dtype, device=device), p) if total is None else total.to(dtype)
+            means[p] = assembled(here.div_(samples), p)
+            continue
+        means[p] = torch.zeros_like(p, dtype=dtype)
+        if total is not None:
+            means[p].copy_(total)
+        if not plain:
+            ranks.sum_(means[p])
+        means[p].div_(samples)
+    return Sizes(means, samples, max(found, key=WAYS.index) if ranks.size > 1 else ways.slowest)
+
+
+def _of_all(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
+    """Every rank's batches, in the same order on all: one of each at a time."""
+    while True:
+        turn = ranks.heard(lambda: None if (batch := next(batches, None)) is None else batch.to(torch.device("cpu")))
+        some = [batch for batch in turn if batch is not None]
+        if not some:
+            return
+        yield from some
+
+
+def _seed(names: Mapping[str, Tensor], group: Group) -> int:
+    """Of labels that are drawn: each rank draws its own, unless all of them go through all samples."""
+    return 0 if any(is_sharded(p) for p in names.values()) else ranks_of(group).rank
 
 
 def _inner(model: nn.Module) -> nn.Module:
-    """A compiled module's own: its hooks would be compiled away."""
-    inner: nn.Module = getattr(model, "_orig_mod", model)
-    return inner
+    """A compiled module's own, whose hooks would be compiled away; and a replica's, whose passes need not be even."""
+    while True:
+        compiled = getattr(model, "_orig_mod", None)
+        if isinstance(compiled, nn.Module):
+            model = compiled
+        elif isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
 
 
 @contextmanager

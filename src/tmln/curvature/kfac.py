@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_factors import FISHERS, Factors, kfac_factors, mean_factors
+from tmln.curvature.kfac_factors import FISHERS, Among, Factors, counted_factors, factors_of_all, kfac_factors
 from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
+from tmln.curvature.ranks import Group, is_sharded, ranks_of
 
 
 def damping_split(factors: Factors) -> float:
@@ -76,6 +77,9 @@ class KFAC:
     what ``precondition`` returns. A layer that is called several times in one pass has one pair of factors:
     calls count like positions.
 
+    Where ``torch.distributed`` is initialised the factors are those of all ranks' samples (of ``group``; ``"local"``:
+    of this rank's), the same on each, labels drawn as one process would for the batches of all, rank after rank.
+
     >>> model = nn.Linear(3, 2)
     >>> curvature = KFAC(model)
     >>> curvature.update(torch.ones(4, 3))
@@ -85,15 +89,24 @@ class KFAC:
     [(2, 3), (2,)]
     """
 
-    def __init__(self, model: nn.Module, *, ema: float = 0.14, fisher: str = "mc", seed: int = 0) -> None:
+    def __init__(
+        self, model: nn.Module, *, ema: float = 0.14, fisher: str = "mc", seed: int = 0, group: Group = None
+    ) -> None:
         if not 0.0 < ema <= 1.0:
             raise ValueError(f"ema={ema!r} of K-FAC must lie in (0, 1]: it is the share of the new factors")
         if fisher not in FISHERS:
             raise ValueError(f"fisher={fisher!r} of K-FAC is unknown; choose one of {', '.join(FISHERS)}")
-        self.model = model
+        if any(is_sharded(p) for p in model.parameters()):
+            raise TypeError(
+                "K-FAC measures and inverts whole layers, and this model's lie in shards (FSDP2 or tensor parallel): "
+                "use DistributedDataParallel, or TMLN, whose metric is a diagonal"
+            )
+        # A replica's own model: a pass to measure is none that DistributedDataParallel must know of.
+        self.model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        self.group = group
         self.ema = ema
         self.fisher = fisher
-        self.layers = kfac_layers(model)
+        self.layers = kfac_layers(self.model)
         if not self.layers:
             raise ValueError(
                 "the model has no trainable Linear, Conv1d or Conv2d layer, so K-FAC has no factors; use SGD"
@@ -105,14 +118,7 @@ class KFAC:
 
     def update(self, inputs: Tensor, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
         """Average the factors of this batch into the running ones; the inverses wait for ``invert``."""
-        fresh = kfac_factors(
-            self.model,
-            inputs,
-            targets=targets,
-            weights=weights,
-            fisher=self.fisher,
-            generator=self.generator,
-        )
+        fresh = self._of_batch(inputs, targets, weights)
         _check_finite(fresh)
         for name, new in fresh.items():
             old = self.factors.get(name)
@@ -137,9 +143,39 @@ class KFAC:
         self.inverses = {}
         self.inverse_damping = None
 
+    def _of_batch(self, inputs: Tensor, targets: Tensor | None, weights: Tensor | None) -> dict[str, Factors]:
+        """Factors of the batch that the ranks have together."""
+        ranks = ranks_of(self.group)
+        sizes = ranks.heard(lambda: len(inputs))
+        among = Among(sum(sizes[: ranks.rank]), sum(sizes))
+        if ranks.size > 1 and not len(inputs):  # the draws of the others are drawn here, too
+            if self.fisher == "mc":
+                torch.rand(among.total, 1, dtype=torch.float64, generator=self.generator)
+            fresh: dict[str, Factors] = ranks.all_do(dict)
+        else:
+            fresh = ranks.all_do(
+                lambda: kfac_factors(
+                    self.model,
+                    inputs,
+                    targets=targets,
+                    weights=weights,
+                    fisher=self.fisher,
+                    generator=self.generator,
+                    among=among,
+                )
+            )
+        return factors_of_all(fresh, dict.fromkeys(fresh, len(inputs)), kfac_layers(self.model), ranks)
+
     def measured(self, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Factors]:
-        """Factors of all these samples, in eval mode; those in use stay."""
-        found = mean_factors(self.model, batches, fisher=self.fisher, generator=self.generator)
+        """Factors of all these samples, of all ranks, in eval mode; those in use stay."""
+        ranks, generator = ranks_of(self.group), self.generator
+        if ranks.size > 1:  # which may have more batches than another: all go on from the same state
+            seed = int(torch.randint(2**62, (), generator=self.generator))
+            generator = torch.Generator().manual_seed(seed + ranks.rank)
+        means, counts = ranks.all_do(
+            lambda: counted_factors(self.model, batches, fisher=self.fisher, generator=generator)
+        )
+        found = factors_of_all(means, counts, kfac_layers(self.model), ranks)
         if not found:
             raise ValueError("K-FAC factors of no samples: give batches of (inputs, targets), of your memory, say")
         _check_finite(found)
@@ -192,6 +228,10 @@ class KFAC:
         layer, (a, g) = self.layers[name], self.inverses[name]
         alike = len({p.dtype for p in owned_parameters(layer)}) == 1
         return alike and factor_sizes(layer) == (len(a), len(g))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A process group is the process's own, and cannot be copied."""
+        return {**self.__dict__, "group": self.group if self.group == "local" else None}
 
     def state_dict(self) -> dict[str, Any]:
         """Factors, generator and the damping of the inverses, which are computed anew when loaded."""

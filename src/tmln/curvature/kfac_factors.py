@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_layers import Layer, at_least_single, input_gram, kfac_layers, output_gram
+from tmln.curvature.kfac_layers import Layer, at_least_single, factor_sizes, input_gram, kfac_layers, output_gram
+from tmln.curvature.ranks import Ranks
 from tmln.curvature.untouched import untouched
 
 FISHERS = ("mc", "exact", "empirical")
@@ -20,6 +21,13 @@ class Factors(NamedTuple):
 
     input: Tensor
     output: Tensor
+
+
+class Among(NamedTuple):
+    """A batch's place in a larger one: samples before it, and samples in all."""
+
+    before: int
+    total: int
 
 
 @dataclass
@@ -39,6 +47,7 @@ def kfac_factors(
     weights: Tensor | None = None,
     fisher: str = "mc",
     generator: torch.Generator | None = None,
+    among: Among | None = None,
 ) -> dict[str, Factors]:
     r"""Name -> factors of every layer of :func:`kfac_layers` that took part in ``model(inputs)``.
 
@@ -51,7 +60,8 @@ def kfac_factors(
 
     ``fisher`` says how labels are weighed: "exact" takes every class with the model's own probability (one
     backward pass per class), "mc" one label drawn from it with ``generator`` (on the CPU), "empirical" the
-    label in ``targets``. ``weights`` [N] are the w_n. The model runs in the mode it is in and is left
+    label in ``targets``. ``weights`` [N] are the w_n. Samples ``among`` those of other processes get the labels that
+    one process would have drawn for them. The model runs in the mode it is in and is left
     untouched; under batch norm in training mode g contains, as in the reference, the other samples' share.
     """
     if fisher not in FISHERS:
@@ -66,7 +76,7 @@ def kfac_factors(
         logits = _recorded_forward(model, inputs.detach(), layers, sums, roots)
         _check_batch(logits, targets, weights, fisher)
         if logits.requires_grad:
-            objectives = list(_objectives(logits, targets, weights, fisher, generator))
+            objectives = list(_objectives(logits, targets, weights, fisher, generator, among))
             for index, objective in enumerate(objectives):
                 more = index + 1 < len(objectives)
                 torch.autograd.grad(objective, roots, retain_graph=more, allow_unused=True)
@@ -93,6 +103,13 @@ def mean_factors(
     >>> torch.allclose(whole[""].input, pieces[""].input)
     True
     """
+    return counted_factors(model, batches, fisher=fisher, generator=generator)[0]
+
+
+def counted_factors(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, fisher: str, generator: torch.Generator | None
+) -> tuple[dict[str, Factors], dict[str, int]]:
+    """:func:`mean_factors`, and of how many samples each layer's are."""
     means: dict[str, Factors] = {}
     counts: dict[str, int] = {}
     with untouched(model, training=False):
@@ -106,13 +123,32 @@ def mean_factors(
                     means[name].output.lerp_(new.output, share)
                 else:
                     means[name] = new
-    return means
+    return means, counts
 
 
-def sampled_labels(logits: Tensor, generator: torch.Generator | None) -> Tensor:
+def factors_of_all(
+    factors: dict[str, Factors], counts: dict[str, int], layers: dict[str, Layer], ranks: Ranks
+) -> dict[str, Factors]:
+    """The factors of all ranks' samples as of one batch, where each rank's are means over ``counts`` of them."""
+    if ranks.size == 1:
+        return factors
+    told = ranks.heard(lambda: counts)
+    totals = {name: sum(rank.get(name, 0) for rank in told) for name in layers}
+    found: dict[str, Factors] = {}
+    for name in (name for name, total in totals.items() if total):
+        weight = layers[name].weight
+        dtype = at_least_single(weight.detach()).dtype
+        own = factors.get(name) or Factors(*(weight.new_zeros(n, n, dtype=dtype) for n in factor_sizes(layers[name])))
+        share = counts.get(name, 0) / totals[name]
+        found[name] = Factors(*(ranks.sum_(factor.detach().mul(share)) for factor in own))
+    return found
+
+
+def sampled_labels(logits: Tensor, generator: torch.Generator | None, among: Among | None = None) -> Tensor:
     """One label per row from softmax(logits), by inverting a uniform number; on the CPU for any device."""
+    before, total = among or Among(0, len(logits))
     cumulative = torch.softmax(logits.cpu(), 1, dtype=torch.float64).cumsum(1)
-    uniform = torch.rand(len(logits), 1, dtype=torch.float64, generator=generator)
+    uniform = torch.rand(total, 1, dtype=torch.float64, generator=generator)[before : before + len(logits)]
     # Rounding may leave the sum below 1: the rest is the last class's that adds to it, for those behind are closed.
     last = (cumulative < cumulative[:, -1:]).sum(1)
     return torch.minimum((uniform >= cumulative).sum(1), last)
@@ -124,6 +160,7 @@ def _objectives(
     weights: Tensor | None,
     fisher: str,
     generator: torch.Generator | None,
+    among: Among | None,
 ) -> Iterator[Tensor]:
     """sum_n sqrt(w_n pi_nc) log p_nc for each label c: their gradients, squared and summed, give G."""
     log_probabilities = torch.log_softmax(at_least_single(logits), 1)
@@ -136,7 +173,7 @@ def _objectives(
             yield (scale * half[:, c] * log_probabilities[:, c]).sum()
         return
     if fisher == "mc":
-        targets = sampled_labels(logits.detach(), generator)
+        targets = sampled_labels(logits.detach(), generator, among)
     assert targets is not None
     yield (scale * log_probabilities.gather(1, targets.to(logits.device).unsqueeze(1)).squeeze(1)).sum()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,15 +24,26 @@ LARGE = 2**14
 SQUARING = 12
 
 
-class Sums:
-    """``values[p]`` grows by the size of each sample's gradient, in the layout in which the pieces are made."""
+# A parameter and a sum of its -> what of it stays here: the part of this process, of a parameter in shards.
+Keep = Callable[[Tensor, Tensor], Tensor]
 
-    def __init__(self, size: Size = SQUARED) -> None:
-        self.size = size
+
+class Sums:
+    """``values[p]`` grows by the size of each sample's gradient, in the layout in which the pieces are made.
+
+    Where only a part is to ``keep``, one parameter at a time is summed whole, and cut.
+    """
+
+    def __init__(self, size: Size = SQUARED, keep: Keep | None = None) -> None:
+        self.size, self.keep = size, keep
         self.values: dict[Tensor, Tensor] = {}
 
     def add(self, p: Tensor, pieces: Sequence[Piece], size: int) -> None:
         """Of the parameter ``p``, whose per-sample gradient is the sum of ``pieces``, over ``size`` samples."""
+        if self.keep is not None:
+            entire = Sums(self.size)
+            entire.add(p, pieces, size)
+            return self.add_whole(entire.values)
         pieces = merged(pieces)
         if len(pieces) == 1:
             only = pieces[0]
@@ -56,6 +67,11 @@ class Sums:
                 samples = slice(start, min(start + block, size))
                 self._measure(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows))
         return None
+
+    def add_whole(self, sums: Mapping[Tensor, Tensor]) -> None:
+        """Sums over whole parameters, of which the part to keep is taken."""
+        for p, value in sums.items():
+            self._put(p, value if self.keep is None else self.keep(p, value))
 
     def merge(self, other: Sums) -> None:
         for p, value in other.values.items():

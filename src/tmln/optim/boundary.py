@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tmln.curvature.ranks import ALONE, Part, Ranks, as_sharded, assembled, is_sharded, over_parts, part, whole
 from tmln.optim.adam import MOMENTS
 from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
@@ -93,7 +94,7 @@ class Shield(NamedTuple):
         result = torch.ones(self.size if at is None else len(at), dtype=torch.float64)
         for value, factor in ((self.fisher, 1.0), (self.sensitivity, self.trajectory)):
             if value is not None:
-                flat = value.flatten()
+                flat = whole(value).flatten()
                 chosen = flat if at is None else flat[at.to(flat.device)]
                 result.add_(chosen.cpu().double(), alpha=factor / self.damping)
         return result
@@ -162,23 +163,30 @@ class Shares(NamedTuple):
     mass: dict[Tensor, float]
 
 
-def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool]) -> Shares:
-    """Divide by the maximum of all, or, for parameters set ``apart``, by their own; uses ``scores`` up."""
-    tops = {p: float(score.max()) if score.numel() else 0.0 for p, score in scores.items()}
-    for top in tops.values():
-        if not math.isfinite(top):
-            raise FloatingPointError(f"a score overflowed ({top}); raise eps")
-    peak = max(tops.values(), default=0.0)
+def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ranks: Ranks = ALONE) -> Shares:
+    """Divide by the maximum of all, or, for parameters set ``apart``, by their own; uses ``scores`` up.
+
+    Of a parameter in shards its score is this rank's part; maxima and sums are of all parts, and the maximum of all is
+    that of all ``ranks``, of which each may have parameters of its own.
+    """
+    own = [Part(p, float(score.max()) if score.numel() else 0.0) for p, score in scores.items()]
+    tops = dict(zip(scores, over_parts(own, "max"), strict=True))
+    worst = next((top for top in tops.values() if not math.isfinite(top)), None)
+    peak = ranks.largest([max(tops.values(), default=0.0) if worst is None else worst])[0]
+    if not math.isfinite(peak):
+        raise FloatingPointError(f"a score overflowed ({peak if worst is None else worst}); raise eps")
     shares: dict[Tensor, Tensor] = {}
-    sums: dict[Tensor, float] = {}
-    active = 0
+    sums: list[Part] = []
+    active: list[Part] = []
     for p, score in scores.items():
         top = tops[p] if apart[p] else peak
         shares[p] = score.div_(top) if top > 0 else score
-        active += int((shares[p] > ACTIVE_ABOVE).sum())
-        sums[p] = float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0
-    total = sum(sums.values())
-    return Shares(shares, peak, active, {p: value / total if total > 0 else 0.0 for p, value in sums.items()})
+        active.append(Part(p, int((shares[p] > ACTIVE_ABOVE).sum())))
+        sums.append(Part(p, float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0))
+    masses = over_parts(sums, "sum")
+    total = sum(masses)
+    mass = {p: value / total if total > 0 else 0.0 for p, value in zip(scores, masses, strict=True)}
+    return Shares(shares, peak, int(sum(over_parts(active, "sum"))), mass)
 
 
 class Boundary(NamedTuple):
@@ -190,8 +198,28 @@ class Boundary(NamedTuple):
     protection: Protection
 
 
-def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
-    """The path so far scored and added to S-bar, and what the shield will do under it and the new ``metric``."""
+def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = ALONE) -> Boundary:
+    """The path so far scored and added to S-bar, and what the shield will do under it and the new ``metric``.
+
+    All ``ranks`` do so together: what cannot be scored on one of them changes nothing on any.
+    """
+    result = shared_out(*ranks.all_do(lambda: scored(optimizer, metric)), ranks)
+    fisher = {p: laid_out(value, p) for p, value in metric.items()}
+    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
+    sensitivity: dict[Tensor, Tensor] = {}
+    for p, share in result.shares.items():
+        share.add_(part(optimizer.state[p]["sensitivity"]), alpha=left[p])
+        sensitivity[p] = assembled(share, p) if is_sharded(p) else share
+    shields = shields_of(optimizer, fisher, sensitivity)
+    outcome = protection(shields)
+    active = result.active / max(1, sum(shield.size for shield in shields))
+    mass = {p: result.mass.get(p, 0.0) for group in optimizer.param_groups for p in group["params"]}
+    found = Consolidation(result.peak, active, outcome.slowdown_median, outcome.slowdown_p95, mass)
+    return Boundary(fisher, sensitivity, found, outcome)
+
+
+def scored(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> tuple[dict[Tensor, Tensor], dict[Tensor, bool]]:
+    """s of each parameter that has a path, or of this rank's part of it, and whether it has a maximum of its own."""
     scores: dict[Tensor, Tensor] = {}
     apart: dict[Tensor, bool] = {}
     for group in optimizer.param_groups:
@@ -199,7 +227,7 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
             state = optimizer.state.get(p)
             if not state:
                 continue
-            path, moved = walked_so_far(p, state, group), p - state["anchor"]
+            path, moved = part(walked_so_far(p, state, group)), part(p - state["anchor"])
             for what, value in (("path integral", path), ("displacement", moved)):
                 if not value.isfinite().all():
                     raise FloatingPointError(
@@ -209,20 +237,10 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
             old = state.get("fisher")
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
             measured = group["geometry"] in ("fisher", "kfac")
-            scores[p] = sensitivity_score(path, moved, weight if measured else None, group["eps"])
+            used = None if weight is None or not measured else part(as_sharded(weight, p))
+            scores[p] = sensitivity_score(path, moved, used, group["eps"])
             apart[p] = group["score_max"] == "tensor"
-    result = shared_out(scores, apart)
-    fisher = {p: laid_out(value, p) for p, value in metric.items()}
-    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
-    sensitivity = {
-        p: share.add_(optimizer.state[p]["sensitivity"], alpha=left[p]) for p, share in result.shares.items()
-    }
-    shields = shields_of(optimizer, fisher, sensitivity)
-    outcome = protection(shields)
-    active = result.active / max(1, sum(shield.size for shield in shields))
-    mass = {p: result.mass.get(p, 0.0) for group in optimizer.param_groups for p in group["params"]}
-    found = Consolidation(result.peak, active, outcome.slowdown_median, outcome.slowdown_p95, mass)
-    return Boundary(fisher, sensitivity, found, outcome)
+    return scores, apart
 
 
 def cross(optimizer: Optimizer, boundary: Boundary) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tmln.curvature.ranks import Part, Ranks, as_sharded, over_parts, part
 from tmln.optim.precision import state_dtype
 
 
@@ -71,8 +72,8 @@ def take_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
 
 
 def laid_out(value: Tensor, p: Tensor) -> Tensor:
-    """A copy of ``value`` in the layout of ``p``, so that fused steps do not fall back to strided loops."""
-    return torch.empty_like(p, dtype=state_dtype(p)).copy_(value)
+    """A copy of ``value`` in the layout of ``p``, in its shards too, so that fused steps need no strided loops."""
+    return torch.empty_like(p, dtype=state_dtype(p)).copy_(as_sharded(value, p))
 
 
 def parameter_names(optimizer: Optimizer) -> dict[Tensor, str]:
@@ -83,6 +84,31 @@ def parameter_names(optimizer: Optimizer) -> dict[Tensor, str]:
         for index, p in enumerate(group["params"]):
             names[p] = f"'{known[index]}'" if known else f"parameter {index} of group {number}"
     return names
+
+
+def check_agrees(fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks) -> None:
+    """F must be the same on all ``ranks``: replicas that are moved by different metrics drift apart without a word."""
+    if ranks.size == 1:
+        return
+    items = list(fisher.items() if isinstance(fisher, Mapping) else enumerate(fisher or ()))
+    counts = ranks.heard(lambda: len(items))
+    if len(set(counts)) > 1:
+        raise ValueError(
+            f"the Fisher diagonal has {counts} tensors on the ranks 0, 1, ...; every rank must give the same"
+        )
+    marks: list[Part] = []
+    for _, value in items:
+        flat = part(value).reshape(-1)
+        marks += [Part(value, float(some.sum(dtype=torch.float64))) for some in (flat, flat[::2], flat.square())]
+    different = ranks.apart(over_parts(marks, "sum"))
+    if different is not None:
+        key = items[different // 3][0]
+        name = repr(key) if isinstance(key, str) else f"parameter {different // 3}"
+        raise ValueError(
+            f"the Fisher diagonal of {name} is not the same on all {ranks.size} ranks, so that their weights would "
+            "drift apart: compute it on all of them with tmln.diagonal_fisher(model, batches), which adds up all "
+            "samples, or, if each rank is to learn on its own, consolidate(fisher, group='local')"
+        )
 
 
 def match_fisher(optimizer: Optimizer, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None) -> dict[Tensor, Tensor]:
@@ -136,6 +162,7 @@ def _by_parameter(fisher: Mapping[Any, Tensor] | Sequence[Tensor], names: dict[T
 def _check(value: Tensor, p: Tensor, name: str) -> None:
     if value.shape != p.shape:
         raise ValueError(f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}")
+    value = part(value)
     if not torch.isfinite(value).all():
         raise ValueError(f"the Fisher diagonal of {name} has entries that are not finite")
     if value.numel() and (least := float(value.min())) < 0:

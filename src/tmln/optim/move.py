@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tmln.curvature.ranks import whole
 from tmln.optim.adam import adam_directions
 from tmln.optim.metric import current_preconditioner, metric_numbers, sign_of
 from tmln.optim.precision import is_half, state_dtype
@@ -89,7 +90,7 @@ def _still(gradient: Tensor, moved: Tensor) -> Tensor:
 
 def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
     """What the gradients are multiplied with so that their norm, of all together, is at most this."""
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = whole(torch.nn.utils.get_total_norm(gradients))
     if torch.compiler.is_compiling():
         return (most / (norm + 1e-6)).clamp(max=1.0)
     return min(1.0, most / (float(norm) + 1e-6))

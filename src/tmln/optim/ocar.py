@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
+from tmln.curvature.ranks import ALONE, Group, Ranks, ranks_of
 from tmln.optim.growth import check_follows, check_in_model, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice
 
@@ -17,11 +18,15 @@ REPLAY_WEIGHTS = ("one", "class_ratio")
 
 
 def sample_weights(
-    samples: int, replay: int, replay_weight: float | str, targets: Tensor | None = None
+    samples: int,
+    replay: int,
+    replay_weight: float | str,
+    targets: Tensor | None = None,
+    ranks: Ranks = ALONE,
 ) -> Tensor | None:
     """w: 1 for new samples, ``replay_weight`` for the last ``replay`` ones; ``None`` where all are 1.
 
-    "class_ratio" is n_known / n_new, the numbers of different labels in the two parts of ``targets``.
+    "class_ratio" is n_known / n_new, the numbers of different labels in the two parts of ``targets``, of all ranks.
     """
     if not 0 <= replay <= samples:
         raise ValueError(f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch")
@@ -29,7 +34,8 @@ def sample_weights(
         if targets is None:
             raise ValueError("replay_weight='class_ratio' of OCAR counts labels; pass targets to observe()")
         labels = targets.tolist()
-        known, new = len(set(labels[samples - replay :])), len(set(labels[: samples - replay]))
+        told = ranks.heard(lambda: (labels[samples - replay :], labels[: samples - replay]))
+        known, new = (len({label for rank in told for label in rank[part]}) for part in (0, 1))
         replay_weight = known / new if known and new else 1.0
     weight = 1.0 if replay_weight == "one" else float(replay_weight)
     if weight == 1.0 or not replay:
@@ -64,7 +70,8 @@ class OCAR(Optimizer):
     "empirical" (the given targets). ``replay_weight`` weighs replayed samples in G: "one", "class_ratio"
     (known over new classes, counted in the targets) or a number. ``damping`` is tau; with
     ``damping_init="lr"`` tau starts at the learning rate instead, as in the authors' code. It grows by
-    ``damping_increment`` a step, and the inverses follow whenever factors are updated.
+    ``damping_increment`` a step, and the inverses follow whenever factors are updated. ``group``: whose samples the
+    factors are of, as in :class:`~tmln.curvature.kfac.KFAC`.
     """
 
     def __init__(
@@ -80,6 +87,7 @@ class OCAR(Optimizer):
         damping_init: str | None = None,
         replay_weight: float | str = "one",
         seed: int = 0,
+        group: Group = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers")
@@ -92,7 +100,7 @@ class OCAR(Optimizer):
         self.damping_increment = damping_increment
         self.update_every = update_every
         self.replay_weight = replay_weight
-        self.kfac = KFAC(model, ema=ema, fisher=fisher, seed=seed)
+        self.kfac = KFAC(model, ema=ema, fisher=fisher, seed=seed, group=group)
         self._first_damping = None if damping_init == "lr" else damping
         self._steps = 0
         self._last_update = 0
@@ -140,7 +148,7 @@ class OCAR(Optimizer):
         """As ``observe``, due or not."""
         chosen = self.replay_weight if replay_weight is None else replay_weight
         _check_replay_weight(chosen)
-        implied = sample_weights(len(inputs), replay, chosen, targets)
+        implied = sample_weights(len(inputs), replay, chosen, targets, ranks_of(self.kfac.group))
         self.kfac.update(inputs, targets=targets, weights=implied if weights is None else weights)
         if self._first_damping is None:
             self._first_damping = self.damping - self.damping_increment * self._steps

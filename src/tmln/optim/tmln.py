@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from tmln.curvature.ranks import Group, Ranks, ranks_of
 from tmln.optim.adam import check_betas
 from tmln.optim.boundary import (
     Consolidation,
@@ -22,7 +23,15 @@ from tmln.optim.boundary import (
 )
 from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
-from tmln.optim.metric import laid_out, match_fisher, parameter_names, preconditioner, state_of, take_fisher
+from tmln.optim.metric import (
+    check_agrees,
+    laid_out,
+    match_fisher,
+    parameter_names,
+    preconditioner,
+    state_of,
+    take_fisher,
+)
 from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
@@ -255,31 +264,44 @@ class TMLN(Optimizer):
                 group["looked"] = False
 
     @torch.no_grad()
-    def consolidate(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None) -> Consolidation:
+    def consolidate(
+        self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None, *, group: Group = None
+    ) -> Consolidation:
         """A task boundary: score the path, add it to the shield, take the new metric, drop the anchor here.
 
         ``fisher`` is what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a sequence in the order
         of the parameters; nothing under ``geometry="euclidean"``. If it raises, nothing has changed. Warns, once, if
         the shield slows next to nothing.
+
+        Where ``torch.distributed`` is initialised, all ranks (of ``group``) consolidate together: scores are divided by
+        the one maximum over all of them, and an F that differs between them is refused. ``group="local"`` is for a rank
+        that learns on its own. Where each rank has parameters of its own (``ZeroRedundancyOptimizer``: call
+        ``zero.optim.consolidate(...)`` on every rank), what is found is of these, save ``peak``.
         """
-        if not any(self.state.values()):
+        ranks = ranks_of(group)
+        if not any(ranks.heard(lambda: any(self.state.values()))):
             raise RuntimeError("consolidate() before any step(): there is no path to score; train first")
-        boundary = weigh(self, match_fisher(self, fisher))
-        meant = any(group["trajectory"] or group["geometry"] != "euclidean" for group in self.param_groups)
+        boundary = weigh(self, self._agreed(fisher, ranks), ranks)
+        meant = any(g["trajectory"] or g["geometry"] != "euclidean" for g in self.param_groups)
         if boundary.protection.nil and meant and not self._warned_of_nil:
             self._warned_of_nil = True
             warn_of_nil(stacklevel=self._frames)  # before anything changes: a filter may turn it into an exception
         cross(self, boundary)
         return boundary.found
 
+    def _agreed(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks) -> dict[Tensor, Tensor]:
+        matched = ranks.all_do(lambda: match_fisher(self, fisher))
+        check_agrees(fisher, ranks)
+        return matched
+
     @torch.no_grad()
-    def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor]) -> None:
+    def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor], *, group: Group = None) -> None:
         """A new F in the middle of a task: the metric changes, the path so far is kept."""
-        metric = {p: laid_out(value, p) for p, value in match_fisher(self, fisher).items()}
-        for group in self.param_groups:
-            for p in group["params"]:
+        metric = {p: laid_out(value, p) for p, value in self._agreed(fisher, ranks_of(group)).items()}
+        for settings in self.param_groups:
+            for p in settings["params"]:
                 if self.state.get(p):
-                    bank(self.state[p], group)
+                    bank(self.state[p], settings)
         take_fisher(self, metric)
 
     def replace(self, old: Tensor, new: Tensor) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tmln.curvature.kfac import KFAC
+from tmln.curvature.ranks import Group, ranks_of
 from tmln.optim.boundary import Consolidation
 from tmln.optim.growth import check_in_model
 from tmln.optim.guards import check_at_least, check_choice
@@ -68,6 +69,7 @@ class TMLNKFAC(TMLN):
         ema: float = 0.14,
         update_every: int = 10,
         seed: int = 0,
+        group: Group = None,
         **options: Any,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -78,7 +80,7 @@ class TMLNKFAC(TMLN):
         check_choice("factors", factors, FACTORS)
         check_at_least("update_every", update_every, 1)
         self.factors, self.update_every = factors, update_every
-        self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed)
+        self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed, group=group)
         self._steps = self._last_update = 0
         super().__init__(model.named_parameters(), lr, damping, trajectory, geometry="kfac", **options)
 
@@ -98,7 +100,8 @@ class TMLNKFAC(TMLN):
         due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
         if self.factors != "running" or not due:
             return False
-        self.kfac.update(inputs, targets=targets, weights=sample_weights(len(inputs), replay, replay_weight, targets))
+        weights = sample_weights(len(inputs), replay, replay_weight, targets, ranks_of(self.kfac.group))
+        self.kfac.update(inputs, targets=targets, weights=weights)
         self.kfac.invert(self._damping)
         self._last_update = self._steps
         return True
@@ -133,16 +136,29 @@ class TMLNKFAC(TMLN):
         return [directions.get(p, g) for p, g in zip(params, gradients, strict=True)]
 
     def consolidate(
-        self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None, batches: Batches | None = None
+        self,
+        fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None,
+        batches: Batches | None = None,
+        *,
+        group: Group = None,
     ) -> Consolidation:
-        """As TMLN's, and the factors of ``batches``, (inputs, targets) of the memory; none where they are running."""
-        with self._measured(batches):
-            return super().consolidate(fisher)
+        """As TMLN's, and the factors of ``batches``, (inputs, targets) of the memory; none where they are running.
 
-    def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor], batches: Batches | None = None) -> None:
+        ``group`` is the constructor's, unless given.
+        """
+        with self._measured(batches):
+            return super().consolidate(fisher, group=self.kfac.group if group is None else group)
+
+    def refresh(
+        self,
+        fisher: Mapping[Any, Tensor] | Sequence[Tensor],
+        batches: Batches | None = None,
+        *,
+        group: Group = None,
+    ) -> None:
         """A new F, and new factors, in the middle of a task: the metric changes, the path so far is kept."""
         with self._measured(batches):
-            super().refresh(fisher)
+            super().refresh(fisher, group=self.kfac.group if group is None else group)
 
     @contextmanager
     def _measured(self, batches: Batches | None) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from tmln.curvature.ranks import Group, cut, is_sharded, over_mesh, part, ranks_of
 from tmln.optim.growth import check_follows, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient, check_share
 from tmln.optim.precision import keep_state_dtype, state_dtype
@@ -32,10 +34,13 @@ def trace_utilities(
 
 
 def peak_utility(utilities: list[Tensor], corrections: list[float]) -> tuple[float, float]:
-    """M, the largest utility of all tensors, as it is and corrected for bias; the one wait for the device."""
+    """M, the largest utility of all tensors, as it is and corrected for bias; the one wait for the device.
+
+    Of none at all it is -inf.
+    """
     filled = [(u, correction) for u, correction in zip(utilities, corrections, strict=True) if u.numel()]
     if not filled:
-        return 0.0, 0.0
+        return -math.inf, -math.inf
     maxima = torch._foreach_max([u for u, _ in filled])
     peaks = torch.stack([m.to(maxima[0].device) for m in maxima]).tolist()
     return max(peaks), max(peak / correction for peak, (_, correction) in zip(peaks, filled, strict=True))
@@ -45,7 +50,7 @@ def global_gates(
     utilities: list[Tensor], corrections: list[float], peak: float, guard_negative_max: bool
 ) -> list[Tensor]:
     """q = 1 - sigmoid(U / ((1-beta^t) M)), or 1/2 everywhere when M is zero (or, if guarded, negative)."""
-    if abs(peak) < NEGLIGIBLE_PEAK or (guard_negative_max and peak < 0):
+    if not NEGLIGIBLE_PEAK <= abs(peak) < math.inf or (guard_negative_max and peak < 0):
         return [torch.full_like(u, 0.5) for u in utilities]
     gates = torch._foreach_mul(utilities, [-1.0 / (correction * peak) for correction in corrections])
     torch._foreach_sigmoid_(gates)
@@ -53,10 +58,15 @@ def global_gates(
 
 
 def local_gates(utilities: list[Tensor], corrections: list[float]) -> list[Tensor]:
-    """q = 1 - sigmoid(U-hat / |U-hat|), the L2 norm taken over the last dimension of each tensor."""
-    gates = torch._foreach_mul(utilities, [-1.0 / correction for correction in corrections])
-    for gate in gates:
-        gate.div_(torch.linalg.vector_norm(gate, dim=-1, keepdim=gate.dim() > 0).clamp_min_(1e-12))
+    """q = 1 - sigmoid(U-hat / |U-hat|), the L2 norm taken over the last dimension of each tensor, all of its parts."""
+    gates = torch._foreach_mul([part(u) for u in utilities], [-1.0 / correction for correction in corrections])
+    for gate, utility in zip(gates, utilities, strict=True):
+        norm = torch.linalg.vector_norm(gate, dim=-1, keepdim=gate.dim() > 0)
+        if is_sharded(utility):
+            tensor: Any = utility
+            across = [place.is_shard(tensor.dim() - 1) for place in tensor.placements]
+            norm = over_mesh(norm.square_(), tensor.device_mesh, across, "sum").sqrt() if any(across) else norm
+        gate.div_(norm.clamp_min_(1e-12))
     torch._foreach_sigmoid_(gates)
     return list(gates)
 
@@ -81,11 +91,16 @@ class UPGD(Optimizer):
     ``state_dict()``; ``seed=None`` draws from torch's global one, which is the caller's to save. Parameters
     without a gradient are skipped altogether: they neither move, nor draw noise, nor count for M.
 
+    Where ``torch.distributed`` is initialised M is the maximum over all ranks (of ``group``; ``"local"``: of this one),
+    so that parameters in shards, or dealt out by ``ZeroRedundancyOptimizer``, are gated as in one process.
+
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = UPGD(model.parameters(), lr=0.01)
     >>> model(torch.ones(1, 4)).sum().backward()
     >>> optimizer.step()
     """
+
+    _group: Group = None  # not a part of any state: it belongs to the process
 
     def __init__(
         self,
@@ -102,8 +117,9 @@ class UPGD(Optimizer):
         guard_negative_max: bool = False,
         maximize: bool = False,
         seed: int | None = 0,
+        group: Group = None,
     ) -> None:
-        self._seed = seed
+        self._seed, self._group = seed, group
         self._generators: dict[str, torch.Generator] = {}
         defaults = {
             "lr": lr,
@@ -141,8 +157,10 @@ class UPGD(Optimizer):
         for group, weights in moves:
             self._trace(group, weights)
         compared = [(g, p) for g, weights in moves if g["variant"] == "global" for p in weights]
-        peak, corrected_peak = peak_utility(
-            [self.state[p]["utility"] for _, p in compared], [self._correction(g, p) for g, p in compared]
+        peak, corrected_peak = ranks_of(self._group).largest(
+            peak_utility(
+                [part(self.state[p]["utility"]) for _, p in compared], [self._correction(g, p) for g, p in compared]
+            )
         )
         for group, weights in moves:
             self._move(group, weights, corrected_peak if group["correct_max"] else peak)
@@ -163,9 +181,9 @@ class UPGD(Optimizer):
                 state["step"] = 0
                 state["utility"] = torch.zeros_like(p, dtype=state_dtype(p), memory_format=torch.preserve_format)
             state["step"] += 1
-        utilities = [self.state[p]["utility"] for p in weights]
+        utilities = [part(self.state[p]["utility"]) for p in weights]
         sign = -1.0 if group["maximize"] else 1.0
-        trace_utilities(utilities, weights, _gradients(weights), group["beta_utility"], sign)
+        trace_utilities(utilities, [part(p) for p in weights], _gradients(weights), group["beta_utility"], sign)
 
     def _move(self, group: dict[str, Any], weights: list[Tensor], peak: float) -> None:
         lr, sigma, factor = float(group["lr"]), group["sigma"], group["factor"]
@@ -175,10 +193,10 @@ class UPGD(Optimizer):
         if group["variant"] == "local":
             gates = local_gates(utilities, corrections)
         else:
-            gates = global_gates(utilities, corrections, peak, group["guard_negative_max"])
+            gates = global_gates([part(u) for u in utilities], corrections, peak, group["guard_negative_max"])
         noise = [self._standard_normal(p) for p in weights]
         gradients = _gradients(weights)
-        moved = [p.to(state_dtype(p)) for p in weights]  # half precision is rounded once, at the end
+        moved = [part(p).to(state_dtype(p)) for p in weights]  # half precision is rounded once, at the end
         if group["weight_decay"]:
             torch._foreach_mul_(moved, 1.0 - lr * group["weight_decay"])
         if group["protecting"]:
@@ -189,8 +207,8 @@ class UPGD(Optimizer):
             torch._foreach_add_(moved, gradients, alpha=-lr * sign)
             torch._foreach_addcmul_(moved, noise, gates, value=-lr * factor * sigma)
         for p, value in zip(weights, moved, strict=True):
-            if value is not p:
-                p.copy_(value)
+            if value is not part(p):
+                part(p).copy_(value)
 
     def _standard_normal(self, p: Tensor) -> Tensor:
         """Drawn in logical order, so that the noise does not depend on the memory format (and 6x faster than
@@ -202,6 +220,8 @@ class UPGD(Optimizer):
                 self._generators[device] = torch.Generator(p.device).manual_seed(self._seed)
             generator = self._generators[device]
         noise = torch.randn(p.shape, dtype=state_dtype(p), device=p.device, generator=generator)
+        if is_sharded(p):
+            return cut(noise, p)  # of the noise that one process would draw
         return noise if p.is_contiguous() else torch.empty_like(p, dtype=noise.dtype).copy_(noise)
 
     def state_dict(self) -> dict[str, Any]:
@@ -237,7 +257,7 @@ def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
 
 
 def _gradients(weights: list[Tensor]) -> list[Tensor]:
-    return [p.grad for p in weights if p.grad is not None]
+    return [part(p.grad) for p in weights if p.grad is not None]
 
 
 def _check(group: dict[str, Any]) -> None:

@@ -1,0 +1,45 @@
+"""Two processes on this machine, a group of gloo: for tests of what ranks know together."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ENTRY = """
+import pickle, sys
+import torch, torch.distributed as dist
+module, rank, meeting, result = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
+found = __import__(module, fromlist=["work"]).work(rank)
+with open(result, "wb") as file:
+    pickle.dump(found, file)
+dist.destroy_process_group()
+"""
+
+
+def both(module: str, folder: Path) -> list[Any]:
+    """What ``work(rank)`` of that module returns on each of two ranks."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "GLOO_SOCKET_IFNAME": "lo"}
+    results = [folder / f"rank{rank}" for rank in (0, 1)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENTRY, module, str(rank), str(folder / "meeting"), str(result)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, result in enumerate(results)
+    ]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    return [pickle.loads(result.read_bytes()) for result in results]
