@@ -1,0 +1,42 @@
+"""TMLN in Lightning: a callback keeps the memory and the boundaries, and each task is a call of fit."""
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import tmln
+from tmln.integrations.lightning import Continual
+from tmln.streams import make_stream
+
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+
+
+class Digits(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x.flatten(1))
+
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return tmln.TMLN(self.parameters(), lr=0.01)
+
+
+def main(epochs: int = 5) -> list[float]:
+    torch.manual_seed(0)
+    stream, model, continual = make_stream("split-digits"), Digits(), Continual(memory=500)
+    for task in stream:
+        data = DataLoader(TensorDataset(stream.prepare(task.train.x), task.train.y), batch_size=32, shuffle=True)
+        pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[continual], **QUIET).fit(model, data)
+    found = [float((model.eval()(stream.prepare(t.x)).argmax(1) == t.y).float().mean()) for t in stream.tests]
+    print("accuracy on each task after the last:", found)
+    return found
+
+
+if __name__ == "__main__":
+    main()
