@@ -2,14 +2,11 @@
 
 import lightning.pytorch as pl
 import torch
-import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import tmln
 from tmln.integrations.lightning import Continual
 from tmln.streams import make_stream
-
-QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
 
 
 class Digits(pl.LightningModule):
@@ -21,7 +18,7 @@ class Digits(pl.LightningModule):
         return self.net(x.flatten(1))
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
-        return F.cross_entropy(self(batch[0]), batch[1])
+        return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return tmln.TMLN(self.parameters(), lr=0.01)
@@ -32,11 +29,11 @@ def main(epochs: int = 5) -> list[float]:
     stream, model, continual = make_stream("split-digits"), Digits(), Continual(memory=500)
     for task in stream:
         data = DataLoader(TensorDataset(stream.prepare(task.train.x), task.train.y), batch_size=32, shuffle=True)
-        pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[continual], **QUIET).fit(model, data)
-    found = [float((model.eval()(stream.prepare(t.x)).argmax(1) == t.y).float().mean()) for t in stream.tests]
-    print("accuracy on each task after the last:", found)
-    return found
+        pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[continual], enable_checkpointing=False).fit(
+            model, data
+        )
+    return [float((model.eval()(stream.prepare(t.x)).argmax(1) == t.y).float().mean()) for t in stream.tests]
 
 
 if __name__ == "__main__":
-    main()
+    print("accuracy on each task after the last:", main())
