@@ -28,6 +28,7 @@ def load(name: str) -> object:
     return module
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*many workers:UserWarning")  # Lightning's own
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
 def test_examples_run(name: str) -> None:
     found = load(name).main()  # type: ignore[attr-defined]

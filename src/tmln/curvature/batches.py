@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.likelihoods import LogLikelihood, class_log_likelihood
 
-__all__ = ["Batch", "LogLikelihood", "call", "class_log_likelihood", "joined", "kind_of", "read_batch"]
+__all__ = ["Batch", "LogLikelihood", "call", "class_log_likelihood", "joined", "kind_of", "logits_of", "read_batch"]
 
 TARGET_KEYS = ("labels", "label", "target", "targets", "y")
 
@@ -102,7 +102,11 @@ def joined(first: Batch, second: Batch) -> Batch:
 
 def call(model: nn.Module, batch: Batch) -> Any:
     """The model's output; where it is a mapping or an object with ``logits``, these."""
-    output = model(*batch.args, **batch.kwargs)
+    return logits_of(model(*batch.args, **batch.kwargs))
+
+
+def logits_of(output: Any) -> Any:
+    """Of a mapping or an object with ``logits``, these; else the output itself."""
     if isinstance(output, Mapping):
         return output.get("logits", output)
     return getattr(output, "logits", output)

@@ -1,0 +1,115 @@
+"""What a training leaves of what a model knew: measured on anchor sets before, during and after, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tmln.curvature.batches import call, read_batch
+from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood, shifted
+from tmln.curvature.untouched import untouched
+from tmln.report.plain import plain_page
+from tmln.results.textgrid import grid_markdown
+
+Values = dict[str, float]
+RISING = ("loss", "perplexity")  # of metrics whose names end so, more is worse
+
+
+def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikelihood | None = None) -> Values:
+    """``loss``, the mean of -log p over scored labels, and ``accuracy``, where labels are classes or tokens.
+
+    In eval mode; the model, its flags and the random state are left as they were.
+    """
+    score = Likelihood(model, likelihood)
+    device = next(model.parameters()).device
+    lost = right = scored = judged = 0.0
+    with untouched(model, training=False), torch.no_grad():
+        for raw in batches:
+            batch = read_batch(raw).to(device)
+            output, target = call(model, batch), batch.target
+            lost -= float(score(output, target).double().sum())
+            known = isinstance(target, Tensor) and not target.is_floating_point()
+            labels = shifted(target) if score.shifts else target
+            counted = int((labels != IGNORED).sum()) if known else batch.size
+            scored += counted
+            if known and score.name in ("classes", "tokens", "masked-tokens"):
+                said = output.argmax(1 if score.name == "classes" else -1)
+                right += int(((said == labels) & (labels != IGNORED)).sum())
+                judged += counted
+    if not scored:
+        raise ValueError("an anchor set has no labels to score; give it samples with labels")
+    return {"loss": lost / scored, **({"accuracy": right / judged} if judged else {})}
+
+
+def worse_by(metric: str, before: float, after: float) -> float:
+    """How much worse: a fall or, of losses, a rise; negative where it is better.
+
+    >>> worse_by("accuracy", 0.75, 0.5), worse_by("loss", 1.0, 1.5)
+    (0.25, 0.5)
+    """
+    return after - before if metric.endswith(RISING) else before - after
+
+
+@dataclass
+class Retention:
+    """Readings of anchor sets: of each moment of the training, of each set, its metrics.
+
+    >>> kept = Retention()
+    >>> kept.add("before", {"general": {"accuracy": 0.9}})
+    >>> kept.add("after", {"general": {"accuracy": 0.8}})
+    >>> print(kept)
+    general: accuracy 0.900 -> 0.800
+    <BLANKLINE>
+    | set | metric | before | after | worse by |
+    | --- | ---: | ---: | ---: | ---: |
+    | general | accuracy | 0.900 | 0.800 | +0.100 |
+    >>> kept.beyond({"accuracy": 0.05})
+    ['general: accuracy 0.900 -> 0.800, worse by 0.100, more than 0.05']
+    """
+
+    moments: list[str] = field(default_factory=list)
+    readings: list[dict[str, Values]] = field(default_factory=list)
+
+    def add(self, moment: str, found: Mapping[str, Mapping[str, float]]) -> None:
+        """One reading of all sets."""
+        self.moments.append(moment)
+        self.readings.append({name: dict(values) for name, values in found.items()})
+
+    def beyond(self, bounds: Mapping[str, float]) -> list[str]:
+        """Which sets are now worse than before by more than is allowed, in words."""
+        found = []
+        for name, metric, before, after in self._changes():
+            worse = worse_by(metric, before, after)
+            if metric in bounds and not worse <= bounds[metric]:  # so that nan is beyond any bound
+                said = f"{name}: {metric} {before:.3f} -> {after:.3f}, worse by {worse:.3f}"
+                found.append(f"{said}, more than {bounds[metric]}")
+        return found
+
+    def words(self) -> str:
+        """The sentence above the table."""
+        return "; ".join(f"{name}: {metric} {old:.3f} -> {new:.3f}" for name, metric, old, new in self._changes())
+
+    def lines(self) -> list[list[str]]:
+        """The table, heading first."""
+        table = [["set", "metric", *self.moments, "worse by"]]
+        for name, metric, before, after in self._changes():
+            values = [f"{reading[name][metric]:.3f}" for reading in self.readings]
+            table.append([name, metric, *values, f"{worse_by(metric, before, after):+.3f}"])
+        return table
+
+    def page(self, beyond: Iterable[str] = ()) -> str:
+        """The table as a page in the report's look."""
+        return plain_page("What was kept", [self.words(), *beyond], self.lines())
+
+    def __str__(self) -> str:
+        return f"{self.words()}\n\n{grid_markdown(self.lines())}".rstrip()
+
+    def _changes(self) -> list[tuple[str, str, float, float]]:
+        if not self.readings:
+            return []
+        first, last = self.readings[0], self.readings[-1]
+        return [(name, metric, first[name][metric], last[name][metric]) for name in first for metric in first[name]]
