@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from tmln.optim.adam import MOMENTS
 from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
+from tmln.optim.offload import fetched, stowed
 
 # Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
 # p95 is then the percentile 95 +- 0.02.
@@ -199,23 +200,23 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> Boundary:
             state = optimizer.state.get(p)
             if not state:
                 continue
-            path, moved = walked_so_far(p, state, group), p - state["anchor"]
+            path, moved = walked_so_far(p, state, group), p - fetched(state, "anchor", group)
             for what, value in (("path integral", path), ("displacement", moved)):
                 if not value.isfinite().all():
                     raise FloatingPointError(
                         f"the {what} of {parameter_names(optimizer)[p]} is not finite; "
                         f"lower lr ({float(group['lr'])}) or raise damping ({group['damping']})"
                     )
-            old = state.get("fisher")
+            old = fetched(state, "fisher", group) if "fisher" in state else None
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
             measured = group["geometry"] in ("fisher", "kfac")
-            scores[p] = sensitivity_score(path, moved, weight if measured else None, group["eps"])
+            scores[p] = stowed(sensitivity_score(path, moved, weight if measured else None, group["eps"]), group)
             apart[p] = group["score_max"] == "tensor"
     result = shared_out(scores, apart)
-    fisher = {p: laid_out(value, p) for p, value in metric.items()}
-    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
+    groups = {p: group for group in optimizer.param_groups for p in group["params"]}
+    fisher = {p: stowed(laid_out(value, p), groups[p]) for p, value in metric.items()}
     sensitivity = {
-        p: share.add_(optimizer.state[p]["sensitivity"], alpha=left[p]) for p, share in result.shares.items()
+        p: share.add_(optimizer.state[p]["sensitivity"], alpha=groups[p]["decay"]) for p, share in result.shares.items()
     }
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = protection(shields)
