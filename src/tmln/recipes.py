@@ -250,6 +250,7 @@ RECIPES: dict[str, Recipe] = {
     "tmln-adam": Recipe(
         replay=_ER, step=Choice("tmln", {"base": "adam"}), about="TMLN's shield on Adam's direction, with replay"
     ),
+    "mofo": Recipe(step=Choice("mofo"), about="Adam, of which only the weights with the largest momentum move"),
     "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
 }
 

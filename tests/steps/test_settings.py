@@ -59,6 +59,12 @@ from tmln.steps import STEPS
         ("adamw", "eps", 1e-8, "(0, inf)"),
         ("adamw", "weight_decay", 0.01, "[0, inf)"),
         ("adamw", "reset", True, "any"),
+        ("mofo", "fraction", 0.15, "(0, 1]"),
+        ("mofo", "beta1", 0.9, "[0, 1)"),
+        ("mofo", "beta2", 0.999, "[0, 1)"),
+        ("mofo", "eps", 1e-8, "(0, inf)"),
+        ("mofo", "weight_decay", 0.0, "[0, inf)"),
+        ("mofo", "reset", True, "any"),
     ],
 )
 def test_defaults_and_ranges(part: str, name: str, default: object, allowed: str) -> None:
@@ -74,4 +80,5 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "a-gem": True,
         "sam": False,
         "adamw": False,
+        "mofo": False,
     }

@@ -15,6 +15,7 @@ from tmln.curvature.ranks import ALONE, Part, Ranks, as_sharded, assembled, is_s
 from tmln.optim.adam import MOMENTS
 from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
 from tmln.optim.move import OPEN, walked_so_far
+from tmln.optim.offload import fetched, stowed
 
 # Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
 # p95 is then the percentile 95 +- 0.02.
@@ -204,11 +205,11 @@ def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = 
     All ``ranks`` do so together: what cannot be scored on one of them changes nothing on any.
     """
     result = shared_out(*ranks.all_do(lambda: scored(optimizer, metric)), ranks)
-    fisher = {p: laid_out(value, p) for p, value in metric.items()}
-    left = {p: group["decay"] for group in optimizer.param_groups for p in group["params"]}
+    groups = {p: group for group in optimizer.param_groups for p in group["params"]}
+    fisher = {p: stowed(laid_out(value, p), groups[p]) for p, value in metric.items()}
     sensitivity: dict[Tensor, Tensor] = {}
     for p, share in result.shares.items():
-        share.add_(part(optimizer.state[p]["sensitivity"]), alpha=left[p])
+        share.add_(part(optimizer.state[p]["sensitivity"]), alpha=groups[p]["decay"])
         sensitivity[p] = assembled(share, p) if is_sharded(p) else share
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = protection(shields)
@@ -227,18 +228,18 @@ def scored(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> tuple[dict[
             state = optimizer.state.get(p)
             if not state:
                 continue
-            path, moved = part(walked_so_far(p, state, group)), part(p - state["anchor"])
+            path, moved = part(walked_so_far(p, state, group)), part(p - fetched(state, "anchor", group))
             for what, value in (("path integral", path), ("displacement", moved)):
                 if not value.isfinite().all():
                     raise FloatingPointError(
                         f"the {what} of {parameter_names(optimizer)[p]} is not finite; "
                         f"lower lr ({float(group['lr'])}) or raise damping ({group['damping']})"
                     )
-            old = state.get("fisher")
+            old = fetched(state, "fisher", group) if "fisher" in state else None
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
             measured = group["geometry"] in ("fisher", "kfac")
             used = None if weight is None or not measured else part(as_sharded(weight, p))
-            scores[p] = sensitivity_score(path, moved, used, group["eps"])
+            scores[p] = stowed(sensitivity_score(path, moved, used, group["eps"]), group)
             apart[p] = group["score_max"] == "tensor"
     return scores, apart
 

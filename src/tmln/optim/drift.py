@@ -45,7 +45,7 @@ class Drift:
     R <- (1 + R) * winnings(p), with p the rank of the loss among those of its window so far; an alarm where R >=
     ``alarm_every``. While the losses come from one distribution, whichever it is, R minus the number of steps is a
     martingale, so alarms are at least ``alarm_every`` steps apart on average: the false-alarm rate is at most
-    1/``alarm_every``. A falling loss, as while learning, gives no more of them; losses that depend on each other may.
+    1/``alarm_every``. A loss that falls, as while learning, gives no more; losses that depend on each other may.
 
     Every ``window`` steps the comparison begins anew, so that the high losses of a beginning do not hide a rise.
     """

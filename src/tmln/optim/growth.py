@@ -25,7 +25,9 @@ def follow(value: Tensor, new: Tensor, copy: bool = False) -> Tensor:
     >>> follow(torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0, 7.0]), copy=True)
     tensor([1., 2., 7.])
     """
-    made = torch.zeros_like(new, dtype=value.dtype, requires_grad=False)
+    made = torch.zeros_like(
+        new, dtype=value.dtype, device=value.device, requires_grad=False
+    )  # state may wait elsewhere
     if copy:
         made.copy_(new)
     rows = min(len(value), len(new))

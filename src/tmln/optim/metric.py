@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tmln.curvature.ranks import Part, Ranks, as_sharded, over_parts, part
+from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import state_dtype
 
 
@@ -40,10 +41,12 @@ def current_preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> T
     """
     if "preconditioner" not in state:
         damping, trajectory = group["metric"] or metric_numbers(group)
+        sensitivity = fetched(state, "sensitivity", group)
         if state.get("factored"):
-            found = preconditioner(None, state["sensitivity"], 1.0, trajectory / damping)
+            found = preconditioner(None, sensitivity, 1.0, trajectory / damping)
         else:
-            found = preconditioner(state.get("fisher"), state["sensitivity"], damping, trajectory)
+            fisher = fetched(state, "fisher", group) if "fisher" in state else None
+            found = preconditioner(fisher, sensitivity, damping, trajectory)
         state["preconditioner"] = found
     return state["preconditioner"]
 
@@ -53,10 +56,10 @@ def state_of(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> dict[str
     state: dict[str, Tensor] = optimizer.state[p]
     if not state:
         dtype = state_dtype(p)
-        state["anchor"] = p.detach().to(dtype, copy=True)
+        state["anchor"] = stowed(p.detach().to(dtype, copy=True), group)
         if group["geometry"] != "euclidean":
-            state["fisher"] = torch.zeros_like(p, dtype=dtype)
-        state["sensitivity"] = torch.zeros_like(p, dtype=dtype)
+            state["fisher"] = stowed(torch.zeros_like(p, dtype=dtype), group)
+        state["sensitivity"] = stowed(torch.zeros_like(p, dtype=dtype), group)
         state["raw_path"] = torch.zeros_like(p, dtype=dtype)
     return state
 
@@ -66,7 +69,7 @@ def take_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         for p in group["params"]:
             if p in fisher:
-                state_of(optimizer, p, group)["fisher"] = fisher[p]
+                state_of(optimizer, p, group)["fisher"] = stowed(fisher[p], group)
             if optimizer.state.get(p):
                 optimizer.state[p].pop("preconditioner", None)
 

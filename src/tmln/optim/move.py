@@ -17,6 +17,7 @@ from torch import Tensor
 from tmln.curvature.ranks import whole
 from tmln.optim.adam import adam_directions
 from tmln.optim.metric import current_preconditioner, metric_numbers, sign_of
+from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import is_half, state_dtype
 
 # Parameters and their gradients -> directions in their place; without one a gradient is its own direction.
@@ -51,10 +52,9 @@ def arrive(params: list[Tensor], states: list[dict[str, Tensor]], group: dict[st
 def walked(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
     """omega, without what is under way."""
     omega = current_preconditioner(state, group) * state["raw_path"]
-    for banked in ("way", "path"):
-        if banked in state:
-            omega = omega + state[banked]
-    return omega
+    if "way" in state:
+        omega = omega + state["way"]
+    return omega + fetched(state, "path", group) if "path" in state else omega
 
 
 def walked_so_far(p: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
@@ -68,7 +68,7 @@ def walked_so_far(p: Tensor, state: dict[str, Tensor], group: dict[str, Any]) ->
 
 def bank(state: dict[str, Tensor], group: dict[str, Any]) -> None:
     """Before P changes, or the sums grow too large for a step to count: what was walked so far."""
-    state["path"] = walked(state, group)
+    state["path"] = stowed(walked(state, group), group)
     state["raw_path"].zero_()
     state.pop("way", None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -21,12 +22,14 @@ def is_half(p: Tensor) -> bool:
     return p.dtype in HALF
 
 
-def keep_state_dtype(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+def keep_state_dtype(optimizer: Optimizer, state_dict: dict[str, Any], but: Container[str] = ()) -> None:
     """After ``Optimizer.load_state_dict``, which casts all state to the parameter's type: back to the state's."""
     ids = [i for group in state_dict["param_groups"] for i in group["params"]]
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for i, p in zip(ids, params, strict=True):
         if is_half(p):
             for key, value in state_dict["state"].get(i, {}).items():
-                if isinstance(value, Tensor) and key != "step":  # a count, which torch leaves where it is
+                if (
+                    isinstance(value, Tensor) and key != "step" and key not in but
+                ):  # a count, which torch leaves where it is
                     optimizer.state[p][key] = value.to(p.device, state_dtype(p), copy=True)

@@ -33,6 +33,7 @@ from tmln.optim.metric import (
     take_fisher,
 )
 from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
+from tmln.optim.offload import WAITING, parted, restore
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
@@ -55,6 +56,7 @@ _LATER = {  # settings that states of before do not have, and what they were
     "base_eps": 1e-8,
     "decay": 1.0,
     "capturable": False,
+    "offload": False,
 }
 
 
@@ -93,6 +95,8 @@ class TMLN(Optimizer):
         score_max: a task's scores are divided by their maximum over all parameters (``"global"``) or in each tensor.
         error_if_nonfinite: look for NaN and infinite gradients before every step (costs a pass over them).
         foreach: ``False`` walks the tensors one by one, with the same result.
+        offload: anchor, F and S-bar wait in host memory, as no step needs them: 8 bytes a weight are left on the device
+            in place of 20, and a boundary fetches them tensor by tensor. On the CPU it changes nothing.
         capturable: keep Adam's counts where the weights are, as ``torch.optim.AdamW`` does for CUDA graphs.
 
     ``torch.compile(optimizer.step, fullgraph=True)`` compiles its first step, which makes the state, and once for all
@@ -128,6 +132,7 @@ class TMLN(Optimizer):
         base_eps: float = 1e-8,
         decay: float = 1.0,
         capturable: bool = False,
+        offload: bool = False,
     ) -> None:
         if clip_norm is not None:
             check_above("clip_norm", clip_norm, 0.0)
@@ -146,6 +151,7 @@ class TMLN(Optimizer):
             "base_eps": base_eps,
             "decay": decay,
             "capturable": capturable,
+            "offload": offload,
             "score_fisher": score_fisher,
             "score_max": score_max,
             "maximize": maximize,
@@ -346,8 +352,12 @@ class TMLN(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Sums of half-precision weights stay in float32, where torch would cast them to the weights' type."""
-        super().load_state_dict(state_dict)
-        keep_state_dtype(self, state_dict)
+        offload = [group["offload"] for group in self.param_groups]  # where state is kept is not part of it
+        super().load_state_dict({**state_dict, "state": parted(state_dict["state"])})
+        keep_state_dtype(self, state_dict, WAITING)
+        for group, own in zip(self.param_groups, offload, strict=True):
+            group["offload"] = own
+        restore(self, state_dict)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -108,7 +108,11 @@ class MergedWeights(Weights[MergeSettings]):
         gamma = float(self.optimizer.param_groups[0]["trajectory"])
         state = self.optimizer.state
         weights = self.model.named_parameters()
-        return {name: gamma * state[p]["sensitivity"] for name, p in weights if "sensitivity" in state.get(p, {})}
+        return {
+            name: gamma * state[p]["sensitivity"].to(p.device)
+            for name, p in weights
+            if "sensitivity" in state.get(p, {})
+        }
 
 
 @torch.no_grad()

@@ -1,0 +1,123 @@
+"""MoFO, the momentum-filtered optimizer (Chen et al. 2025, TMLR, Algorithm 1): Adam, but few weights move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from tmln.optim.adam import adam_directions, check_betas
+from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.guards import check_above, check_at_least, check_gradient
+from tmln.optim.precision import keep_state_dtype, state_dtype
+
+
+def largest(momentum: Tensor, fraction: float) -> Tensor:
+    """Where |m| is among the largest ``fraction`` of its tensor, one at least; all that are equal to the last count.
+
+    >>> largest(torch.tensor([[1.0, -4.0], [3.0, 0.0]]), 0.5)
+    tensor([[False,  True],
+            [ True, False]])
+    """
+    size = momentum.abs()
+    count = max(1, int(size.numel() * fraction))
+    return size >= size.flatten().kthvalue(size.numel() - count + 1).values
+
+
+class MoFO(Optimizer):
+    r"""AdamW whose move is kept only where the momentum is largest: each tensor is a block.
+
+    .. math::
+        \theta \leftarrow (1-\eta\lambda)\,\theta - \eta\, \frac{\hat m}{\sqrt{\hat v}+\epsilon} \odot
+        [\,|m| \text{ among the largest } \alpha\,]
+
+    m and v take in every gradient. As in the authors' code, which leaves out biases and norms, tensors of fewer than
+    two dimensions move whole, and decoupled decay is of all weights. ``fraction`` is alpha, which they take between
+    0.05 and 0.2; 1 is AdamW.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = MoFO(model.parameters(), lr=0.001, fraction=0.25)
+    >>> before = model.weight.detach().clone()
+    >>> model(torch.randn(1, 4)).square().sum().backward()
+    >>> optimizer.step()
+    >>> int((model.weight != before).sum())
+    2
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        fraction: float = 0.15,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "fraction": fraction,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Like every optimizer's; the group's own settings are checked as the constructor's are."""
+        group = {**self.defaults, **param_group}
+        for name in ("lr", "weight_decay"):
+            check_at_least(name, float(group[name]), 0.0)
+        check_above("eps", group["eps"], 0.0)
+        check_betas(group["betas"])
+        if not 0.0 < group["fraction"] <= 1.0:
+            raise ValueError(f"fraction must lie in (0, 1], got {group['fraction']}")
+        super().add_param_group(param_group)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Every gradient goes into the means; of each tensor the weights with the largest move."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if any(p.grad is None for group in self.param_groups for p in group["params"]):
+            check_nothing_lost(self)
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None and p.numel()]
+            if params:
+                self._move(group, params)
+        return loss
+
+    def _move(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        lr, sign = float(group["lr"]), -1.0 if group["maximize"] else 1.0
+        for p in params:
+            check_gradient(p, "MoFO")
+        gradients = [p.grad.to(state_dtype(p)) * sign for p in params if p.grad is not None]
+        states = [self.state[p] for p in params]
+        directions = adam_directions(params, gradients, states, group["betas"], group["eps"])
+        for p, direction, state in zip(params, directions, states, strict=True):
+            if group["fraction"] < 1.0 and p.dim() > 1:
+                direction.mul_(largest(state["exp_avg"], group["fraction"]))
+            if group["weight_decay"]:
+                direction.add_(p, alpha=group["weight_decay"])
+            p.add_(direction, alpha=-lr)
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """``new`` is in the model in place of ``old``, with more rows, whose means begin at zero."""
+        check_follows(old, new)
+        replace(self, old, new)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Means of half-precision weights stay in float32."""
+        super().load_state_dict(state_dict)
+        keep_state_dtype(self, state_dict)

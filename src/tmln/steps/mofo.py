@@ -1,0 +1,52 @@
+"""The MoFO step in a recipe: Adam, of which only the weights with the largest momentum move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from tmln.optim.mofo import MoFO
+from tmln.parts import Beside, Lesson, Step, Term, sums
+from tmln.replay.reservoir import Reservoir
+from tmln.steps.adamw import AdamSettings
+
+
+class MoFOSettings(AdamSettings):
+    """Of Adam's move, kept for the share alpha of each tensor whose momentum is largest."""
+
+    fraction: float = Field(
+        0.15,
+        gt=0,
+        le=1,
+        description="alpha: the share of each tensor that moves; 1 is AdamW",
+        json_schema_extra={"search": [0.05, 0.1, 0.15, 0.2, 0.5]},
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay, of all weights")
+
+
+class MoFOStep(Step[MoFOSettings]):
+    """theta <- theta - eta * Adam's direction, where |m| is among the largest of its tensor."""
+
+    name = "mofo"
+    Settings = MoFOSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
+    turned: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
+
+    def __init__(
+        self, settings: MoFOSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"eps", "weight_decay", "fraction"})
+        self.optimizer = MoFO(model.parameters(), lr, (settings.beta1, settings.beta2), **options)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [*sums("exp_avg", "exp_avg_sq"), Term("step", "counts")]
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.reset and lesson.index:
+            self.optimizer.state.clear()
