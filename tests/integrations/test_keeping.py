@@ -46,12 +46,12 @@ def test_the_shield_goes_over_and_the_options_stay() -> None:
         for key in ("fisher", "sensitivity", "anchor"):
             assert torch.equal(new.state[p][key], old.state[p][key])
     assert (new.param_groups[0]["lr"], new.param_groups[0]["damping"]) == (0.3, 0.2)
-    before, p = model.weight.detach().clone(), model.weight
+    before, weight = model.weight.detach().clone(), model.weight
     model.zero_grad()
     model(torch.ones(1, 2)).sum().backward()
     new.step()
-    expected = before - 0.3 / (old.state[p]["fisher"] + 0.2 + old.state[p]["sensitivity"])
-    torch.testing.assert_close(p.detach(), expected)
+    expected = before - 0.3 / (old.state[weight]["fisher"] + 0.2 + old.state[weight]["sensitivity"])
+    torch.testing.assert_close(weight.detach(), expected)
 
 
 def test_an_optimizer_that_has_a_state_is_left_alone() -> None:
