@@ -29,9 +29,9 @@ def main(epochs: int = 5) -> list[float]:
     stream, model, continual = make_stream("split-digits"), Digits(), Continual(memory=500)
     for task in stream:
         data = DataLoader(TensorDataset(stream.prepare(task.train.x), task.train.y), batch_size=32, shuffle=True)
-        pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[continual], enable_checkpointing=False).fit(
-            model, data
-        )
+        pl.Trainer(
+            max_epochs=epochs, accelerator="cpu", callbacks=[continual], logger=False, enable_checkpointing=False
+        ).fit(model, data)
     return [float((model.eval()(stream.prepare(t.x)).argmax(1) == t.y).float().mean()) for t in stream.tests]
 
 

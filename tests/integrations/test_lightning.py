@@ -136,7 +136,7 @@ def test_a_fresh_optimizer_keeps_its_options(tmp_path: Path) -> None:
     assert continual.keeper.boundaries == 2
 
 
-@pytest.mark.parametrize("at", [3, 4])  # an epoch's end, and the middle of one
+@pytest.mark.parametrize("at", [3, 4, 9])  # an epoch's end, the middle of one, and the last step before the boundary
 def test_resumes_in_the_middle_to_the_bit(tmp_path: Path, at: int) -> None:
     def learn(stop: bool) -> tuple[Module, pl.Trainer]:
         module, continual = Module(), Continual(memory=10)

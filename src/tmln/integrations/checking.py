@@ -14,7 +14,11 @@ from torch.utils.data import DataLoader
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.integrations.retention import Retention, Values, scores
 from tmln.writing import writing
-from transformers import TrainerCallback
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; this needs transformers: pip install "tmln[transformers]"') from error
 
 FILE = "retention.json"
 Measure = Callable[[nn.Module, Iterable[Any]], Mapping[str, float]]

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
@@ -23,6 +22,11 @@ from tmln.integrations.keeping import Keeper, consolidates, unwrapped
 from tmln.integrations.mixing import mixed, moved, size_of
 from tmln.replay import Reservoir
 from tmln.replay.fields import Pad
+
+try:
+    import lightning.pytorch as pl
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; this integration needs Lightning: pip install "tmln[lightning]"') from error
 
 
 class Continual(pl.Callback):
@@ -110,6 +114,11 @@ class Continual(pl.Callback):
             self.keeper.boundary(pl_module, optimizer)
         self.keeper.note(optimizer)
         self._first_epoch = None
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """After a checkpoint of the last step nothing is left to train, and Lightning calls no ``on_train_end``."""
+        if self._first_epoch is not None:
+            self.on_train_end(trainer, pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """The module is as it was."""
