@@ -251,6 +251,7 @@ RECIPES: dict[str, Recipe] = {
         replay=_ER, step=Choice("tmln", {"base": "adam"}), about="TMLN's shield on Adam's direction, with replay"
     ),
     "mofo": Recipe(step=Choice("mofo"), about="Adam, of which only the weights with the largest momentum move"),
+    "fopng": Recipe(step=Choice("fopng"), about="natural gradients, Fisher-orthogonal to those of earlier tasks"),
     "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
 }
 

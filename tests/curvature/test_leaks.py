@@ -18,8 +18,17 @@ from tmln.curvature.hooks import HookPass, _Trace
 from tmln.curvature.kfac_factors import FISHERS, kfac_factors
 
 
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[None]:
+    """What other tests have made is not looked at: they leave a heap that takes seconds to go through."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def no_collector() -> Iterator[None]:
+def no_collector(fresh: None) -> Iterator[None]:
     gc.collect()
     gc.disable()
     yield

@@ -110,6 +110,7 @@ def test_units_by_hand() -> None:
         "samples": 25 + 8,
         "logits": 4 * 3,
         "counts": 4 * 6,
+        "doubles": 8,
     }
 
 

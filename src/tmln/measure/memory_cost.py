@@ -30,7 +30,8 @@ SHOWN = {
     "samples": "samples",
     "logits": "logits",
     "counts": "",
-}  # unit -> as text; counts are too few to be told
+    "doubles": "",
+}  # unit -> as text; the last two are too few to be told
 
 
 def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
@@ -47,6 +48,7 @@ def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]
         "samples": x.numel() * x.element_size() + y.element_size(),
         "logits": own * classes,
         "counts": 4 * len(weights),
+        "doubles": 8,
     }
 
 

@@ -14,6 +14,7 @@ from tmln.optim.metric import parameter_names
 
 COPIES = ("anchor", "departure")  # of the weights themselves: in new rows they are the new weights
 DERIVED = ("preconditioner",)  # made anew from the rest
+STACKS = ("directions",)  # several of the weights' shape, one behind the other
 
 
 @torch.no_grad()
@@ -58,10 +59,15 @@ def replace(optimizer: Optimizer, old: Tensor, new: Tensor) -> None:
     state: dict[str, Any] | None = optimizer.state.pop(old, None)
     if state:
         optimizer.state[new] = {
-            key: follow(value, new, key in COPIES) if isinstance(value, Tensor) and value.shape == old.shape else value
-            for key, value in state.items()
-            if key not in DERIVED
+            key: _followed(key, value, old, new) for key, value in state.items() if key not in DERIVED
         }
+
+
+def _followed(key: str, value: Any, old: Tensor, new: Tensor) -> Any:
+    if key in STACKS:
+        rows = [follow(row, new) for row in value]
+        return torch.stack(rows) if rows else value.new_zeros(0, *new.shape)
+    return follow(value, new, key in COPIES) if isinstance(value, Tensor) and value.shape == old.shape else value
 
 
 def check_follows(old: Tensor, new: Tensor) -> None:

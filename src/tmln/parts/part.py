@@ -39,7 +39,7 @@ class Term:
     Units: N, a sum for every trainable weight (in single precision for weights in half); W, the same in the weights'
     own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model; ``statistics``,
     its buffers; ``samples`` and ``logits``, what a memory stores of a sample; ``counts``, a number for every tensor of
-    weights.
+    weights; ``doubles``, single numbers.
     """
 
     name: str
