@@ -60,8 +60,8 @@ def learner(method: str, classes: int, mask: str) -> Learner:
 
 
 def steps_differ(recipe: Recipe) -> bool:
-    """K-FAC's damping depends on the size of the head; Adam and FOPNG divide rounding errors of a bias before batch norm,
-    which has no gradient, by their own size."""
+    """K-FAC's damping depends on the size of the head; Adam and FOPNG divide rounding errors by their own size:
+    a bias before batch norm, which has no gradient, is nothing but these."""
     step = recipe.step
     factors = step.name == "ocar" or step.settings.get("geometry") == "kfac"
     return factors or step.name in ("adamw", "mofo", "fopng") or step.settings.get("base") == "adam"
