@@ -32,7 +32,9 @@ def chromium() -> Iterator[Any]:
 PATIENCE = 600_000  # milliseconds till a test gives up what it waits for: no measure of anything
 # Frames in which the page hears of its new size, colours and place, and of what came into sight; then its timers up to
 # `wait` milliseconds, which were set before this one.
-SETTLED = "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, wait)))"
+# Two frames later; or after some seconds, since a browser without time to draw has no frames, and would be waited for
+# for ever.
+SETTLED = "setTimeout(done, 5000); requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, wait)))"
 
 
 class Reader:
