@@ -34,7 +34,7 @@ PATIENCE = 600_000  # milliseconds till a test gives up what it waits for: no me
 # `wait` milliseconds, which were set before this one.
 # Two frames later; or after some seconds, since a browser without time to draw has no frames, and would be waited for
 # for ever.
-SETTLED = "setTimeout(done, 5000); requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, wait)))"
+SETTLED = "{ setTimeout(done, 5000); requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, wait))) }"
 
 
 class Reader:
