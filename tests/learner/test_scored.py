@@ -20,8 +20,10 @@ from tmln.streams import Samples
 SETTINGS: dict[str, dict[str, Any]] = {
     "ocar": {"step.fisher": "exact"},
     "upgd": {"step.sigma": 0.0},
-    # decay is of all weights, open or closed
-    **{name: {"step.weight_decay": 0.0} for name, recipe in RECIPES.items() if recipe.step.name in ("adamw", "mofo")},
+    # decay is of all weights, open or closed; a share of a tensor's counts the closed ones, too
+    "adamw": {"step.weight_decay": 0.0},
+    "er+adamw": {"step.weight_decay": 0.0},
+    "mofo": {"step.weight_decay": 0.0, "step.fraction": 1.0},
 }
 
 
@@ -33,9 +35,10 @@ def _quiet() -> Iterator[None]:
 
 
 def network(classes: int) -> nn.Sequential:
-    """The same first rows for every number of classes."""
+    """The same first rows for every number of classes. No bias before batch norm: its gradient is rounding errors,
+    which Adam and FOPNG divide by their own size."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 6))
+    model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 6))
     head = model[3]
     assert isinstance(head, nn.Linear)
     head.weight = nn.Parameter(head.weight[:classes].detach().clone())
@@ -60,11 +63,8 @@ def learner(method: str, classes: int, mask: str) -> Learner:
 
 
 def steps_differ(recipe: Recipe) -> bool:
-    """K-FAC's damping depends on the size of the head; Adam and FOPNG divide rounding errors by their own size:
-    a bias before batch norm, which has no gradient, is nothing but these."""
-    step = recipe.step
-    factors = step.name == "ocar" or step.settings.get("geometry") == "kfac"
-    return factors or step.name in ("adamw", "mofo", "fopng") or step.settings.get("base") == "adam"
+    """K-FAC's damping depends on the size of the head."""
+    return recipe.step.name == "ocar" or recipe.step.settings.get("geometry") == "kfac"
 
 
 def tensors(state: Any) -> Iterator[Tensor]:

@@ -140,5 +140,4 @@ class Liveliness:
     @property
     def rank(self) -> float | None:
         """Of the features; None where the last layer is not given rows of them."""
-        # The last digits of eigenvalues depend on where in memory the matrix lies.
-        return None if self.gram is None else float(f"{effective_rank(self.gram):.6g}")
+        return None if self.gram is None else effective_rank(self.gram)

@@ -90,8 +90,8 @@ def _stands(*stands: Stand) -> dict[str, Stand]:
     return {stand.paper: stand for stand in stands}
 
 
-# The protocol of ``cpu``: a run takes about ten seconds on one core, and what a method may keep is little enough that
-# joint training is clearly above replay, and replay above none.
+# The protocol of ``cpu``: a run takes 10 to 20 seconds on one core. Untuned, of one seed: on Split CIFAR-10 joint 51.9
+# and er 38.2; on Split CIFAR-100 joint 18.0, er 11.6, naive 4.4; on PACS joint and er 50.0, naive 26.5.
 _SMALL = {"model": "convnet", "batch_size": 32, "epochs": 5}
 
 
