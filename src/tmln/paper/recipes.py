@@ -33,13 +33,17 @@ def lines(stand: Stand) -> list[Line]:
 
 def runs(scale: Scale) -> list[RunConfig]:
     """Every recipe on every benchmark, and the references of INT."""
-    return [config for stand in scale.stands.values() for config in configs_of(stand, lines(stand), scale.seeds)]
+    return [config for stand in _stands(scale) for config in configs_of(stand, lines(stand), scale.seeds)]
+
+
+def _stands(scale: Scale) -> list[Stand]:
+    return [stand for stand in scale.stands.values() if stand.past]
 
 
 def render(study: Study) -> Page:
     """A sheet a benchmark: metrics, and how far each recipe is from the best, corrected for all pairs."""
     page = Page("recipes", TITLE)
-    for stand in study.scale.stands.values():
+    for stand in _stands(study.scale):
         wanted = lines(stand)
         found = [find(study, stand, line.method, line.changes, study.scale.seeds) for line in wanted]
         race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]

@@ -25,6 +25,7 @@ class Stand:
     settings: Mapping[str, Any] = field(default_factory=dict)
     memory: int | None = None  # samples, of methods that have a memory; their own unless given
     chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what tuning chose
+    past: bool = True  # whether recipes past the paper are run on it
 
     def config(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
         """A run on it, with the scale's settings, those that tuning chose, then ``changes``."""
@@ -134,10 +135,10 @@ SCALES: dict[str, Scale] = {
                 memory=200,
                 chosen=_chosen("split-cifar10"),
             ),
-            Stand("core50", "pacs", {**_SMALL, "benchmark.shrink": 4}, memory=50, chosen=_chosen("pacs")),
+            Stand("core50", "pacs", {**_SMALL, "benchmark.shrink": 4}, memory=50, chosen=_chosen("pacs"), past=False),
         ),
         seeds=5,
-        grid_seeds=5,
+        grid_seeds=3,
         tuned=True,
         resolution=15,
         samples=200,
