@@ -17,6 +17,7 @@ from tmln.lab.result import Result, checksum_of
 from tmln.report.document import document
 from tmln.results.published import names_places, publish, read_published
 from tmln.results.read import read_results
+from tmln.tallies import pack_confusion
 
 
 def changed(path: Path, change: Any) -> None:
@@ -43,6 +44,19 @@ def test_a_published_file_says_what_its_runs_say(tmp_path: Path) -> None:
     whole, published = document(runs), document(tmp_path / "out")
     assert {**published, "title": ""} == {**whole, "title": ""}
     assert document(tmp_path / "out" / "results.json")["title"] == "results"
+
+
+def test_a_light_file_has_the_metrics_of_a_whole_one(tmp_path: Path) -> None:
+    counts = [pack_confusion([[4, 0], [1, 3]])] * 2 + [pack_confusion([[3, 1], [2, 2]])]
+    bins = {"count": [[2.0, 6.0]] * 3, "right": [[1.0, 4.0]] * 3, "confidence": [[1.0, 5.0]] * 3}
+    (one,) = read([result("er", 0, confusion=counts, calibration=bins)])
+    publish([one], tmp_path / "whole.json")
+    publish([one], tmp_path / "light.json", light=True)
+    (whole,), (light,) = (read_published(tmp_path / f"{name}.json")[0] for name in ("whole", "light"))
+    assert (len(whole.confusion), len(light.confusion), dict(light.calibration)) == (3, 0, {})
+    assert light.metrics == pytest.approx(whole.metrics, nan_ok=True)
+    assert light.metrics["worst_class"] == 0.5
+    assert (light.accuracy, light.name, light.config) == (whole.accuracy, whole.name, whole.config)
 
 
 def test_the_file_by_hand(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ def publish(
     with_paths: Annotated[
         bool, typer.Option("--with-paths", help="Also runs that name folders of this machine, as folder:PATH does.")
     ] = False,
+    light: Annotated[
+        bool,
+        typer.Option("--light", help="Without confusions, at a tenth of the size; metrics stay."),
+    ] = False,
 ) -> None:
     """Write one file of results that others can check: matrices, configurations, versions, commands, a checksum.
 
@@ -36,7 +40,7 @@ def publish(
         raise ValueError(
             f"every run in {runs} names a folder of this machine; --with-paths publishes them all the same"
         )
-    checksum = write(kept, output)
+    checksum = write(kept, output, light=light)
     if len(kept) < len(results):
         say(
             f"{len(results) - len(kept)} of {len(results)} runs are left out: they name folders of this machine "
