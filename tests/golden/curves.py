@@ -5,7 +5,6 @@ What is bit-deterministic, and what is not: docs/reliability.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from tmln.lab.config import RunConfig
+from tmln.lab.machine import instructions
 from tmln.lab.run import Execution, Moment
 from tmln.lab.store import Store
 
@@ -57,16 +57,6 @@ def curve(config: RunConfig) -> dict[str, Any]:
     finally:
         torch.set_num_threads(threads)
     return {"loss": losses, "accuracy": [list(row) for row in result.accuracy]}
-
-
-def instructions() -> str:
-    """What of the CPU decides on the last bits: what torch makes use of, and all that the CPU has, as a hash."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{torch.backends.cpu.get_cpu_capability()} {hashlib.sha256(flags.encode()).hexdigest()[:8]}"
 
 
 def write() -> None:

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from tests.golden.curves import KEPT, RUNS, curve, instructions
+from tests.golden.curves import KEPT, RUNS, curve
 from tmln.data import list_data
+from tmln.lab.machine import instructions
 
 GOLDEN = json.loads(KEPT.read_text(encoding="utf-8"))
 # Relative, of a loss; absolute, of an accuracy. With other instructions sums are made in another order, and 60 steps of

@@ -1,7 +1,8 @@
 """Published results are checked by running some of them again: match, differs, or cannot be run, and why.
 
-The same kind of machine (processor, device, threads, torch) must give the same bits. Elsewhere rounding differs, and
-training makes more of it: there the accuracies of learned tasks may differ by a stated tolerance in the mean.
+The same kind of machine (processor, instructions, device, threads, torch) must give the same bits. Elsewhere rounding
+differs, and training makes more of it: there the accuracies of learned tasks may differ by a stated tolerance in the
+mean.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tmln.models.own import check_allowed
 # Of the mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
 TOLERANCE = 0.02
 SHOULD = ", which should give the same bits"
-KIND = ("processor", "device", "threads", "system")  # of a machine, on which the bits depend
+KIND = ("processor", "instructions", "device", "threads", "system")  # of a machine, on which the bits depend
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tmln.lab.result import FORMAT as RESULT_FORMAT
 KIND = "tmln results"
 FORMAT = 1
 MOST_BYTES = 1 << 28  # of a file that is read
-MACHINE = ("processor", "cores", "device", "threads", "system")  # what kind it is, not which
+MACHINE = ("processor", "instructions", "cores", "device", "threads", "system")  # what kind it is, not which
 COUNTED = ("confusion", "calibration", "class_names")
 OURS = ("name", "said", CHECKSUM)  # fields of a result that no file has under these names
 # Where a folder or a home begins, at a word's beginning: POSIX, Windows, a share.
