@@ -5,13 +5,16 @@ A guided trial starts ``python -m benchmarks.torture.fuzz READER FINDINGS [optio
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import math
 import os
 import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from benchmarks.torture.scene import Scene
 from benchmarks.torture.verdict import Verdict, lost, unclear
 from benchmarks.torture.warm import Tell, call
 
-NAMES = ("cifar", "cifar-binary", "mnist", "image", "configuration", "result", "learner", "state")
+NAMES = ("cifar", "cifar-binary", "mnist", "image", "configuration", "result", "learner", "state", "published")
 SECONDS = 40  # of one reader, at most
 MEGABYTES, SLOW = 4000, 30  # more memory, or more seconds for one file, is a finding
 INSTRUMENTED = ["tmln", "yaml", "PIL"]
@@ -74,8 +77,42 @@ def main(words: list[str]) -> None:
         fuzzer.Fuzz()
 
 
+ODD: tuple[Any, ...] = (
+    None, "", "x\n", -1, 0, True, 0.5, 1e308, 2**70, math.nan, math.inf, [], {}, [None], [[0.5]], [["a"]], {"a": 1},
+    [[0.5, 0.5], [0.5]],
+)  # fmt: skip
+
+
+def misplaced(data: bytes, chance: random.Random) -> bytes:
+    """JSON in which one or two values are something else, or gone; other bytes as they are."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return data
+    for _ in range(chance.choice((1, 1, 2))):
+        places = list(_places(content))
+        if places and chance.random() < 0.9:
+            inside, where = chance.choice(places)
+            inside[where] = copy.deepcopy(chance.choice(ODD))
+        elif places:
+            inside, where = chance.choice(places)
+            del inside[where]
+    return json.dumps(content).encode()
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """What holds a value, and where in it; of long lists the first few."""
+    named = list(content.items()) if isinstance(content, dict) else []
+    listed = list(enumerate(content[:4])) if isinstance(content, list) else []
+    for where, value in [*named, *listed]:
+        yield content, where
+        yield from _places(value)
+
+
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """A few small changes: bits, bytes, pieces moved, gone, twice or new."""
+    """Another value in JSON, or a few small changes: bits, bytes, pieces moved, gone, twice or new."""
+    if chance.random() < 0.5 and (new_value := misplaced(data, chance)) != data:
+        return new_value
     new = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
         at, kind = chance.randrange(len(new) + 1), chance.randrange(6)

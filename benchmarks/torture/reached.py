@@ -14,7 +14,7 @@ from tmln.fleet.plan import Job
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost, RunLock, RunLocked
 from tmln.lab.machine import machine
-from tmln.lab.result import read_result
+from tmln.lab.result import checksum_of, read_result
 from tmln.lab.run import Execution, Moment, build
 from tmln.lab.store import Run, Store
 from tmln.lab.terms import Terms
@@ -23,6 +23,7 @@ from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.nested import encode
 from tmln.models import make_model
 from tmln.recipes import FAMILIES, RECIPES
+from tmln.report.document import document
 from tmln.streams import make_stream
 
 __all__ = [
@@ -43,8 +44,10 @@ __all__ = [
     "Store",
     "Terms",
     "build",
+    "checksum_of",
     "cifar",
     "command_line",
+    "document",
     "encode",
     "execute",
     "images",

@@ -12,7 +12,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.torture.reached import BadData, RunConfig, cifar, images, load_file, mnist, read_newest, read_result
+from benchmarks.torture.reached import (
+    BadData,
+    RunConfig,
+    checksum_of,
+    cifar,
+    document,
+    images,
+    load_file,
+    mnist,
+    read_newest,
+    read_result,
+)
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "torture" / "corpus"
 Reader = Callable[[bytes, Path], None]
@@ -69,6 +80,18 @@ def read_state(data: bytes, folder: Path) -> None:
     read_newest(folder)
 
 
+def read_published_page(data: bytes, folder: Path) -> None:
+    """A published file whose checksum is right, up to the page that is made of it."""
+    try:
+        content = json.loads(data)
+        content.pop("checksum", None)
+        sealed = json.dumps({**content, "checksum": checksum_of(content)}).encode()
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        sealed = data
+    (folder / "published.json").write_bytes(sealed)
+    document(folder / "published.json")
+
+
 READERS: dict[str, Reader] = {
     "cifar": read_cifar,
     "cifar-binary": read_cifar_binary,
@@ -78,6 +101,7 @@ READERS: dict[str, Reader] = {
     "result": read_a_result,
     "learner": read_learner,
     "state": read_state,
+    "published": read_published_page,
 }
 
 

@@ -30,6 +30,7 @@ REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than t
 }
 FORMAT = 2
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
+MOST = 1e100  # no number of a run is as large
 CHECKSUM = "checksum"
 ACCURACIES = (
     "accuracy", "masked_accuracy", "validation_accuracy", "baseline", "extra_accuracy", "reference_accuracy"
@@ -218,6 +219,25 @@ def _check(result: Mapping[str, Any], name: str) -> None:
             raise ValueError(f"{name}: {key} is no mapping but {reprlib.repr(result[key])}")
     if not _is_matrix(result["accuracy"]):
         raise ValueError(f"{name}: accuracy is no list of rows of numbers but {reprlib.repr(result['accuracy'])}")
+    for key in (*ACCURACIES, "dormant_units", "feature_rank"):
+        found = result.get(key)
+        lists = list(found.values()) if isinstance(found, Mapping) else [found or []]
+        if not all(isinstance(numbers, (list, tuple)) and _of_numbers(numbers) for numbers in lists):
+            raise ValueError(f"{name}: {key} has other things than numbers in it: {reprlib.repr(result[key])}")
+    references = result.get("references")
+    if references is not None and not (isinstance(references, Mapping) and all(map(_is_text, references.values()))):
+        raise ValueError(f"{name}: references are no names but {reprlib.repr(references)}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _of_numbers(value: Any) -> bool:
+    """Numbers that can be squared, nothing, or lists of them."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_of_numbers, value))
+    return value is None or (isinstance(value, (int, float)) and not abs(value) >= MOST)
 
 
 def _is_matrix(value: Any) -> bool:
