@@ -13,6 +13,8 @@ from tmln.cli import app
 from tmln.lab.store import Store
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
+from tmln.results.published import publish
+from tmln.results.read import read_results
 from tmln.stopping import Interrupted
 
 
@@ -44,6 +46,21 @@ def test_one_item_in_a_format(store: Store, tmp_path: Path) -> None:
     assert {row["method"] for row in json.loads(result.stdout)["records"]} > {"tmln", "tmln-static", "naive"}
     assert not (tmp_path / "index.md").exists()
     assert r"\toprule" in type_in(*words, "--format", "latex").output
+
+
+def test_published_results_give_the_tables_of_their_runs(store: Store, tmp_path: Path) -> None:
+    words = ["--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial"]
+    own = type_in("table2", *words, "--format", "md")
+    publish(read_results(store.root)[0], tmp_path / "results.json", light=True)
+    words = ["--scale", "smoke", "--published", str(tmp_path / "results.json"), "-o", str(tmp_path / "there")]
+    there = type_in("table2", *words, "--format", "md")
+    assert (own.exit_code, there.exit_code) == (0, 0), own.output + there.output
+    assert there.stdout == own.stdout
+    every = type_in("all", *words)
+    assert every.exit_code == 0, every.output
+    assert ITEMS["table6"].title in every.output
+    assert ITEMS["table4"].title not in every.output
+    assert "holds no run of table4" in str(type_in("table4", *words).exception)
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path) -> None:

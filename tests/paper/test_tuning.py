@@ -67,6 +67,7 @@ def test_a_search_from_trials_to_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert chosen["settings"]["lr"] > 1e-3
     assert chosen["val_acc"] == max(record["val_acc"] for record in page.records)
     assert any("the tables use {}" in note for note in page.notes)
+    assert tuning.chosen(scale, study.store) == {"split-digits": {"er": chosen["settings"]}}
     used = replace(scale.stand("split-cifar10"), chosen={"er": chosen["settings"]})
     assert used.config("er").resolved()["lr"] == chosen["settings"]["lr"]
     again = item.render(replace(study, scale=replace(scale, stands={"split-cifar10": used})))

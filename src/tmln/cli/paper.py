@@ -56,6 +56,9 @@ def paper(
         Path | None, typer.Option("-o", "--output", help="The folder of tables and pictures; paper-SCALE unless given.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; the scale's own unless given.")] = None,
+    published: Annotated[
+        Path | None, typer.Option(help="Nothing is run: tables of the results that `tmln publish` wrote here.")
+    ] = None,
     format: Annotated[Format, typer.Option(help="How to print the tables; files are in every format.")] = Format.table,
     kept: Kept = Kept(),
     who: Who = Who(),
@@ -76,11 +79,15 @@ def paper(
     from tmln.paper.evidence import Study
     from tmln.paper.items import ITEMS
     from tmln.paper.scales import find_scale, with_seeds
-    from tmln.paper.work import foretold, jobs_of
-    from tmln.paper.write import head_of, write_index
+    from tmln.paper.work import foretold, jobs_of, published_study
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
     chosen, store = with_seeds(find_scale(scale.value), seeds), Store(kept.out)
+    folder = output or Path(f"paper-{scale.value}")
+    if published is not None:
+        study, items = published_study(chosen, items, published)
+        _finish(item, study, items, folder, format, published)
+        return
     terms, crew = who.terms(kept, "prefix"), who.crew()
     if dry_run:
         for line in foretold(items, chosen, store, terms, crew):
@@ -95,9 +102,15 @@ def paper(
     with display_of(jobs) as display:
         failures = execute(store, jobs, terms, crew, on_event=display.note)
     failed = {run_id(failure.job.config): failure.error for failure in failures}
-    folder = output or Path(f"paper-{scale.value}")
-    pages = _pages(items, Study(chosen, store, failed), folder, format)
-    index = write_index(pages, folder, head_of(chosen, kept.out)) if item is ItemName.all else None
+    _finish(item, Study(chosen, store, failed), items, folder, format, kept.out)
+
+
+def _finish(item: ItemName, study: Study, items: Sequence[Item], folder: Path, format: Format, runs: Path) -> None:
+    """The pages, and their index where there are several."""
+    from tmln.paper.write import head_of, write_index
+
+    pages = _pages(items, study, folder, format)
+    index = write_index(pages, folder, head_of(study.scale, runs)) if item is ItemName.all else None
     say(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
 
 

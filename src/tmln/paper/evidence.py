@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tmln.lab.config import run_id
+from tmln.lab.result import Result
 from tmln.lab.store import Store
 from tmln.paper.scales import Scale, Stand
 from tmln.results.asked import Asked, ask
@@ -19,6 +20,11 @@ class Study:
     scale: Scale
     store: Store
     failed: Mapping[str, str] = field(default_factory=dict)  # run id -> reason
+    published: Mapping[str, Result] | None = None  # by run id, in place of the store's
+
+    def result(self, name: str) -> Result | None:
+        """Of the run with this name, if it is finished."""
+        return self.store.result(name) if self.published is None else self.published.get(name)
 
     def stand(self, benchmark: str) -> Stand:
         """What stands for a benchmark of the paper at this scale."""
@@ -29,4 +35,4 @@ def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], se
     """Look up seeds 0, 1, ... of one row; INT is against ``joint``, by the rule of :mod:`tmln.lab.oracle`."""
     get = f"{stand.missing} is not at hand: tmln data get {stand.missing}" if stand.missing else ""
     names = {seed: run_id(stand.config(method, seed, changes)) for seed in range(seeds)}
-    return ask(names, study.store.result, lambda name: study.failed.get(name) or get or "not finished")
+    return ask(names, study.result, lambda name: study.failed.get(name) or get or "not finished")

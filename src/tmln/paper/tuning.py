@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.result import Result
 from tmln.lab.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.page import Page, Sheet
-from tmln.paper.scales import Scale, Stand
+from tmln.paper.scales import SCALES, Scale, Stand
 from tmln.paper.table1 import METHODS as PAPER
 from tmln.results.textgrid import Strong
 
@@ -90,11 +94,11 @@ def runs(scale: Scale) -> list[RunConfig]:
     ]
 
 
-def attempts(stand: Stand, method: str, store: Store) -> list[Attempt]:
+def attempts(stand: Stand, method: str, find: Callable[[str], Result | None]) -> list[Attempt]:
     """What the search of one method found."""
     found = []
     for settings in grid(stand, method):
-        result = store.result(run_id(trial(stand, method, settings)))
+        result = find(run_id(trial(stand, method, settings)))
         value = None if result is None or result.diverged else result.metrics.get("val_acc")
         why = "not run" if result is None else "diverged" if result.diverged else ""
         sound = value is not None and math.isfinite(value)
@@ -118,7 +122,7 @@ def render(study: Study) -> Page:
     for stand in study.scale.stands.values():
         lines = [["method", "main strength", *(f"rate {rate:g}" for rate in RATES), "chosen"]]
         for method in searched(stand):
-            found = attempts(stand, method, study.store)
+            found = attempts(stand, method, study.result)
             chosen = best(found)
             lines += _lines(method, found, chosen)
             page.records.extend(_records(stand, method, found, chosen))
@@ -174,3 +178,22 @@ def _records(stand: Stand, method: str, found: Sequence[Attempt], chosen: Attemp
 
 
 ITEM = Item("tuning", TITLE, runs, render)
+
+
+def chosen(scale: Scale, store: Store) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """By benchmark and method, the settings of every search that is complete: what ``chosen.json`` keeps."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for stand in scale.stands.values():
+        winners = {method: best(attempts(stand, method, store.result)) for method in searched(stand)}
+        found[stand.benchmark] = {method: dict(one.settings) for method, one in winners.items() if one is not None}
+    return found
+
+
+def main(folder: str) -> None:
+    """``python -m tmln.paper.tuning RUNS`` keeps what the search of a folder chose."""
+    place = Path(__file__).with_name("chosen.json")
+    place.write_text(json.dumps(chosen(SCALES["cpu"], Store(Path(folder))), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tmln.fleet.crew import Crew
 from tmln.fleet.forecast import Outlook, forecast
 from tmln.fleet.plan import Job, plan, state_of
 from tmln.fleet.standings import duration
-from tmln.lab.config import RunConfig, canonical
+from tmln.lab.config import RunConfig, canonical, run_id
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
+from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data
+from tmln.results.read import read_results
 
 
 def jobs_of(items: Iterable[Item], scale: Scale) -> list[Job]:
@@ -31,6 +34,17 @@ def waiting(items: Iterable[Item], scale: Scale) -> dict[str, list[RunConfig]]:
         if missing is not None:
             found.setdefault(missing, []).append(job.config)
     return found
+
+
+def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[Study, list[Item]]:
+    """Published results in place of runs, and the items that they have a run of: what is measured has none."""
+    found = {result.name: result for result in read_results(path)[0]}
+    asked = list(items)
+    kept = [item for item in asked if any(run_id(config) in found for config in item.runs(scale))]
+    if not kept:
+        names = ", ".join(item.name for item in asked)
+        raise ValueError(f"{path} holds no run of {names} at scale {scale.name}; without --published they are run")
+    return Study(scale, Store(path), published=found), kept
 
 
 def foretold(items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew) -> list[str]:
