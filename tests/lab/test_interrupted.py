@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.typed import typed
 from tests.lab.killing import PATIENCE, config, gone, worker_of
 from tests.lab.test_run import comparable, result_of
 from tmln import stopping
@@ -62,21 +63,28 @@ PHASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the run was done that all others are held against."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    assert execute(store, [Job(config("tmln"))]) == []
+    return store
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupted_in_a_phase_it_goes_on_to_the_bit(
-    phase: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Store
 ) -> None:
     monkeypatch.setattr(stopping, "ASKED", 0.05)
     job = Job(config("tmln"))
-    assert execute(Store(tmp_path / "whole"), [job]) == []
     at_call(monkeypatch, *PHASES[phase], number)
     with pytest.raises(Interrupted, match="the same command goes on"):
         execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4))
     monkeypatch.undo()
     assert Store(tmp_path / "stopped").open(job.config).result is None
     assert execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4)) == []
-    stores = [Store(tmp_path / name) for name in ("whole", "stopped")]
+    stores = [undisturbed, Store(tmp_path / "stopped")]
     runs = [store.open(job.config) for store in stores]
     whole, stopped = (comparable(result_of(store, job.config)) for store in stores)
     assert whole == stopped
@@ -135,8 +143,8 @@ def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_p
     """Not one failure after the other; with room the same goes on."""
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,0.2,0.3,0.4", *few, "--oracle", "none"]
-    command = [sys.executable, "-m", "tmln", *words, "--workers", "1", "--out", str(tmp_path / "runs")]
-    command += ["--checkpoint-steps", "3"]
+    words += ["--checkpoint-steps", "3", "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "tmln", *words, "--workers", "1"]
 
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
@@ -147,5 +155,5 @@ def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_p
     assert last.startswith(f"tmln: cannot write {tmp_path}/runs/split-digits-tmln-s0-")
     assert met.stderr.count("cannot write") == 1
     assert "Traceback" not in met.stderr
-    again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    again = typed(*words, "--executor", "serial")
     assert again.returncode == 0, again.stderr
