@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Generator
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -13,3 +16,21 @@ settings.load_profile("tmln")
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is made while tests are found is garbage: to look for some took a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_old_is_looked_through() -> None:
+    """Every run collects garbage before it begins: among all that the suite imports that took longer than the run."""
+    gc.collect()
+    gc.freeze()

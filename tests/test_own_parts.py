@@ -14,6 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from tests import test_every_part as every_part
+from tests.cli.typed import typed
 from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
@@ -238,13 +239,11 @@ def test_the_command_line_asks_and_is_told(tmp_path: Path) -> None:
     words = ["run", "--benchmark", "split-digits", "--method", "naive", "--epochs", "1", "--oracle", "none"]
     words += ["--set", "benchmark.per_class=12", "--out", str(tmp_path), "--logger", "none"]
     words += [word for family, name in CODE.items() for word in (f"--{family}", name)]
-    found = {}
-    for options in ([], ["--allow-code"]):
-        command = [sys.executable, "-m", "tmln", *options, *words]
-        found[len(options)] = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found[0].returncode == 2
-    assert "is code outside tmln" in found[0].stderr
-    assert found[1].returncode == 0, found[1].stderr
+    refused = typed(*words)
+    assert refused.returncode == 2
+    assert "is code outside tmln" in refused.stderr
+    done = typed("--allow-code", *words)
+    assert done.returncode == 0, done.stderr
     (entry,) = Store(tmp_path).runs()
     assert entry.path.is_dir()
     text = (entry.path / "config.yaml").read_text(encoding="utf-8")

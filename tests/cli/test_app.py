@@ -86,6 +86,8 @@ def test_an_error_is_one_line_with_a_remedy() -> None:
 def test_compare_show_and_once_more(tmp_path: Path) -> None:
     words = ["compare", "--benchmark", "split-digits", "--methods", "naive,tmln", "--seeds", "2", "--epochs", "2"]
     words += ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--out", str(tmp_path)]
+    # processes of their own, from a command line, are tests/lab/test_interrupted.py's
+    words += ["--executor", "serial"]
     first = run(*words)
     for word in ("naive", "tmln", "ACC", "FM", "INT", "±", "paired t-test"):
         assert word in first

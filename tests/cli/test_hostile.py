@@ -6,12 +6,11 @@ import csv
 import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.typed import typed
 from tmln.cli.options import configs_of
 from tmln.fleet.perform import perform
 from tmln.fleet.plan import Job
@@ -35,14 +34,6 @@ def net(classes, shape):
 """
 
 
-def process(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key != "TMLN_ALLOW_CODE"}
-    command = [sys.executable, "-m", "tmln", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**kept, "COLUMNS": "300", **env}, timeout=300
-    )
-
-
 def result_of(root: Path, seed: int, **changes: str) -> Path:
     """A finished run of er, with fields of its configuration changed at will."""
     resolved = RunConfig(benchmark="split-digits", method="er", seed=seed, benchmark_options={"tasks": 2}).resolved()
@@ -62,14 +53,14 @@ def test_bad_folders_are_counted_and_the_rest_is_shown(tmp_path: Path) -> None:
         (runs / name).mkdir()
     (runs / "deep" / "result.json").write_text("[" * 200_000)
     os.mkfifo(runs / "pipe" / "result.json")
-    shown = process("show", str(runs))
+    shown = typed("show", str(runs))
     assert shown.returncode == 0, shown.stderr
     assert "60.0" in shown.stdout
     (line,) = [line for line in shown.stderr.splitlines() if "passed over" in line]
     assert line.startswith("3 folders were passed over: deep: result.json is not JSON; name ")
     assert r"\x1b]0;owned\x07\nforged" in line
     assert "\x1b" not in shown.stderr
-    report = process("report", str(runs), "-o", str(tmp_path / "page.html"))
+    report = typed("report", str(runs), "-o", str(tmp_path / "page.html"))
     assert report.returncode == 0, report.stderr
     assert "result.json is not JSON" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -86,14 +77,14 @@ def test_many_bad_folders_are_one_line() -> None:
 def test_names_in_results_are_neither_obeyed_nor_run(tmp_path: Path) -> None:
     result_of(tmp_path, 0, method=f"[red]{TITLE}")
     result_of(tmp_path, 0, method="=HYPERLINK(1)")
-    shown = process("show", str(tmp_path))
+    shown = typed("show", str(tmp_path))
     assert shown.returncode == 0, shown.stderr
     assert r"[red]\x1b]0;owned\x07" in shown.stdout
     assert "\x1b" not in shown.stdout + shown.stderr
-    table = list(csv.DictReader(io.StringIO(process("show", str(tmp_path), "--format", "csv").stdout)))
+    table = list(csv.DictReader(io.StringIO(typed("show", str(tmp_path), "--format", "csv").stdout)))
     assert sorted(row["method"] for row in table) == ["'=HYPERLINK(1)", r"[red]\x1b]0;owned\x07"]
     assert [float(row["int_mean"]) for row in table] == [-0.25, -0.25]
-    as_json = json.loads(process("show", str(tmp_path), "--format", "json").stdout)
+    as_json = json.loads(typed("show", str(tmp_path), "--format", "json").stdout)
     assert sorted(row["method"] for row in as_json) == ["=HYPERLINK(1)", f"[red]{TITLE}"]
 
 
@@ -102,12 +93,12 @@ def test_results_without_a_checksum_are_counted(tmp_path: Path) -> None:
     old = {**json.loads(path.read_text()), "format": 1}
     del old["checksum"]
     path.write_text(json.dumps(old))
-    shown = process("show", str(tmp_path))
+    shown = typed("show", str(tmp_path))
     assert "1 of 1 results have no checksum: an earlier version of tmln wrote them" in shown.stderr
 
 
 def test_a_tag_on_the_command_line_is_one_line() -> None:
-    wrong = process("run", "--benchmark", "split-digits", "--set", "seed=!!timestamp x")
+    wrong = typed("run", "--benchmark", "split-digits", "--set", "seed=!!timestamp x")
     assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (2, 1)
     assert "seed = '!!timestamp x'" in wrong.stderr
 
@@ -119,14 +110,14 @@ def test_a_configuration_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
-    wrong = process("show", str(tmp_path / TITLE))
+    wrong = typed("show", str(tmp_path / TITLE))
     assert wrong.returncode == 2
     assert r"\x1b]0;owned\x07" in wrong.stderr
     assert "\x1b" not in wrong.stderr
     result_of(tmp_path, 0)
     (tmp_path / ".analyses").mkdir()
     (tmp_path / ".analyses" / f"{TITLE}.json").write_text("[" * 200_000)
-    said = process("report", str(tmp_path), "-o", str(tmp_path / "page.html"))
+    said = typed("report", str(tmp_path), "-o", str(tmp_path / "page.html"))
     assert said.returncode == 0, said.stderr
     assert r"\x1b]0;owned\x07.json" in said.stderr
     assert "\x1b" not in said.stderr
@@ -135,19 +126,20 @@ def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
 SMALL = ("--epochs", "1", "--oracle", "none", "--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10")
 
 
-def test_models_of_ones_own_are_imported_where_that_is_allowed(tmp_path: Path) -> None:
+def test_models_of_ones_own_are_imported_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets_for_a_test.py").write_text(SOURCE)
     config = tmp_path / "own.yaml"
     config.write_text("benchmark: split-digits\nmethod: er\nmodel: nets_for_a_test:net\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     words = ("--config", str(config), "--out", str(tmp_path / "runs"), *SMALL)
-    refused = process("run", *words, PYTHONPATH=path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refused = typed("run", *words)
     assert (refused.returncode, len(refused.stderr.strip().splitlines())) == (2, 1)
     assert "'nets_for_a_test:net' is code outside tmln, and importing it runs it" in refused.stderr
     assert "tmln --allow-code" in refused.stderr
     assert not (tmp_path / "imported").exists()
     # in processes of its own, which inherit the leave
-    swept = process("--allow-code", "sweep", *words, "--methods", "er", "--workers", "1", PYTHONPATH=path)
+    swept = typed("--allow-code", "sweep", *words, "--methods", "er", "--workers", "1", PYTHONPATH=path)
     assert swept.returncode == 0, swept.stderr
     assert (tmp_path / "imported").exists()
 

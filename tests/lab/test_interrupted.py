@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.typed import typed
 from tests.lab.killing import PATIENCE, config, gone, worker_of
 from tests.lab.test_run import comparable, result_of
 from tmln import stopping
@@ -135,8 +136,8 @@ def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_p
     """Not one failure after the other; with room the same goes on."""
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,0.2,0.3,0.4", *few, "--oracle", "none"]
-    command = [sys.executable, "-m", "tmln", *words, "--workers", "1", "--out", str(tmp_path / "runs")]
-    command += ["--checkpoint-steps", "3"]
+    words += ["--checkpoint-steps", "3", "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "tmln", *words, "--workers", "1"]
 
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
@@ -147,5 +148,5 @@ def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_p
     assert last.startswith(f"tmln: cannot write {tmp_path}/runs/split-digits-tmln-s0-")
     assert met.stderr.count("cannot write") == 1
     assert "Traceback" not in met.stderr
-    again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    again = typed(*words, "--executor", "serial")
     assert again.returncode == 0, again.stderr

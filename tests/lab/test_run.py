@@ -33,7 +33,11 @@ from tmln.lab.terms import Terms
 from tmln.recipes import RECIPES
 from tmln.stopping import Interrupted
 
-SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
+SMALL: dict[str, Any] = {
+    "benchmark": "split-digits",
+    "benchmark_options": {"per_class": 24, "per_class_test": 10},
+    "epochs": 2,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +140,7 @@ def kill() -> Iterator[Callable[[Path, Path, int], int]]:
 def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
     method: str, tmp_path: Path, kill: Callable[[Path, Path, int], int]
 ) -> None:
-    wanted = config(method)
+    wanted = config(method, benchmark_options={**SMALL["benchmark_options"], "tasks": 3})
     whole = finish(tmp_path / "whole", wanted)
     at = random.Random(method).randrange(3, whole.steps)
     file = tmp_path / "config.yaml"

@@ -49,14 +49,14 @@ def network() -> nn.Module:
 
 
 def task(k: int) -> tuple[Tensor, Tensor]:
-    return torch.randint(0, 256, (20, 5), dtype=torch.uint8), torch.arange(20) % 2 + 2 * k
+    return torch.randint(0, 256, (8, 5), dtype=torch.uint8), torch.arange(8) % 2 + 2 * k
 
 
 def far(**options: Any) -> Learner:
     holds = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]  # whatever is asked there
     with Elsewhere(), warnings.catch_warnings(), holds:  # type: ignore[no-untyped-call]
         warnings.filterwarnings("ignore", message=".*strength.*|.*shield.*", category=UserWarning)
-        learner = Learner(network(), batch_size=10, **options)
+        learner = Learner(network(), batch_size=4, **options)
         for k in range(2):
             learner.learn(task(k), atomic=False)
         learner.evaluate(task(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,21 +138,27 @@ def test_killed_at_every_call_and_again_on_the_way_back(power: bool, tmp_path: P
 
 
 @needs_proc
-@pytest.mark.parametrize("last", [7, 30, 55])
-def test_killed_by_a_signal(last: int, tmp_path: Path) -> None:
-    """The same by the system's own means, in a process of its own."""
+def test_killed_by_a_signal(tmp_path: Path) -> None:
+    """The same by the system's own means, in processes of their own, forked by one that has imported torch."""
     (tmp_path / "whole").mkdir()
+    moments = (7, 30, 55)
     code = f"""
 import os, signal
 from pathlib import Path
 from tests.replay.test_disk_killed import Disk, Killed, work
-disk = Disk({last})
-try:
-    with disk.in_place():
-        work(Path({str(tmp_path)!r}))
-except Killed:
-    os.kill(os.getpid(), signal.SIGKILL)
+for last in {moments}:
+    folder = Path({str(tmp_path)!r}, str(last))
+    folder.mkdir()
+    if not (child := os.fork()):
+        try:
+            with Disk(last).in_place():
+                work(folder)
+        except Killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert work(tmp_path) == work(tmp_path / "whole")
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
+    expected = work(tmp_path / "whole")
+    for last in moments:
+        assert work(tmp_path / str(last)) == expected

@@ -44,11 +44,13 @@ class Reader:
         self.browser = browser
         self.asked: list[str] = []
         self.wrong: list[str] = []
+        self.pages: list[Any] = []
 
     def open(self, runs: Path, fragment: str = "", width: int = 1300, scheme: str = "light") -> Any:
         """The page of a folder of runs, read and ready."""
         address = write_report(runs, runs.parent / f"{runs.name}.html").as_uri()
         page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.pages.append(page)
         page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: self._note(request.url, address))
         page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
@@ -56,6 +58,12 @@ class Reader:
         page.goto(address + fragment)
         page.wait_for_selector("html[data-ready]")
         return page
+
+    def close(self) -> None:
+        """A page that nobody looks at still has its pictures, and a megabyte of scripts."""
+        for page in self.pages:
+            page.close()
+        self.pages.clear()
 
     def _note(self, url: str, address: str) -> None:
         if url.partition("#")[0] != address and not url.startswith(("data:", "blob:")):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.report.browser import chromium
 from tmln.lab.config import RunConfig
 from tmln.lab.identity import run_name
 from tmln.lab.result import Result, write_result
@@ -80,6 +81,9 @@ def usual() -> list[dict[str, Any]]:
         result("ewc", 1, 0.7, 0.3, accuracy=[[0.5, 0.0, 0.0]], metrics={"acc": math.nan}, diverged="the loss is nan"),
         *(result("joint", seed, JOINT, 0.0) for seed in range(3)),
     ]
+
+
+browser = pytest.fixture(scope="package")(chromium)  # it takes longer to start than most tests with it
 
 
 @pytest.fixture

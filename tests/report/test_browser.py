@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, chromium, downloaded, everything_drawn, faults, labels, look, row, until
+from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, row, until
 from tests.report.conftest import keep, read, result, usual
 from tmln.metrics import METRICS, metric_of
 from tmln.results.contest import contest
@@ -46,12 +46,12 @@ DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
-browser = pytest.fixture(scope="module")(chromium)
-
 
 @pytest.fixture(scope="module")
-def reader(browser: Any) -> Reader:
-    return Reader(browser)
+def reader(browser: Any) -> Iterator[Reader]:
+    reader = Reader(browser)
+    yield reader
+    reader.close()
 
 
 @pytest.fixture(scope="module")

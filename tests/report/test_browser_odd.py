@@ -14,18 +14,17 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, chromium, downloaded, everything_drawn, labels, look
+from tests.report.browser import Reader, downloaded, everything_drawn, labels, look
 from tests.report.conftest import keep, result, usual
 from tmln.metrics import METRICS, Metric
 from tmln.results.measurements import save_analysis
-
-browser = pytest.fixture(scope="module")(chromium)
 
 
 @pytest.fixture
 def reader(browser: Any) -> Iterator[Reader]:
     reader = Reader(browser)
     yield reader
+    reader.close()
     assert reader.asked == []
     assert reader.wrong == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, chromium, downloaded, everything_drawn, faults, labels, look, row
+from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, row
 from tests.report.conftest import keep, read, result
 from tmln.results.across import across
 from tmln.results.across_table import across_lines, across_notes
@@ -24,8 +24,6 @@ from tmln.results.textgrid import Strong, grid_latex, grid_markdown
 NONE = "\N{EN DASH}"
 CHOSEN = "tmln step.damping=0.1 step.trajectory=1.0"
 LONG = "split-digits-of-somebody-with-a-very-long-name-for-a-benchmark"
-
-browser = pytest.fixture(scope="module")(chromium)
 
 
 def swept() -> list[dict[str, Any]]:
@@ -52,8 +50,10 @@ FACES = ["joint", CHOSEN, "er replay.capacity=500", "naive"]
 
 
 @pytest.fixture(scope="module")
-def reader(browser: Any) -> Reader:
-    return Reader(browser)
+def reader(browser: Any) -> Iterator[Reader]:
+    reader = Reader(browser)
+    yield reader
+    reader.close()
 
 
 @pytest.fixture(scope="module")
