@@ -78,13 +78,13 @@ class Likelihood:
         if callable(self.choice):
             value: Tensor = self.choice(output, target)
             return value
-        name = self._settled(output, target)
+        name = self.settled(output, target)
         score: LogLikelihood = NAMES[name]
         return score(output, shifted(target) if self.shifts else target)
 
     def draw(self, output: Any, target: Any, attended: Any, generator: torch.Generator) -> Tensor:
         """Targets from the model's own distribution; labels that are ignored stay so."""
-        name = self._settled(output, target)
+        name = self.settled(output, target)
         logits: Tensor = output.detach()
         if name == "gaussian":
             return logits + torch.randn(logits.shape, dtype=logits.dtype, device=logits.device, generator=generator)
@@ -110,7 +110,8 @@ class Likelihood:
                 "that are shifted already, or a function, or 'masked-tokens' to score each position by its own token"
             )
 
-    def _settled(self, output: Any, target: Any) -> str:
+    def settled(self, output: Any, target: Any) -> str:
+        """The name by which this output and all later ones are read."""
         if self.name is None:
             self.name = self._read(output, target)
         return self.name
