@@ -164,6 +164,15 @@ def test_what_has_no_factors_is_refused(options: dict[str, Any], message: str) -
         kfac_factors(model, x, **{"targets": y, "fisher": "empirical", **options})
 
 
+def test_labels_that_cannot_be() -> None:
+    model, x, y = scene("tokens")
+    with pytest.raises(IndexError, match="label 7 is out of bounds: Words has logits for 5"):
+        kfac_factors(model, x, targets=torch.full_like(y, 7), fisher="empirical", log_likelihood="tokens")
+    bits = torch.tensor([[0, 2]])
+    with pytest.raises(ValueError, match="labels of 0 to 2 were read as bits"):
+        kfac_factors(nn.Linear(1, 2), torch.ones(1, 1), targets=bits, fisher="empirical", log_likelihood="bernoulli")
+
+
 def test_names_and_inputs_are_looked_at_first() -> None:
     model, x, y = scene("tokens")
     with pytest.raises(ValueError, match="did you mean 'gaussian'"):

@@ -231,6 +231,7 @@ def test_a_shield_is_never_lost_without_a_word(tmp_path: Path) -> None:
     [
         (Module, {}, TensorDataset(torch.randn(8, 2)), "fit|batches must yield"),
         (Module, {}, TensorDataset(torch.randn(8, 2), torch.randn(8, 4)), "say which: log_likelihood="),
+        (Module, {}, TensorDataset(torch.randn(8, 2), torch.full((8, 4), 7)), "logits .* over a vocabulary"),
         (MeanSquares, {"log_likelihood": "classes"}, points(0), "MeanSquares's loss is .* by log_likelihood='classes'"),
     ],
 )

@@ -67,6 +67,9 @@ def objectives(
             )
         given = [None if value is None else value.cpu() for value in (targets, attended)]
         targets = likelihood.draw(logits.detach().cpu(), *given, generator or torch.default_generator)
+    else:
+        likelihood.inspect([], targets)
+        likelihood.explain(targets)
     return [(scale * likelihood(logits, targets.to(logits.device))).sum()]
 
 

@@ -76,6 +76,13 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         self._random: list[Tensor] = []  # as the batch's pass began
         self._looked = False  # the step was shown the task's gradient of this batch
 
+    def before_training(self, strategy: Any, **_: Any) -> None:
+        """Before the model is adapted to anything."""
+        if isinstance(strategy.model, MultiTaskModule):
+            raise ValueError(
+                f"{type(strategy.model).__name__} has a head for each task, and Parts measures model(x): give one head"
+            )
+
     def before_training_exp(self, strategy: Any, **_: Any) -> None:
         """A task begins: before anything moves, the strategy is looked at."""
         if self.step is None:
@@ -148,10 +155,6 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         groups = strategy.optimizer.param_groups
         if len(groups) != 1:
             raise ValueError(f"Parts goes by one rate, and the strategy's optimizer has {len(groups)} groups; give one")
-        if isinstance(strategy.model, MultiTaskModule):
-            raise ValueError(
-                f"{type(strategy.model).__name__} has a head for each task, and Parts measures model(x): give one head"
-            )
         if "optimizer_step" in vars(strategy):
             raise ValueError("something moves the weights of this strategy already: give it one Parts")
         self._rate = float(groups[0]["lr"])
