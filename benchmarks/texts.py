@@ -115,7 +115,8 @@ def optimizer_of(kind: str, model: nn.Module, settings: Mapping[str, float]) -> 
     if kind == "adamw":
         return torch.optim.AdamW(model.parameters(), settings["lr"])
     if kind == "tmln-adam":
-        return tmln.TMLN(model.named_parameters(), **settings, base="adam", weight_decay=0.01)
+        lr, damping = settings["lr"], settings["damping"]
+        return tmln.TMLN(model.named_parameters(), lr, damping, base="adam", weight_decay=0.01)
     damping = settings["damping"]
     return tmln.TMLN(model.named_parameters(), settings["rate"] * damping, damping)
 
@@ -171,7 +172,7 @@ class Notes:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.is_file() else []
-        self.done = {self._key(note): note["found"] for note in map(json.loads, lines)}
+        self.done: dict[str, dict[str, Matrix]] = {self._key(note): note["found"] for note in map(json.loads, lines)}
 
     @staticmethod
     def _key(note: Mapping[str, Any]) -> str:

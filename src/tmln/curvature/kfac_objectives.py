@@ -65,8 +65,8 @@ def objectives(
                 f"fisher='mc' draws the same labels on all ranks for classes only, and these are {name!r}: "
                 "choose 'empirical'"
             )
-        given = [None if value is None else value.cpu() for value in (targets, attended)]
-        targets = likelihood.draw(logits.detach().cpu(), *given, generator or torch.default_generator)
+        given, seen = (None if value is None else value.cpu() for value in (targets, attended))
+        targets = likelihood.draw(logits.detach().cpu(), given, seen, generator or torch.default_generator)
     else:
         likelihood.inspect([], targets)
         likelihood.explain(targets)
