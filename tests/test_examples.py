@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import tmln
+from tests.docstrings import PEERS
 from tmln.progress import track
 from tmln.streams import make_stream
 
@@ -83,7 +84,6 @@ def test_the_readmes_loop_protects() -> None:
     assert accuracy(model) > 0.85
 
 
-PEERS = ("tmln.integrations.avalanche",)  # need an environment of their own: make test-peers
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(tmln.__path__, "tmln.")

@@ -122,8 +122,6 @@ def test_agrees_with_our_learner(name: str) -> None:
 def test_the_rate_follows_the_strategys_schedule() -> None:
     """Down to nothing after the first epoch: the weights stay where that left them."""
     model, moved = network(), network()
-    for m in (model, moved):
-        m[1].p = 0.0
     made, once = strategy(model, Parts("tmln", replay="none")), strategy(moved, Parts("tmln", replay="none"))
     schedule = torch.optim.lr_scheduler.LambdaLR(made.optimizer, lambda epoch: 1.0 if epoch == 0 else 0.0)
     made.plugins.insert(0, LRSchedulerPlugin(schedule))
@@ -192,6 +190,7 @@ def test_pieces_of_tasks_are_refused() -> None:
 def test_two_rates_are_refused() -> None:
     model = network()
     made = strategy(model, Parts("tmln"))
-    made.optimizer = SGD([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.1}], lr=LR)
+    groups: list[dict[str, Any]] = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.1}]
+    made.optimizer = SGD(groups, lr=LR)
     with pytest.raises(ValueError, match="2 groups; give one"):
         made.train(experiences()[0])
