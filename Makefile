@@ -9,19 +9,26 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SAMPLE ?= 300
 SEED   ?= 0
 MINUTES ?= 15
+PEERS ?= .venv-peers
+# builds one in which torchvision's CUDA wheel is at peace with a CPU's torch, where it is at hand
+PEERS_SCRIPT ?= ../shared/bin/peer-avalanche-env
 
-.PHONY: help demo test lint bench mutants torture clean
+.PHONY: help demo test test-peers lint bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits, a table and a report
 	$(BIN)/tmln demo
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-peers: $(PEERS)/.ready  ## the integration with Avalanche, in an environment of its own: it needs torchvision
+	$(PEERS)/bin/python -c "import avalanche"
+	PYTHONPATH=src $(PEERS)/bin/python -m pytest -W ignore tests/integrations/test_avalanche.py
 
 lint: $(VENV)/.dev  ## style and strict types
 	$(BIN)/ruff check .
@@ -38,7 +45,7 @@ torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, cro
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tmln needs Python >= 3.10, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3")'
@@ -54,4 +61,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(PIP) -e '.[fuzz]'
+	@touch $@
+
+$(PEERS)/.ready: pyproject.toml
+	if [ -f $(PEERS_SCRIPT) ]; then bash $(PEERS_SCRIPT) $(PEERS); else $(PYTHON) -m venv $(PEERS); fi
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[avalanche]' pytest hypothesis
 	@touch $@

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from tests.curvature.test_kfac import same
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import FISHERS, kfac_factors, sampled_labels
+from tmln.curvature.kfac_factors import kfac_factors
+from tmln.curvature.kfac_objectives import FISHERS, sampled_labels
 
 OPEN = torch.tensor([1, 2, 4])
 CLOSED = torch.tensor([0, 3, 5])

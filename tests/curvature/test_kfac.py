@@ -16,8 +16,9 @@ from torch import Tensor, nn
 import tmln.curvature.kfac
 from tmln.curvature import kfac_layers as layer_module
 from tmln.curvature.kfac import KFAC, damped_inverse, damping_split, preconditioned
-from tmln.curvature.kfac_factors import Factors, kfac_factors, sampled_labels
+from tmln.curvature.kfac_factors import Factors, kfac_factors
 from tmln.curvature.kfac_layers import kfac_layers
+from tmln.curvature.kfac_objectives import sampled_labels
 
 DOUBLE = torch.float64
 
@@ -599,7 +600,7 @@ def test_errors_name_the_value_and_the_remedy() -> None:
     for bad in (-1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="negative or non-finite"):
             kfac_factors(layer, x, weights=torch.tensor([1.0, bad, 1.0, 1.0]))
-    with pytest.raises(ValueError, match=r"\(4, 5, 2\).*logits"):
+    with pytest.raises(ValueError, match=r"\(4, 5, 2\).* log_likelihood="):
         kfac_factors(layer, torch.ones(4, 5, 3))
     for ema in (0.0, 1.5):
         with pytest.raises(ValueError, match="ema"):

@@ -132,6 +132,17 @@ def test_refused(model: nn.Module, batch: Any, name: str | None, words: str) -> 
         diagonal_fisher(model, [batch], log_likelihood=name)
 
 
+def test_tokens_without_a_vocabulary() -> None:
+    """One output a position, or fewer than there are labels: nothing that could be scored."""
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 1), nn.Flatten())
+    with pytest.raises(ValueError, match=r"labels of 0 to 4 were read as bits.* logits \[B, T, V\] over a vocabulary"):
+        diagonal_fisher(model, [(X + 1, X)])
+    diagonal_fisher(model, [(X + 1, X % 2)])  # these are bits
+    for name, labels, found in (("tokens", X.flip(1), 3), ("tokens", torch.full((4, 5), -1), -1)):
+        with pytest.raises(IndexError, match=rf"label {found} is out of bounds: Words has logits for 3 labels"):
+            diagonal_fisher(Words(3), [(X, labels.clamp(max=3))], log_likelihood=name)
+
+
 def test_a_choice_settles_it() -> None:
     torch.manual_seed(0)
     model, y = Words().double(), X.flip(1)

@@ -160,6 +160,26 @@ def test_resumes_in_the_middle_to_the_bit(tmp_path: Path, at: int) -> None:
     assert done.global_step == rest.global_step == 9
 
 
+def test_a_checkpoint_of_the_last_step_has_its_boundary_to_come(tmp_path: Path) -> None:
+    """Nothing is left to train, and Lightning says neither that it starts nor that it ends; ``on_fit_end`` does it."""
+    states, seen = [], []
+    for stop in (False, True):
+        module, continual = Module(), Continual(memory=10)
+        trainer(tmp_path, continual, epochs=1).fit(module, loader(0))
+        keep = ModelCheckpoint(tmp_path, filename=f"last-{stop}", every_n_train_steps=3, save_top_k=-1)
+        done = trainer(tmp_path, continual, keep, max_steps=3, epochs=1)
+        done.fit(module, InOrder(points(1), batch_size=8))
+        if stop:
+            module, continual = Module(), Continual(memory=10)
+            done = trainer(tmp_path, continual, max_steps=3, epochs=1)
+            done.fit(module, InOrder(points(1), batch_size=8), ckpt_path=tmp_path / "last-True.ckpt")
+            assert module.sizes == []  # not a step
+        states.append(state_of(module, done.optimizers[0]))
+        seen.append((continual.keeper.boundaries, continual.memory.seen, continual.keeper.optimizer_state is not None))
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+    assert seen == [(2, 48, True)] * 2
+
+
 def test_the_next_task_in_a_new_process(tmp_path: Path) -> None:
     module, continual = Module(), Continual(memory=10)
     first = trainer(tmp_path, continual, epochs=1)
@@ -211,6 +231,7 @@ def test_a_shield_is_never_lost_without_a_word(tmp_path: Path) -> None:
     [
         (Module, {}, TensorDataset(torch.randn(8, 2)), "fit|batches must yield"),
         (Module, {}, TensorDataset(torch.randn(8, 2), torch.randn(8, 4)), "say which: log_likelihood="),
+        (Module, {}, TensorDataset(torch.randn(8, 2), torch.full((8, 4), 7)), "logits .* over a vocabulary"),
         (MeanSquares, {"log_likelihood": "classes"}, points(0), "MeanSquares's loss is .* by log_likelihood='classes'"),
     ],
 )

@@ -158,6 +158,28 @@ def test_bad_input_before_a_step(tmp_path: Path, data: Any, options: Any, messag
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+def test_tags_that_the_model_does_not_have(tmp_path: Path) -> None:
+    name, continual = "BERT, tags", Continual(memory=6)
+    model, data = model_of(name), samples(name, 0)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(IndexError, match=r"label 9 is out of bounds: BertForTokenClassification has logits for 3"):
+        trainer(
+            model, [{**one, "labels": torch.full_like(one["labels"], 9)} for one in data], continual, tmp_path
+        ).train()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_other_fields_than_the_memorys(tmp_path: Path) -> None:
+    name, continual = "BERT, classes", Continual(memory=6)
+    model = model_of(name)
+    trainer(model, samples(name, 0), continual, tmp_path).train()
+    before = [p.detach().clone() for p in model.parameters()]
+    more = [{**one, "token_type_ids": torch.zeros_like(one["input_ids"])} for one in samples(name, 1)]
+    with pytest.raises(ValueError, match=r"samples have the fields .*token_type_ids"):
+        trainer(model, more, continual, tmp_path).train()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 def test_what_would_go_wrong_later_is_refused_at_once(tmp_path: Path) -> None:
     name = "BERT, classes"
     model, continual = model_of(name), Continual(memory=6)

@@ -34,6 +34,8 @@ from tmln.steps import STEPS
         ("tmln", "beta1", 0.9, "[0, 1)"),
         ("tmln", "beta2", 0.999, "[0, 1)"),
         ("tmln", "decay", 1.0, "[0, 1]"),
+        ("tmln", "boundary_every", 0, "[0, inf)"),
+        ("tmln", "offload", False, "any"),
         ("upgd", "beta_utility", 0.99, "[0, 1)"),
         ("upgd", "sigma", 0.1, "[0, inf)"),
         ("upgd", "weight_decay", 0.0, "[0, inf)"),

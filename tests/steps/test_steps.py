@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.kfac import KFAC
 from tmln.learner import Learner
-from tmln.optim import TMLNKFAC
+from tmln.optim import TMLN, TMLNKFAC, Boundaries
 from tmln.parts import Batch, Lesson, Step, read_settings
 from tmln.replay import Reservoir
 from tmln.seeds import seed_of
@@ -245,6 +245,92 @@ def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) 
     step.step(asked, lesson(model, *data()))
     step.end(lesson(model, *data()))
     assert wanted == [False, False]
+
+
+def stream(**settings: Any) -> Learner:
+    torch.manual_seed(0)
+    numbers = {"replay.fill": "online", **{f"step.{name}": value for name, value in settings.items()}}
+    return Learner(nn.Linear(3, 4), "tmln", batch_size=4, settings=numbers)
+
+
+def boundaries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps at which one was passed, from now on."""
+    found: list[int] = []
+    end = TMLNStep.end
+
+    def noted(self: TMLNStep, lesson: Lesson) -> None:
+        found.append(self.steps)
+        end(self, lesson)
+
+    monkeypatch.setattr(TMLNStep, "end", noted)
+    return found
+
+
+def test_tmln_passes_boundaries_of_its_own_where_there_are_no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every two steps, over calls of learn() that end nowhere, and over a save between two of them."""
+    found = boundaries(monkeypatch)
+    learner = stream(boundary_every=2, decay=0.5)
+    learner.learn(data(), 2, boundary=False)  # three steps an epoch; what is due after the last waits for the next
+    assert found == [2, 4]
+    other = stream(boundary_every=2, decay=0.5)
+    other.load_state_dict(learner.state_dict())
+    for one in (learner, other):
+        found.clear()
+        one.learn(data(1), boundary=False)
+        assert found == [6, 8]
+    for p, q in zip(learner.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(p, q)
+        kept = learner.step.optimizer.state[p]
+        assert torch.equal(kept["sensitivity"], other.step.optimizer.state[q]["sensitivity"])
+        assert kept["sensitivity"].max() > 0
+
+
+def test_tmln_does_not_pass_a_tasks_end_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = boundaries(monkeypatch)
+    learner = stream(boundary_every=3)
+    learner.learn(data())  # three steps, and the end
+    other = stream(boundary_every=3)
+    other.load_state_dict(learner.state_dict())
+    for one in (learner, other):
+        found.clear()
+        one.learn(data(1), 2)
+        assert found == [6, 9]
+
+
+def test_tmln_boundaries_are_those_of_a_loop_by_hand() -> None:
+    """tmln.Boundaries in a loop with the same batches."""
+    learner = stream(boundary_every=2, decay=0.5)
+    hand = nn.Linear(3, 4)
+    hand.load_state_dict(learner.model.state_dict())
+    optimizer, memory = TMLN(hand.parameters(), decay=0.5), Reservoir(500, seed_of(0, "replay"))
+    marks = Boundaries(optimizer, memory, every=2)
+    x, y = data()
+    for rows in torch.randperm(12, generator=torch.Generator().manual_seed(seed_of(0, "order"))).split(4):
+        old = memory.sample(4) if len(memory) else (x[:0], y[:0])
+        optimizer.zero_grad()
+        F.cross_entropy(hand(torch.cat([x[rows], old[0]])), torch.cat([y[rows], old[1]])).backward()
+        optimizer.step()
+        memory.add(x[rows], y[rows])
+        marks.step()
+    learner.learn((x, y), boundary=False)
+    assert marks.count == 1
+    for p, q in zip(learner.model.parameters(), hand.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+        torch.testing.assert_close(learner.step.optimizer.state[p]["fisher"], optimizer.state[q]["fisher"])
+
+
+def test_tmln_boundaries_of_its_own_need_a_memory() -> None:
+    with pytest.raises(ValueError, match=r"boundary_every = 2 takes F of a memory, .* replay.fill=online"):
+        make("tmln", nn.Linear(3, 4), boundary_every=2)
+    assert not make("tmln", nn.Linear(3, 4), boundary_every=2, geometry="euclidean").needs_boundary
+    with pytest.raises(ValueError, match=r"boundary_every = 2\), and the memory is empty: set replay.fill=online"):
+        Learner(nn.Linear(3, 4), "tmln", batch_size=4, settings={"step.boundary_every": 2}).learn(data())
+
+
+def test_tmln_offload_reaches_the_optimizer() -> None:
+    for offload in (False, True):
+        step = make("tmln", nn.Linear(3, 4), offload=offload)
+        assert step.optimizer.param_groups[0]["offload"] is offload
 
 
 def test_tmln_goes_on_counting_after_a_load() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,17 @@ class Batch:
         return (self[start : start + size] for start in range(0, self.size, size))
 
     def to(self, device: torch.device) -> Batch:
-        def move(leaf: Any) -> Any:
-            return leaf.detach().to(device) if isinstance(leaf, Tensor) else leaf
+        return self._each(lambda leaf: leaf.detach().to(device))
 
-        args, kwargs, target = pytree.tree_map(move, (self.args, self.kwargs, self.target))
+    def detached(self) -> Batch:
+        """The same values, of which no graph knows."""
+        return self._each(Tensor.detach)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def changed(leaf: Any) -> Any:
+            return change(leaf) if isinstance(leaf, Tensor) else leaf
+
+        args, kwargs, target = pytree.tree_map(changed, (self.args, self.kwargs, self.target))
         return Batch(args, kwargs, target, self.size)
 
 

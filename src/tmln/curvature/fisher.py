@@ -170,7 +170,11 @@ def gradient_sizes(
                 p.requires_grad_(True)
             for batch in read:
                 batch = batch.to(device)
-                ways.add(batch)
+                try:
+                    ways.add(batch)
+                except (IndexError, RuntimeError):
+                    likelihood.explain(batch.target)
+                    raise
                 likelihood.inspect([*batch.args, *batch.kwargs.values()], batch.target)
                 samples += batch.size
         return samples

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_factors import FISHERS, Among, Factors, counted_factors, factors_of_all, kfac_factors
+from tmln.curvature.kfac_factors import Factors, Inputs, batch_of, counted_factors, factors_of_all, kfac_factors
 from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
+from tmln.curvature.kfac_objectives import FISHERS, Among
+from tmln.curvature.likelihoods import Likelihood, LogLikelihood
 from tmln.curvature.ranks import Group, is_sharded, ranks_of
 
 
@@ -77,6 +79,9 @@ class KFAC:
     what ``precondition`` returns. A layer that is called several times in one pass has one pair of factors:
     calls count like positions.
 
+    ``log_likelihood`` says what the outputs are, as in :func:`tmln.diagonal_fisher`: "classes" unless given, or what a
+    Hugging Face model does with its labels. Inputs may be a mapping of the model's arguments.
+
     Where ``torch.distributed`` is initialised the factors are those of all ranks' samples (of ``group``; ``"local"``:
     of this rank's), the same on each, labels drawn as one process would for the batches of all, rank after rank.
 
@@ -90,7 +95,14 @@ class KFAC:
     """
 
     def __init__(
-        self, model: nn.Module, *, ema: float = 0.14, fisher: str = "mc", seed: int = 0, group: Group = None
+        self,
+        model: nn.Module,
+        *,
+        ema: float = 0.14,
+        fisher: str = "mc",
+        seed: int = 0,
+        group: Group = None,
+        log_likelihood: str | LogLikelihood | None = None,
     ) -> None:
         if not 0.0 < ema <= 1.0:
             raise ValueError(f"ema={ema!r} of K-FAC must lie in (0, 1]: it is the share of the new factors")
@@ -103,6 +115,8 @@ class KFAC:
             )
         # A replica's own model: a pass to measure is none that DistributedDataParallel must know of.
         self.model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        Likelihood(self.model, log_likelihood)  # a name that there is not is refused here
+        self.log_likelihood = log_likelihood
         self.group = group
         self.ema = ema
         self.fisher = fisher
@@ -116,7 +130,7 @@ class KFAC:
         self.inverse_damping: float | None = None
         self.generator = torch.Generator().manual_seed(seed)
 
-    def update(self, inputs: Tensor, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
+    def update(self, inputs: Inputs, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
         """Average the factors of this batch into the running ones; the inverses wait for ``invert``."""
         fresh = self._of_batch(inputs, targets, weights)
         _check_finite(fresh)
@@ -143,12 +157,13 @@ class KFAC:
         self.inverses = {}
         self.inverse_damping = None
 
-    def _of_batch(self, inputs: Tensor, targets: Tensor | None, weights: Tensor | None) -> dict[str, Factors]:
+    def _of_batch(self, inputs: Inputs, targets: Tensor | None, weights: Tensor | None) -> dict[str, Factors]:
         """Factors of the batch that the ranks have together."""
         ranks = ranks_of(self.group)
-        sizes = ranks.heard(lambda: len(inputs))
+        size = batch_of(inputs, targets).size
+        sizes = ranks.heard(lambda: size)
         among = Among(sum(sizes[: ranks.rank]), sum(sizes))
-        if ranks.size > 1 and not len(inputs):  # the draws of the others are drawn here, too
+        if ranks.size > 1 and not size:  # the draws of the others are drawn here, too
             if self.fisher == "mc":
                 torch.rand(among.total, 1, dtype=torch.float64, generator=self.generator)
             fresh: dict[str, Factors] = ranks.all_do(dict)
@@ -162,18 +177,19 @@ class KFAC:
                     fisher=self.fisher,
                     generator=self.generator,
                     among=among,
+                    log_likelihood=self.log_likelihood,
                 )
             )
-        return factors_of_all(fresh, dict.fromkeys(fresh, len(inputs)), kfac_layers(self.model), ranks)
+        return factors_of_all(fresh, dict.fromkeys(fresh, size), kfac_layers(self.model), ranks)
 
-    def measured(self, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Factors]:
+    def measured(self, batches: Iterable[Any]) -> dict[str, Factors]:
         """Factors of all these samples, of all ranks, in eval mode; those in use stay."""
         ranks, generator = ranks_of(self.group), self.generator
         if ranks.size > 1:  # which may have more batches than another: all go on from the same state
             seed = int(torch.randint(2**62, (), generator=self.generator))
             generator = torch.Generator().manual_seed(seed + ranks.rank)
         means, counts = ranks.all_do(
-            lambda: counted_factors(self.model, batches, fisher=self.fisher, generator=generator)
+            lambda: counted_factors(self.model, batches, self.fisher, generator, self.log_likelihood)
         )
         found = factors_of_all(means, counts, kfac_layers(self.model), ranks)
         if not found:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from tmln.curvature.batches import Batch, call, read_batch
 from tmln.curvature.kfac_layers import Layer, at_least_single, factor_sizes, input_gram, kfac_layers, output_gram
+from tmln.curvature.kfac_objectives import FISHERS, Among, objectives
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.ranks import Ranks
 from tmln.curvature.untouched import untouched
 
-FISHERS = ("mc", "exact", "empirical")
+Inputs = Tensor | Mapping[str, Any]  # of one argument, or by name, the targets perhaps among them
 
 
 class Factors(NamedTuple):
@@ -21,13 +24,6 @@ class Factors(NamedTuple):
 
     input: Tensor
     output: Tensor
-
-
-class Among(NamedTuple):
-    """A batch's place in a larger one: samples before it, and samples in all."""
-
-    before: int
-    total: int
 
 
 @dataclass
@@ -39,15 +35,26 @@ class _Sums:
     rows: int = 0
 
 
+def batch_of(inputs: Inputs, targets: Any = None) -> Batch:
+    """``model(inputs)``, or ``model(**inputs)`` of a mapping, scored against the targets, or those in the mapping."""
+    if isinstance(inputs, Tensor):
+        return Batch((inputs,), {}, targets, len(inputs))
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"K-FAC takes a tensor or a mapping of the model's arguments, not a {type(inputs).__name__}")
+    found = read_batch(inputs, labelled=False)
+    return found if targets is None else replace(found, target=targets)
+
+
 def kfac_factors(
     model: nn.Module,
-    inputs: Tensor,
+    inputs: Inputs,
     *,
     targets: Tensor | None = None,
     weights: Tensor | None = None,
     fisher: str = "mc",
     generator: torch.Generator | None = None,
     among: Among | None = None,
+    log_likelihood: str | LogLikelihood | None = None,
 ) -> dict[str, Factors]:
     r"""Name -> factors of every layer of :func:`kfac_layers` that took part in ``model(inputs)``.
 
@@ -61,11 +68,14 @@ def kfac_factors(
     ``fisher`` says how labels are weighed: "exact" takes every class with the model's own probability (one
     backward pass per class), "mc" one label drawn from it with ``generator`` (on the CPU), "empirical" the
     label in ``targets``. ``weights`` [N] are the w_n. Samples ``among`` those of other processes get the labels that
-    one process would have drawn for them. The model runs in the mode it is in and is left
+    one process would have drawn for them. ``log_likelihood`` is as in :func:`~tmln.curvature.diagonal_fisher`, p being
+    that of all of a sample's outputs: "exact" takes an output at a time of "gaussian" and "bernoulli" ones, and cannot
+    be had of "tokens"; a function has "empirical" factors alone. The model runs in the mode it is in and is left
     untouched; under batch norm in training mode g contains, as in the reference, the other samples' share.
     """
     if fisher not in FISHERS:
         raise ValueError(f"fisher={fisher!r} is unknown; choose one of {', '.join(FISHERS)}")
+    batch = batch_of(inputs, targets)
     layers = kfac_layers(model)
     sums = {name: _Sums() for name in layers}
     roots: list[Tensor] = []
@@ -73,16 +83,13 @@ def kfac_factors(
         # g needs activations only: without weight gradients the pass skips a third of the work.
         for p in model.parameters():
             p.requires_grad_(False)
-        logits = _recorded_forward(model, inputs.detach(), layers, sums, roots)
-        _check_batch(logits, targets, weights, fisher)
-        if logits.requires_grad:
-            objectives = list(_objectives(logits, targets, weights, fisher, generator, among))
-            for index, objective in enumerate(objectives):
-                more = index + 1 < len(objectives)
-                torch.autograd.grad(objective, roots, retain_graph=more, allow_unused=True)
-    samples = len(inputs)
+        logits = _recorded_forward(model, batch, layers, sums, roots)
+        attended = batch.kwargs.get("attention_mask")
+        found = objectives(model, logits, batch.target, weights, fisher, generator, among, log_likelihood, attended)
+        for index, objective in enumerate(found if logits.requires_grad else ()):
+            torch.autograd.grad(objective, roots, retain_graph=index + 1 < len(found), allow_unused=True)
     return {
-        name: Factors(collected.input / samples, collected.output / collected.rows)
+        name: Factors(collected.input / batch.size, collected.output / collected.rows)
         for name, collected in sums.items()
         if collected.input is not None and collected.output is not None
     }
@@ -90,12 +97,13 @@ def kfac_factors(
 
 def mean_factors(
     model: nn.Module,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[Any],
     *,
     fisher: str = "empirical",
     generator: torch.Generator | None = None,
+    log_likelihood: str | LogLikelihood | None = None,
 ) -> dict[str, Factors]:
-    """Factors of all ``batches`` of (inputs, targets) as of one, in eval mode: each counts by its samples.
+    """Factors of all ``batches``, (inputs, targets) or mappings, as of one, in eval mode: each counts by its samples.
 
     >>> x, y = torch.randn(6, 3), torch.zeros(6, dtype=torch.long)
     >>> model = nn.Linear(3, 2)
@@ -103,22 +111,30 @@ def mean_factors(
     >>> torch.allclose(whole[""].input, pieces[""].input)
     True
     """
-    return counted_factors(model, batches, fisher=fisher, generator=generator)[0]
+    return counted_factors(model, batches, fisher, generator, log_likelihood)[0]
 
 
 def counted_factors(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, fisher: str, generator: torch.Generator | None
+    model: nn.Module,
+    batches: Iterable[Any],
+    fisher: str,
+    generator: torch.Generator | None,
+    log_likelihood: str | LogLikelihood | None = None,
 ) -> tuple[dict[str, Factors], dict[str, int]]:
     """:func:`mean_factors`, and of how many samples each layer's are."""
     means: dict[str, Factors] = {}
     counts: dict[str, int] = {}
     with untouched(model, training=False):
-        for inputs, targets in batches:
-            found = kfac_factors(model, inputs, targets=targets, fisher=fisher, generator=generator)
+        for raw in batches:
+            inputs, targets = (raw, None) if isinstance(raw, Mapping) else raw
+            size = batch_of(inputs, targets).size
+            found = kfac_factors(
+                model, inputs, targets=targets, fisher=fisher, generator=generator, log_likelihood=log_likelihood
+            )
             for name, new in found.items():
-                counts[name] = counts.get(name, 0) + len(inputs)
+                counts[name] = counts.get(name, 0) + size
                 if name in means:
-                    share = len(inputs) / counts[name]
+                    share = size / counts[name]
                     means[name].input.lerp_(new.input, share)
                     means[name].output.lerp_(new.output, share)
                 else:
@@ -144,51 +160,16 @@ def factors_of_all(
     return found
 
 
-def sampled_labels(logits: Tensor, generator: torch.Generator | None, among: Among | None = None) -> Tensor:
-    """One label per row from softmax(logits), by inverting a uniform number; on the CPU for any device."""
-    before, total = among or Among(0, len(logits))
-    cumulative = torch.softmax(logits.cpu(), 1, dtype=torch.float64).cumsum(1)
-    uniform = torch.rand(total, 1, dtype=torch.float64, generator=generator)[before : before + len(logits)]
-    # Rounding may leave the sum below 1: the rest is the last class's that adds to it, for those behind are closed.
-    last = (cumulative < cumulative[:, -1:]).sum(1)
-    return torch.minimum((uniform >= cumulative).sum(1), last)
-
-
-def _objectives(
-    logits: Tensor,
-    targets: Tensor | None,
-    weights: Tensor | None,
-    fisher: str,
-    generator: torch.Generator | None,
-    among: Among | None,
-) -> Iterator[Tensor]:
-    """sum_n sqrt(w_n pi_nc) log p_nc for each label c: their gradients, squared and summed, give G."""
-    log_probabilities = torch.log_softmax(at_least_single(logits), 1)
-    ones = torch.ones_like(log_probabilities[:, 0])
-    scale = ones if weights is None else weights.detach().to(ones).sqrt()
-    if fisher == "exact":
-        half = log_probabilities.detach().div(2).exp()
-        log_probabilities = log_probabilities.masked_fill(half == 0.0, 0.0)  # a closed class: 0 log 0 = 0
-        for c in half.any(0).nonzero().flatten().tolist():
-            yield (scale * half[:, c] * log_probabilities[:, c]).sum()
-        return
-    if fisher == "mc":
-        targets = sampled_labels(logits.detach(), generator, among)
-    assert targets is not None
-    yield (scale * log_probabilities.gather(1, targets.to(logits.device).unsqueeze(1)).squeeze(1)).sum()
-
-
 def _recorded_forward(
-    model: nn.Module, inputs: Tensor, layers: dict[str, Layer], sums: dict[str, _Sums], roots: list[Tensor]
-) -> Tensor:
-    """``model(inputs)``, each layer's input recorded in ``sums``, its output made to report its gradient."""
+    model: nn.Module, batch: Batch, layers: dict[str, Layer], sums: dict[str, _Sums], roots: list[Tensor]
+) -> Any:
+    """The model's logits, each layer's input recorded in ``sums``, its output made to report its gradient."""
     handles = [
         layer.register_forward_hook(_recorder(layer, sums[name], roots), with_kwargs=True)
         for name, layer in layers.items()
     ]
     try:
-        logits: Tensor = model(inputs)
-        return logits
+        return call(model, batch.detached())
     finally:
         for handle in handles:
             handle.remove()
@@ -220,16 +201,3 @@ def _recorder(
         sums.output = gram if sums.output is None else sums.output.add_(gram)
 
     return record
-
-
-def _check_batch(logits: Tensor, targets: Tensor | None, weights: Tensor | None, fisher: str) -> None:
-    if logits.dim() != 2:
-        raise ValueError(f"the model's output has shape {tuple(logits.shape)}; K-FAC needs logits [samples, classes]")
-    if fisher == "empirical" and (targets is None or targets.shape != logits.shape[:1]):
-        got = "none" if targets is None else f"shape {tuple(targets.shape)}"
-        raise ValueError(f"fisher='empirical' needs targets of shape ({len(logits)},), got {got}")
-    if weights is not None:
-        if weights.shape != logits.shape[:1]:
-            raise ValueError(f"weights has shape {tuple(weights.shape)}; one per sample is ({len(logits)},)")
-        if not bool(((weights >= 0) & weights.isfinite()).all()):
-            raise ValueError("weights contains a negative or non-finite value; sample weights must be at least 0")

@@ -69,6 +69,7 @@ class Likelihood:
         self.model, self.choice = type(model).__name__, choice
         self.reading = None if callable(choice) else reading_of(model)
         self.name: str | None = None
+        self.labels: int | None = None  # how many a softmax is over
 
     @property
     def shifts(self) -> bool:
@@ -78,13 +79,13 @@ class Likelihood:
         if callable(self.choice):
             value: Tensor = self.choice(output, target)
             return value
-        name = self._settled(output, target)
+        name = self.settled(output, target)
         score: LogLikelihood = NAMES[name]
         return score(output, shifted(target) if self.shifts else target)
 
     def draw(self, output: Any, target: Any, attended: Any, generator: torch.Generator) -> Tensor:
         """Targets from the model's own distribution; labels that are ignored stay so."""
-        name = self._settled(output, target)
+        name = self.settled(output, target)
         logits: Tensor = output.detach()
         if name == "gaussian":
             return logits + torch.randn(logits.shape, dtype=logits.dtype, device=logits.device, generator=generator)
@@ -101,7 +102,16 @@ class Likelihood:
         return drawn
 
     def inspect(self, inputs: list[Any], target: Any) -> None:
-        """Refuse labels that are the inputs themselves, where nothing shifts them: a model would score a copy."""
+        """Refuse labels that cannot be what the name says.
+
+        Those that are the inputs themselves, where nothing shifts them: a model would score a copy. And bits that are
+        none: tokens, say, of a model that has one output a position in place of a vocabulary's.
+        """
+        if self.name == "bernoulli" and isinstance(target, Tensor) and not _bits(target):
+            raise ValueError(
+                f"labels of {float(target.min()):g} to {float(target.max()):g} were read as bits, as {self.model} has "
+                f"one output for each ({_shape(target)}); tokens need logits [B, T, V] over a vocabulary"
+            )
         if self.name != "tokens" or self.shifts or not isinstance(target, Tensor):
             return
         if any(isinstance(x, Tensor) and x.shape == target.shape and torch.equal(x, target) for x in inputs):
@@ -110,9 +120,23 @@ class Likelihood:
                 "that are shifted already, or a function, or 'masked-tokens' to score each position by its own token"
             )
 
-    def _settled(self, output: Any, target: Any) -> str:
+    def explain(self, target: Any) -> None:
+        """Raise in plain words what torch said of these labels in its own, if they are beyond the outputs."""
+        if self.labels is None or not isinstance(target, Tensor) or target.is_floating_point():
+            return
+        beyond = target[(target != IGNORED) & ((target < 0) | (target >= self.labels))]
+        if len(beyond):
+            raise IndexError(
+                f"label {int(beyond[0])} is out of bounds: {self.model} has logits for {self.labels} labels; give it "
+                f"one for each, or {IGNORED} to what is not scored"
+            )
+
+    def settled(self, output: Any, target: Any) -> str:
+        """The name by which this output and all later ones are read."""
         if self.name is None:
             self.name = self._read(output, target)
+            if "tokens" in self.name or self.name == "classes":
+                self.labels = output.shape[1 if self.name == "classes" else -1]
         return self.name
 
     def _read(self, output: Any, target: Any) -> str:
@@ -160,6 +184,10 @@ def readings(output: Tensor, target: Any) -> list[str]:
     if not found and target.shape == output.shape:
         found.append("bernoulli")
     return found
+
+
+def _bits(target: Tensor) -> bool:
+    return bool(((target >= 0) & (target <= 1)).all())
 
 
 def _shape(target: Any) -> str:

@@ -1,1 +1,1 @@
-"""Drop-in for frameworks: Lightning, Hugging Face's transformers, Fabric and Accelerate, each imported on demand."""
+"""Drop-in for frameworks: Lightning, Hugging Face's, Avalanche, Fabric and Accelerate, each imported on demand."""

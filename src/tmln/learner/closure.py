@@ -32,13 +32,13 @@ class BatchClosure:
         self.value = math.nan
         self.output: Tensor | None = None
         self.device = batch.x.device
-        self.random = _random_states(self.device)
+        self.random = random_states(self.device)
 
     def __call__(self) -> float:
         if self.output is None:
             self.value, self.output = self._evaluate(first=True)
             return self.value
-        with self._once_more():
+        with once_more(self.learner.model, self.random, self.device):
             return self._evaluate(first=False)[0]
 
     def _evaluate(self, first: bool) -> tuple[float, Tensor]:
@@ -71,18 +71,20 @@ class BatchClosure:
         penalty.add()
         return value, output
 
-    @contextmanager
-    def _once_more(self) -> Iterator[None]:
-        """With the random numbers of the first call; statistics and random numbers come back as they were."""
-        cuda = [self.device] if self.device.type == "cuda" else []
-        with same_buffers(self.learner.model), torch.random.fork_rng(cuda):
-            torch.set_rng_state(self.random[0])
-            if cuda:
-                torch.cuda.set_rng_state(self.random[1], self.device)
-            yield
+
+@contextmanager
+def once_more(model: nn.Module, random: list[Tensor], device: torch.device) -> Iterator[None]:
+    """With the random numbers of the first call; statistics and random numbers come back as they were."""
+    cuda = [device] if device.type == "cuda" else []
+    with same_buffers(model), torch.random.fork_rng(cuda):
+        torch.set_rng_state(random[0])
+        if cuda:
+            torch.cuda.set_rng_state(random[1], device)
+        yield
 
 
-def _random_states(device: torch.device) -> list[Tensor]:
+def random_states(device: torch.device) -> list[Tensor]:
+    """Of the generators that a pass on this device draws from."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
+from tmln.curvature.kfac_factors import Inputs, batch_of
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.ranks import ALONE, Group, Ranks, ranks_of
 from tmln.optim.growth import check_follows, check_in_model, check_nothing_lost, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice
@@ -31,8 +33,10 @@ def sample_weights(
     if not 0 <= replay <= samples:
         raise ValueError(f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch")
     if replay_weight == "class_ratio":
-        if targets is None:
-            raise ValueError("replay_weight='class_ratio' of OCAR counts labels; pass targets to observe()")
+        if targets is None or targets.dim() != 1:
+            raise ValueError(
+                "replay_weight='class_ratio' of OCAR counts labels, one a sample: pass targets to observe()"
+            )
         labels = targets.tolist()
         told = ranks.heard(lambda: (labels[samples - replay :], labels[: samples - replay]))
         known, new = (len({label for rank in told for label in rank[part]}) for part in (0, 1))
@@ -71,7 +75,8 @@ class OCAR(Optimizer):
     (known over new classes, counted in the targets) or a number. ``damping`` is tau; with
     ``damping_init="lr"`` tau starts at the learning rate instead, as in the authors' code. It grows by
     ``damping_increment`` a step, and the inverses follow whenever factors are updated. ``group``: whose samples the
-    factors are of, as in :class:`~tmln.curvature.kfac.KFAC`.
+    factors are of, and ``log_likelihood``, what the outputs are ("tokens", ...), as in
+    :class:`~tmln.curvature.kfac.KFAC`. ``observe`` takes a Hugging Face batch, too.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class OCAR(Optimizer):
         replay_weight: float | str = "one",
         seed: int = 0,
         group: Group = None,
+        log_likelihood: str | LogLikelihood | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"OCAR needs the model itself, not {type(model).__name__}: it observes its layers")
@@ -100,7 +106,7 @@ class OCAR(Optimizer):
         self.damping_increment = damping_increment
         self.update_every = update_every
         self.replay_weight = replay_weight
-        self.kfac = KFAC(model, ema=ema, fisher=fisher, seed=seed, group=group)
+        self.kfac = KFAC(model, ema=ema, fisher=fisher, seed=seed, group=group, log_likelihood=log_likelihood)
         self._first_damping = None if damping_init == "lr" else damping
         self._steps = 0
         self._last_update = 0
@@ -120,7 +126,7 @@ class OCAR(Optimizer):
 
     def observe(
         self,
-        inputs: Tensor,
+        inputs: Inputs,
         targets: Tensor | None = None,
         *,
         replay: int = 0,
@@ -138,7 +144,7 @@ class OCAR(Optimizer):
 
     def refresh(
         self,
-        inputs: Tensor,
+        inputs: Inputs,
         targets: Tensor | None = None,
         *,
         replay: int = 0,
@@ -148,7 +154,7 @@ class OCAR(Optimizer):
         """As ``observe``, due or not."""
         chosen = self.replay_weight if replay_weight is None else replay_weight
         _check_replay_weight(chosen)
-        implied = sample_weights(len(inputs), replay, chosen, targets, ranks_of(self.kfac.group))
+        implied = sample_weights(batch_of(inputs).size, replay, chosen, targets, ranks_of(self.kfac.group))
         self.kfac.update(inputs, targets=targets, weights=implied if weights is None else weights)
         if self._first_damping is None:
             self._first_damping = self.damping - self.damping_increment * self._steps

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tmln.curvature.kfac import KFAC
+from tmln.curvature.kfac_factors import Inputs, batch_of
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.ranks import Group, ranks_of
 from tmln.optim.boundary import Consolidation
 from tmln.optim.growth import check_in_model
@@ -19,7 +21,7 @@ from tmln.optim.ocar import sample_weights
 from tmln.optim.tmln import TMLN
 
 FACTORS = ("boundary", "running")
-Batches = Iterable[tuple[Tensor, Tensor]]
+Batches = Iterable[Any]  # (inputs, targets), or mappings
 
 
 class TMLNKFAC(TMLN):
@@ -50,7 +52,8 @@ class TMLNKFAC(TMLN):
     :class:`~tmln.optim.OCAR`, and ``consolidate(fisher)`` at boundaries.
 
     ``labels`` are those G is measured with: "mc" (drawn from the model), "exact" (all of them, a backward pass each) or
-    "empirical" (the given ones). The model's parameters are one group, its damping one for all layers. The other
+    "empirical" (the given ones); ``log_likelihood`` says what the outputs are, as in
+    :class:`~tmln.curvature.kfac.KFAC`. The model's parameters are one group, its damping one for all layers. The other
     arguments are :class:`~tmln.optim.TMLN`'s; there is no proximal form, whose lambda is 1/eta: the factors would be
     inverted anew wherever eta changes. The slow-down of :meth:`protection` is by the diagonal F.
     """
@@ -70,6 +73,7 @@ class TMLNKFAC(TMLN):
         update_every: int = 10,
         seed: int = 0,
         group: Group = None,
+        log_likelihood: str | LogLikelihood | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -80,7 +84,7 @@ class TMLNKFAC(TMLN):
         check_choice("factors", factors, FACTORS)
         check_at_least("update_every", update_every, 1)
         self.factors, self.update_every = factors, update_every
-        self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed, group=group)
+        self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed, group=group, log_likelihood=log_likelihood)
         self._steps = self._last_update = 0
         super().__init__(model.named_parameters(), lr, damping, trajectory, geometry="kfac", **options)
 
@@ -91,7 +95,7 @@ class TMLNKFAC(TMLN):
             raise ValueError(f"geometry 'kfac' has a direction of its own; set base={group['base']!r} to 'sgd'")
 
     def observe(
-        self, inputs: Tensor, targets: Tensor | None = None, *, replay: int = 0, replay_weight: float | str = "one"
+        self, inputs: Inputs, targets: Tensor | None = None, *, replay: int = 0, replay_weight: float | str = "one"
     ) -> bool:
         """Measure running factors on this batch if that is due; says whether it was. Never of ``"boundary"`` factors.
 
@@ -100,7 +104,7 @@ class TMLNKFAC(TMLN):
         due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
         if self.factors != "running" or not due:
             return False
-        weights = sample_weights(len(inputs), replay, replay_weight, targets, ranks_of(self.kfac.group))
+        weights = sample_weights(batch_of(inputs).size, replay, replay_weight, targets, ranks_of(self.kfac.group))
         self.kfac.update(inputs, targets=targets, weights=weights)
         self.kfac.invert(self._damping)
         self._last_update = self._steps

@@ -14,6 +14,7 @@ from tmln.optim.tmln_kfac import TMLNKFAC
 from tmln.parts import Batch, Beside, Closure, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
+OF_THE_STEP = {"match_base_lr", "fisher_refresh_every", "boundary_every"}  # and not of the optimizer
 FACTORED = {"factors", "labels", "ema", "update_every"}  # settings of geometry kfac alone
 ADAM = {"beta1", "beta2"}  # settings of base adam alone
 
@@ -87,6 +88,18 @@ class TMLNSettings(Settings):
         description="what is left of S-bar at a boundary, before the new score is added",
         json_schema_extra={"later": True},
     )
+    boundary_every: int = Field(
+        0,
+        ge=0,
+        description="steps from one boundary to the next, besides task ends, for streams without tasks: wants a memory "
+        "that is filled online, and decay below 1; 0 is task ends only",
+        json_schema_extra={"later": True},
+    )
+    offload: bool = Field(
+        False,
+        description="anchor, F and S-bar wait in host memory: 8 bytes a weight on an accelerator in place of 20",
+        json_schema_extra={"later": True},
+    )
 
     @model_validator(mode="after")
     def _refreshes_what_is_used(self) -> TMLNSettings:
@@ -121,6 +134,12 @@ class TMLNStep(Step[TMLNSettings]):
                 f"tmln.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
                 "choose a replay such as 'er', or set it to 0"
             )
+        if settings.boundary_every and settings.geometry != "euclidean" and memory is None:
+            raise ValueError(
+                f"tmln.boundary_every = {settings.boundary_every} takes F of a memory, and there is none: choose a "
+                "replay such as 'er' with replay.fill=online, or set it to 0"
+            )
+        self.needs_boundary = not settings.boundary_every
         for names, setting, value, what in (
             (FACTORED, "geometry", "kfac", "Kronecker factors"),
             (ADAM, "base", "adam", "Adam's means"),
@@ -134,7 +153,9 @@ class TMLNStep(Step[TMLNSettings]):
                     )
         if settings.match_base_lr and not self._at_lr:
             lr *= settings.damping
-        options = settings.model_dump(exclude={"match_base_lr", "fisher_refresh_every", *FACTORED, *ADAM})
+        options = settings.model_dump(
+            exclude={"match_base_lr", "fisher_refresh_every", "boundary_every", *FACTORED, *ADAM}
+        )
         options["betas"] = (settings.beta1, settings.beta2)
         if settings.geometry == "kfac":
             options = {name: value for name, value in options.items() if name not in ("geometry", "form")}
@@ -142,6 +163,7 @@ class TMLNStep(Step[TMLNSettings]):
         else:
             self.optimizer = TMLN(model.named_parameters(), lr, **options)
         self.steps = 0
+        self.crossed = 0  # steps at the last boundary
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
@@ -164,6 +186,10 @@ class TMLNStep(Step[TMLNSettings]):
         return super().rate / (1.0 if self._at_lr else self.settings.damping)
 
     def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+        # Before the step that follows: by then all that moves the weights in the last one has done so.
+        every = self.settings.boundary_every
+        if every and self.steps % every == 0 and self.steps > self.crossed:
+            self.end(lesson)
         if isinstance(self.optimizer, TMLNKFAC):
             self.optimizer.observe(batch.x, batch.y, replay=len(batch.y) - batch.current)
 
@@ -189,14 +215,28 @@ class TMLNStep(Step[TMLNSettings]):
     def end(self, lesson: Lesson) -> None:
         fisher = None
         if self.settings.geometry != "euclidean":  # without a memory the metric is that of the task just learned
+            if self.settings.boundary_every and not self.memory:
+                raise ValueError(
+                    f"a boundary is due (tmln.boundary_every = {self.settings.boundary_every}), and the memory is "
+                    "empty: set replay.fill=online, so that it has the samples seen so far"
+                )
             fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
         found = self.optimizer.consolidate(fisher, *self._batches(lesson))
+        self.crossed = self.steps
         self.diagnostics = {
             "active": found.active,
             "head share": sum(found.mass.get(p, 0.0) for p in last_layer(lesson.model)),
             "slow-down, median": found.slowdown_median,
             "slow-down, 95th percentile": found.slowdown_p95,
         }
+
+    def state_dict(self) -> dict[str, Any]:
+        more = {"crossed": self.crossed} if self.settings.boundary_every else {}  # else nobody asks
+        return {**super().state_dict(), **more}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.crossed = state.get("crossed", 0)
 
 
 def last_layer(model: nn.Module) -> list[nn.Parameter]:

@@ -1,0 +1,243 @@
+"""Avalanche: a step and a penalty of ours, and replay, as a plugin of any of its supervised strategies.
+
+``pip install "tmln[avalanche]"``. A task is an experience::
+
+    Naive(model=model, optimizer=SGD(model.parameters(), lr=0.01), plugins=[Parts("tmln")])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tmln.learner.closure import once_more, random_states
+from tmln.parts import Batch, Lesson, Penalty, Replay, Step
+from tmln.recipes import Recipe, find_recipe, make_parts
+
+try:
+    from avalanche.benchmarks import OnlineCLExperience
+    from avalanche.models import MultiTaskModule
+    from avalanche.training.plugins import SupervisedPlugin
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; this integration needs Avalanche: pip install "tmln[avalanche]"') from error
+
+AT_A_TIME = 256  # samples in a pass at a task's end
+
+
+class Parts(SupervisedPlugin):  # type: ignore[misc]
+    """A method of ours in a strategy of theirs: what joins the batch, what is added to the loss, how the weights move.
+
+    Args:
+        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.recipes.Recipe`.
+        settings: numbers of the parts, as ``{"step.damping": 0.2, "replay.capacity": 200}``.
+        parts: ``replay``, ``penalty`` and ``step`` by name, in place of the recipe's.
+
+    The rate is that of the strategy's optimizer, and follows its schedule; nothing else of that optimizer is used, as
+    the step takes the weights' move over. The loss is the strategy's, with what other plugins add to it; a step that
+    asks for the gradient again at other weights (``sam``) is given the criterion and our penalty alone. Replayed
+    samples are stored as the data set gives them in its eval mode, and are the last of ``mb_x``.
+
+    What a :class:`tmln.Learner` does besides is refused: memories with a loss of their own, weights that are averaged,
+    answers other than the largest output.
+    """
+
+    supports_distributed = False
+
+    def __init__(
+        self,
+        method: str | Recipe = "tmln",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        **parts: str,
+    ) -> None:
+        super().__init__()
+        recipe = find_recipe(method) if isinstance(method, str) else method
+        for family, name in parts.items():
+            if family not in ("replay", "penalty", "step"):
+                raise TypeError(f"Parts has no argument {family!r}; there are replay, penalty and step")
+            recipe = recipe.with_part(family, name)
+        self.recipe, self.seed = recipe.with_settings(settings or {}), seed
+        _check(self.recipe)
+        self.step: Step[Any] | None = None  # made when the strategy shows its model
+        self.penalty: Penalty[Any]
+        self.replay: Replay[Any]
+        self.tasks = 0
+        self.classes: tuple[int, ...] = ()  # met so far
+        self._rate = math.nan  # of the strategy's optimizer, at first
+        self._lesson: Lesson | None = None  # within an experience
+        self._batch: Batch | None = None
+        self._random: list[Tensor] = []  # as the batch's pass began
+        self._looked = False  # the step was shown the task's gradient of this batch
+
+    def before_training(self, strategy: Any, **_: Any) -> None:
+        """Before the model is adapted to anything."""
+        if isinstance(strategy.model, MultiTaskModule):
+            raise ValueError(
+                f"{type(strategy.model).__name__} has a head for each task, and Parts measures model(x): give one head"
+            )
+
+    def before_training_exp(self, strategy: Any, **_: Any) -> None:
+        """A task begins: before anything moves, the strategy is looked at."""
+        if self.step is None:
+            self._take_over(strategy)
+        elif {id(p) for p in self.penalty.parameters} != {id(p) for p in _trained(strategy.model)}:
+            raise ValueError(
+                "the model has other parameters than in the experience before (a head that grows?), of which the parts "
+                "know nothing: give its head all classes from the beginning, or use tmln.Learner, whose heads grow"
+            )
+        if isinstance(strategy.experience, OnlineCLExperience):
+            raise ValueError(
+                "an online experience is a piece of a task, and each would count as one: train on the experiences of "
+                "the benchmark itself"
+            )
+        assert self.step is not None
+        new = tuple(sorted({int(label) for label in strategy.experience.dataset.targets}))
+        samples = partial(_samples, strategy.experience.dataset)
+        self._follow(strategy)
+        self._lesson = Lesson(
+            self.tasks, strategy.model, new, self.classes, self.step.rate, samples, _as_it_is, AT_A_TIME
+        )
+        for part in (self.replay, self.penalty, self.step):
+            part.begin(self._lesson)
+
+    def before_forward(self, strategy: Any, **_: Any) -> None:
+        """Stored samples join the batch; the step looks at all of it."""
+        assert self.step is not None
+        assert self._lesson is not None
+        self._follow(strategy)
+        x, y, *rest = strategy.mbatch
+        more_x, more_y, fields = self.replay.draw(x, y)
+        if len(more_y):
+            # samples of no task of theirs: task labels are those of the batch
+            rest = [torch.cat([t, t[:1].expand(len(more_y), *t.shape[1:])]) for t in rest]
+            strategy.mbatch = [torch.cat([x, more_x.to(x)]), torch.cat([y, more_y.to(y)]), *rest]
+        self._batch = Batch(strategy.mb_x, strategy.mb_y, len(y), fields)
+        self._looked = False
+        self.step.before_forward(self._batch, self._lesson)
+        self._random = random_states(strategy.mb_x.device)
+
+    def before_backward(self, strategy: Any, **_: Any) -> None:
+        """A penalty that needs the graph joins the loss."""
+        assert self.step is not None
+        assert self._batch is not None
+        extra = self.penalty.loss(strategy.model, self._batch, strategy.mb_output)
+        if extra is not None:
+            if self._traced:  # the path is that of the task's gradient alone
+                strategy.loss.backward(retain_graph=True)
+                self.step.look()
+                self._looked = True
+                strategy.optimizer.zero_grad()
+            strategy.loss = strategy.loss + extra
+
+    def after_training_exp(self, strategy: Any, **_: Any) -> None:
+        """Memory, penalty, step: the order of Algorithm 1."""
+        assert self.step is not None
+        assert self._lesson is not None
+        for part in (self.replay, self.penalty, self.step):
+            part.end(self._lesson)
+        self.classes = tuple(sorted({*self.classes, *self._lesson.classes}))
+        self.tasks += 1
+        self._lesson = self._batch = None
+
+    @property
+    def _traced(self) -> bool:
+        assert self.step is not None
+        return self.step.traces and (self.penalty.bends or self.step.bends)
+
+    def _take_over(self, strategy: Any) -> None:
+        groups = strategy.optimizer.param_groups
+        if len(groups) != 1:
+            raise ValueError(f"Parts goes by one rate, and the strategy's optimizer has {len(groups)} groups; give one")
+        if "optimizer_step" in vars(strategy):
+            raise ValueError("something moves the weights of this strategy already: give it one Parts")
+        self._rate = float(groups[0]["lr"])
+        made: dict[str, Any] = make_parts(self.recipe, strategy.model, self._rate, self.seed)
+        self.replay, self.penalty, self.step = made["replay"], made["penalty"], made["step"]
+        strategy.optimizer_step = partial(self._move, strategy)
+
+    def _follow(self, strategy: Any) -> None:
+        """The strategy's optimizer says the rate, whoever changes it there."""
+        assert self.step is not None
+        factor = float(strategy.optimizer.param_groups[0]["lr"]) / self._rate
+        for group in self.step.optimizer.param_groups:
+            usual = group.setdefault("initial_lr", group["lr"])
+            if group["lr"] != usual * factor:
+                group["lr"] = usual * factor
+                self.penalty.follow(self.step.rate)
+
+    def _move(self, strategy: Any) -> None:
+        """In place of ``optimizer.step()``: the gradient of the strategy's loss is in ``.grad``."""
+        assert self.step is not None
+        assert self._lesson is not None
+        assert self._batch is not None
+        closure = _Closure(self, strategy, self._batch)
+        self.step.step(closure, self._lesson)
+        self.penalty.after_step()
+        if self._traced:
+            self.step.walk()
+        new = self._batch.current
+        epoch = strategy.clock.train_exp_epochs
+        self.replay.after_step(strategy.mb_x[:new], strategy.mb_y[:new], strategy.mb_output[:new].detach(), epoch)
+
+
+class _Closure:
+    """The first call's gradient is there already; a later one is made at the weights as they are, with its dropout."""
+
+    def __init__(self, owner: Parts, strategy: Any, batch: Batch) -> None:
+        self.owner, self.strategy, self.batch, self.first = owner, strategy, batch, True
+
+    def __call__(self) -> float:
+        owner, strategy = self.owner, self.strategy
+        assert owner.step is not None
+        if self.first:
+            self.first = False
+            if owner._traced and not owner._looked:
+                owner.step.look()
+            owner.penalty.look()
+            value = float(strategy.loss.detach())
+        else:
+            with once_more(strategy.model, owner._random, self.batch.x.device):
+                output = strategy.model(self.batch.x)
+                loss = strategy._criterion(output, self.batch.y)
+                extra = owner.penalty.loss(strategy.model, self.batch, output)
+                strategy.optimizer.zero_grad()
+                (loss if extra is None else loss + extra).backward()
+            value = float(loss.detach())
+        owner.penalty.add()
+        return value
+
+
+def _check(recipe: Recipe) -> None:
+    """What a plugin cannot do is refused by name."""
+    settings = recipe.settings_of("replay")
+    if recipe.replay.name not in ("none", "er") or settings.get("balance") or settings.get("selection") == "herding":
+        raise ValueError(
+            f"replay {recipe.replay.name!r} with {settings} has a loss or a memory of its own, and the loss is the "
+            "strategy's: give replay='er' or replay='none', or use tmln.Learner"
+        )
+    for family, usual in (("weights", "last"), ("answer", "argmax")):
+        if (name := getattr(recipe, family).name) != usual:
+            raise ValueError(f"{family} {name!r} is about evaluation, which is the strategy's; use tmln.Learner")
+    if recipe.afresh:
+        raise ValueError("a method that begins afresh at every task is a reference of ours; use tmln.Learner")
+
+
+def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
+    return (p for p in model.parameters() if p.requires_grad)
+
+
+def _samples(dataset: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The experience once, in order, as it is tested."""
+    for x, y, *_ in DataLoader(dataset.eval(), batch_size=AT_A_TIME):
+        yield x, y
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
