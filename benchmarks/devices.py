@@ -65,8 +65,8 @@ def boundary(stream: Stream, together: bool) -> Callable[[], None]:
 
 
 def fabric_of(count: int, rank: int = 0) -> Any:
-    from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments import LightningEnvironment
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments import LightningEnvironment
 
     if count == 1:
         return Fabric(accelerator="cpu", devices=1)

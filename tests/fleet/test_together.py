@@ -87,10 +87,12 @@ def test_killed_gone_on_with_and_the_same_however_it_is_started(
         by_one = Execution(alone)()
     assert by_one.accuracy == resumed.accuracy
     assert by_one.steps == resumed.steps
+    assert by_one.dormant_units == pytest.approx(resumed.dormant_units)
+    assert by_one.feature_rank == pytest.approx(resumed.feature_rank, rel=1e-4)
 
 
 def test_on_one_device_there_is_nobody_to_follow() -> None:
-    fabric = pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1)
+    fabric = pytest.importorskip("lightning_fabric").Fabric(accelerator="cpu", devices=1)
     pool = TogetherPool(fabric)
     assert (pool.processes, pool.ranks.size) == (1, 1)
     pool.dismiss()

@@ -29,7 +29,7 @@ from tmln.lab.devices import Devices, end, launched
 from tmln.lab.memory import keep_memory
 from tmln.lab.run import Execution, Moment
 from tmln.lab.unwritten import Unwritten
-from tmln.stopping import SIGNALS, Interrupted
+from tmln.stopping import AT_ONCE, SIGNALS, Interrupted
 
 PAUSE = 2.0  # seconds in which the leader tells of what both of them met
 
@@ -53,13 +53,8 @@ class TogetherPool(SerialPool):
 
     def dismiss(self) -> None:
         """Nothing is left to be done."""
-        tell(self.ranks, None)
-
-
-def tell(ranks: Ranks, task: Task | None) -> None:
-    """The leader's word to those that wait in :func:`follow`."""
-    if ranks.size > 1:
-        ranks.from_first(lambda: task)
+        if self.ranks.size > 1:
+            self.ranks.from_first(lambda: None)
 
 
 @contextmanager
@@ -76,9 +71,10 @@ def together(devices: Devices) -> Iterator[TogetherPool | None]:
         yield pool
         pool.dismiss()
         done = True
-    except Interrupted:
-        pool.dismiss()
-        done = True
+    except Interrupted as stopped:
+        if str(stopped) != AT_ONCE:  # all of them have stopped at the same step, and wait
+            pool.dismiss()
+            done = True
         raise
     finally:
         end(children, at_once=not done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -55,12 +56,7 @@ class Devices:
     def fabric(self) -> Any:
         """Fabric, not launched yet."""
         self.check()
-        try:
-            from lightning.fabric import Fabric
-            from lightning.fabric.strategies.ddp import DDPStrategy
-        except ImportError:
-            raise ImportError("several devices need Lightning Fabric: pip install 'tmln[distributed]'") from None
-        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+        Fabric, DDPStrategy = _lightning()
         accelerator, count, machines = self._kind(), self.count, 1
         if _by_torchrun():
             local = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -120,6 +116,16 @@ def end(children: Sequence[subprocess.Popen[bytes]], at_once: bool) -> None:
         if child.poll() is None:
             child.kill()
         child.wait()
+
+
+def _lightning() -> tuple[Any, Any]:
+    """Fabric by itself, as it comes with all of Lightning, too: ``lightning`` takes seconds to import."""
+    for package in ("lightning_fabric", "lightning.fabric"):
+        with suppress(ImportError):
+            found = importlib.import_module(package).Fabric
+            logging.getLogger(package).setLevel(logging.WARNING)
+            return found, importlib.import_module(f"{package}.strategies").DDPStrategy
+    raise ImportError("several devices need Lightning Fabric: pip install 'tmln[distributed]'")
 
 
 def _by_torchrun() -> bool:

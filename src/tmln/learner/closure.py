@@ -32,7 +32,7 @@ class BatchClosure:
         self.value = math.nan
         self.output: Tensor | None = None
         self.device = batch.x.device
-        self.random = _random_states(self.device)
+        self.random = random_states(self.device)
 
     def __call__(self) -> float:
         if self.output is None:
@@ -82,7 +82,8 @@ class BatchClosure:
             yield
 
 
-def _random_states(device: torch.device) -> list[Tensor]:
+def random_states(device: torch.device) -> list[Tensor]:
+    """Of torch's own generators, that of the CPU first."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.curvature.ranks import Ranks
+from tmln.learner.closure import random_states
 from tmln.learner.synced import average_statistics, synced_statistics
 
 
@@ -35,7 +36,7 @@ class Dealt(nn.Module):
             whole: Tensor = self.model(x)
             return whole
         rows = ranks.rows(total)
-        with self._own_draws(x), synced_statistics(self.model, ranks) if self.synced else nullcontext():
+        with self._own_draws(x.device), synced_statistics(self.model, ranks) if self.synced else nullcontext():
             here: Tensor = self.model(x[rows])
         if not self.synced:
             average_statistics(self.model, ranks)
@@ -45,11 +46,14 @@ class Dealt(nn.Module):
         return torch.cat([every[: rows.start], here, every[rows.stop :]])
 
     @contextmanager
-    def _own_draws(self, x: Tensor) -> Iterator[None]:
-        seed = int(torch.randint(2**62, ()))  # the same on all ranks, which go on from the same state
-        with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
-            torch.manual_seed(seed + self.ranks.rank)
+    def _own_draws(self, device: torch.device) -> Iterator[None]:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(int(torch.randint(2**62, ())) + self.ranks.rank)  # by a state that all ranks have
+            before = random_states(device)
             yield
+            drew = not all(torch.equal(a, b) for a, b in zip(before, random_states(device), strict=True))
+        if drew:  # else the state is that of one process, which has drawn nothing, either
+            torch.randint(2**62, ())
 
 
 @torch.no_grad()

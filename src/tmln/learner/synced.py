@@ -82,7 +82,8 @@ def synced_statistics(model: nn.Module, ranks: Ranks) -> Iterator[None]:
 def average_statistics(model: nn.Module, ranks: Ranks) -> None:
     """Running statistics that each rank took of its own rows become their mean, the same on all."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
-    values = [value for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None]
+    # as data: autograd keeps them, though a backward pass in training does not look at them
+    values = [value.data for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None]
     ranks.sum_all_(values)
     for value in values:
         value.div_(ranks.size)
