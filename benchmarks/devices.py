@@ -66,7 +66,7 @@ def boundary(stream: Stream, together: bool) -> Callable[[], None]:
 
 def fabric_of(count: int, rank: int = 0) -> Any:
     from lightning_fabric import Fabric
-    from lightning_fabric.plugins.environments import LightningEnvironment
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
     if count == 1:
         return Fabric(accelerator="cpu", devices=1)
