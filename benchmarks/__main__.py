@@ -21,6 +21,7 @@ BENCHMARKS = {
     "weights": "a step with averaged weights against one without",
     "memory": "a memory of 10M samples on disk against one in RAM",
     "fleet": "many runs as they are shared out, against one after another on all cores",
+    "devices": "one run over two processes against one, and Fabric on a single device",
     "report": "the page of 500 runs in a browser",
     "show": "tmln show and report of 200 runs, from the command to its end",
     "own": "data of one's own: reading a folder, tmln predict, tmln learn",

@@ -37,7 +37,7 @@ def both(module: str, folder: Path) -> list[Any]:
         for rank, result in enumerate(results)
     ]
     try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
+        errors = [process.communicate(timeout=600)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()

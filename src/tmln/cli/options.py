@@ -19,6 +19,7 @@ from tmln.families import FAMILIES
 if TYPE_CHECKING:
     from tmln.fleet.crew import Crew
     from tmln.lab.config import RunConfig
+    from tmln.lab.devices import Devices
     from tmln.lab.result import Oracle
     from tmln.lab.terms import Terms
 
@@ -201,6 +202,41 @@ class Who:
             eval_every=kept.eval_every,
             keep=keep,
         )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One run over several devices."""
+
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Devices of this machine over which a run is spread, a process each."),
+    ] = None
+    strategy: Annotated[str, typer.Option(help="ddp: every process has all weights; fsdp is refused for now.")] = "ddp"
+    accelerator: Annotated[str, typer.Option(help="With --devices: auto, cpu or cuda.")] = "auto"
+    precision: Annotated[
+        str | None, typer.Option(help="Of training passes: 32, bf16-mixed or 16-mixed; another is another run.")
+    ] = None
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Pieces in which a batch is passed; the same result to rounding.")
+    ] = 1
+
+    def of(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """With the precision that was asked for."""
+        given = {} if self.precision is None else {"precision": self.precision}
+        return [config.with_settings(given) for config in configs]
+
+    def asked(self, who: Who) -> Devices:
+        """The same as the lab takes it; it goes with no other way to spread work."""
+        from tmln.lab.devices import Devices
+
+        devices = Devices(self.devices, self.strategy, self.accelerator)
+        devices.check()
+        if devices.asked and (who.executor != "local" or who.workers not in (None, 1)):
+            raise ValueError(
+                "--devices does one run after another, in processes of its own: leave out --executor and --workers"
+            )
+        return devices
 
 
 def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, What, Who, names_in
+from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, Spread, What, Who, names_in
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 
@@ -18,6 +18,7 @@ def run(
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
     who: Who = Who(),
+    spread: Spread = Spread(),
     dry_run: DryRun = False,
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was.
@@ -26,7 +27,15 @@ def run(
     Example:
       tmln run --benchmark split-digits --method tmln --seeds 5 --set step.damping=0.2
     """
-    work(what.configs([method], parts=parts), how, who, dry_run)
+    configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(who)
+    if dry_run or not devices.asked:
+        work(configs, how, who, dry_run, accumulate=spread.accumulate)
+        return
+    from tmln.fleet.together import together
+
+    with together(devices) as pool:
+        if pool is not None:  # this process leads
+            work(configs, how, who, pool=pool, accumulate=spread.accumulate)
 
 
 def compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,14 +24,21 @@ if TYPE_CHECKING:
     from tmln.lab.terms import Terms
 
 
-def work(configs: Sequence[RunConfig], how: How, who: Who, dry_run: bool = False, pool: Pool | None = None) -> None:
+def work(
+    configs: Sequence[RunConfig],
+    how: How,
+    who: Who,
+    dry_run: bool = False,
+    pool: Pool | None = None,
+    accumulate: int = 1,
+) -> None:
     """Do what is not done yet, and show the table of all; or only say what that would take."""
     from tmln.fleet.execute import execute
     from tmln.fleet.plan import plan, state_of
     from tmln.lab.store import Store
 
     store, jobs = Store(how.out), plan(configs, how.oracle.value)
-    terms, crew = who.terms(how, how.oracle.value), who.crew()
+    terms, crew = replace(who.terms(how, how.oracle.value), accumulate=accumulate), who.crew()
     if dry_run:
         for line in foretold(store, jobs, terms, who):
             say(line)

@@ -56,6 +56,47 @@ class Ranks:
         dist.all_gather_object(told, mine, group=self.group)
         return told
 
+    def from_first(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives on the first rank, which alone does it; all are told."""
+        if self.size == 1:
+            return work()
+        told: list[Any] = [self.all_do(lambda: work() if self.rank == 0 else None)]
+        dist.broadcast_object_list(told, group=self.group, group_src=0)
+        found: T = told[0]
+        return found
+
+    def rows(self, total: int) -> slice:
+        """This rank's share of so many rows: rank after rank, as even as can be, maybe none.
+
+        >>> [Ranks(None, rank, 3).rows(7) for rank in range(3)]
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
+        """
+        return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
+
+    def joined(self, here: Tensor, total: int) -> Tensor:
+        """All ``total`` rows of which each rank has its share ``here``, the same on every rank; without gradients."""
+        if self.size == 1:
+            return here.detach()
+        shares = [Ranks(None, rank, self.size).rows(total) for rank in range(self.size)]
+        counts = [share.stop - share.start for share in shares]
+        row = here.shape[1:]
+        width = row.numel() * here.element_size()
+        padded = torch.zeros(max(counts), width, dtype=torch.uint8, device=here.device)  # as bytes: any type goes
+        padded[: len(here)] = here.detach().contiguous().view(len(here), row.numel()).view(torch.uint8)
+        told = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(told, padded, group=self.group)
+        every = torch.cat([rows[:count] for rows, count in zip(told, counts, strict=True)])
+        return every.view(here.dtype).view(total, *row)
+
+    def sum_all_(self, values: Sequence[Tensor]) -> None:
+        """The sum over the ranks of each tensor, in place: one message for all of a type."""
+        kinds = {(value.dtype, value.device) for value in values} if self.size > 1 else ()
+        for kind in sorted(kinds, key=str):
+            alike = [value for value in values if (value.dtype, value.device) == kind]
+            flat = self.sum_(torch.cat([value.reshape(-1) for value in alike]))
+            for value, found in zip(alike, flat.split([value.numel() for value in alike]), strict=True):
+                value.copy_(found.view(value.shape))
+
     def sum_(self, value: Tensor) -> Tensor:
         """The sum over the ranks, in place, the same bits on each."""
         if self.size > 1:

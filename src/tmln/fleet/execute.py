@@ -13,6 +13,7 @@ from tmln.fleet.plan import Job
 from tmln.fleet.schedule import Event, Failure, Schedule
 from tmln.fleet.serial import SerialPool
 from tmln.fleet.task import Pool, Task
+from tmln.fleet.together import TogetherPool
 from tmln.lab.config import run_id
 from tmln.lab.footprint import LEFT
 from tmln.lab.memory import free_bytes
@@ -59,8 +60,8 @@ def execute(
 
 def _share(pool: Pool, jobs: int) -> str:
     """Of the memory of this machine, for each of those that work at one time on it; in this process it is counted."""
-    many = min(pool.capacity, jobs)
-    return str(int(LEFT * free_bytes()) // many) if isinstance(pool, LocalPool) else ""
+    many = pool.processes if isinstance(pool, TogetherPool) else min(pool.capacity, jobs)
+    return str(int(LEFT * free_bytes()) // many) if isinstance(pool, (LocalPool, TogetherPool)) else ""
 
 
 def _open_jobs(

@@ -6,9 +6,11 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from tmln.curvature.ranks import ranks_of
 from tmln.fleet.task import Outcome, Task
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
@@ -24,14 +26,16 @@ PAUSE = 0.25  # seconds between two signs of life
 ERROR = "error.txt"  # in the run's folder: where a run that failed did so
 
 
-def perform(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Do it, or go on with it; ``stop`` is asked after every step, and ends it, saved."""
+def perform(
+    task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bool] = lambda: False, fabric: Any = None
+) -> Outcome:
+    """Do it, or go on with it; ``stop`` is asked after every step, and ends it, saved. ``fabric``: on its devices."""
     torch.set_num_threads(task.threads)
     task.terms.apply()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
-            outcome = Outcome("finished", _result(task, on_step, stop))
+            outcome = Outcome("finished", _result(task, on_step, stop, fabric))
             _keep(task, None)
         except Interrupted as stopped:
             outcome = Outcome("stopped", error=str(stopped))
@@ -59,7 +63,7 @@ def seldom(say: Callable[[Moment], None], pause: float = PAUSE) -> Callable[[Mom
     return on_step
 
 
-def _result(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bool]) -> Result:
+def _result(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bool], fabric: Any) -> Result:
     keep_memory()
     store, config = Store(task.root), task.job.config
     run = store.open(config)
@@ -67,7 +71,9 @@ def _result(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bo
         result = run.result  # another process may have finished it in between
         if result is None:
             reference = reference_of(store, config, task.terms.oracle)
-            result = Execution(run, task.terms, reference, on_step=on_step, stop=stop)()
+            if fabric is not None and fabric.world_size > 1:
+                ranks_of(None).from_first(lambda: task)  # those that follow begin it, too
+            result = Execution(run, task.terms, reference, on_step=on_step, stop=stop, fabric=fabric)()
     return result
 
 

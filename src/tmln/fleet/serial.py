@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tmln.fleet.perform import perform, seldom
-from tmln.fleet.task import Task
+from tmln.fleet.task import Outcome, Task
+from tmln.lab.run import Moment
 
 if TYPE_CHECKING:
     from tmln.fleet.task import Take
@@ -36,10 +37,14 @@ class SerialPool:
         take(name, "begun")
         threads = torch.get_num_threads()
         try:
-            outcome = perform(task, seldom(lambda moment: take(name, moment)), self.asked)
+            outcome = self.perform(task, seldom(lambda moment: take(name, moment)))
         finally:
             torch.set_num_threads(threads)
         take(name, outcome)
+
+    def perform(self, task: Task, on_step: Callable[[Moment], None]) -> Outcome:
+        """Do it, here and now."""
+        return perform(task, on_step, self.asked)
 
     def stop(self) -> None:
         """Asked between two runs, there is nothing to save; within one, it asks ``asked`` itself."""

@@ -56,6 +56,8 @@ class RunConfig(_Parts):
     compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
     schedule: Literal["constant", "cosine", "linear"] = "constant"  # of the rate within a task
     warmup: float = 0.0  # steps, or a share of the task's, in which the rate rises
+    precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"  # of training passes
+    batch_statistics: Literal["global", "rank"] = "global"  # by which batch norm normalises where several ranks learn
     train_accuracy: bool = False  # test on the training data, too, when all is learned
 
     @field_validator("settings", mode="before")
@@ -69,6 +71,11 @@ class RunConfig(_Parts):
             nested = isinstance(item, Mapping) and key in FAMILIES
             flat.update({f"{key}.{name}": inner for name, inner in item.items()} if nested else {key: item})
         return flat
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return "32" if value == 32 and not isinstance(value, bool) else value  # as YAML reads it
 
     @field_validator("warmup")
     @classmethod
@@ -166,6 +173,8 @@ class RunConfig(_Parts):
             # runs without these keep the names they had
             **({"schedule": self.schedule} if self.schedule != "constant" else {}),
             **({"warmup": self.warmup} if self.warmup else {}),
+            **({"precision": self.precision} if self.precision != "32" else {}),
+            **({"batch_statistics": self.batch_statistics} if self.batch_statistics != "global" else {}),
             **({"train_accuracy": True} if self.train_accuracy else {}),
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}

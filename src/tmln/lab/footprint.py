@@ -81,6 +81,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     memory = learner.replay.memory
     drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
+    rows = -(-rows // learner.ranks.size)  # those that this process passes
     single = len(few) == 1 and any(isinstance(module, _BatchNorm) for module in learner.model.modules())
     kept = 0 if single else bytes_per_sample(learner.scored, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()

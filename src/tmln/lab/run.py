@@ -17,6 +17,7 @@ from torch import nn
 
 import tmln
 from tmln import metrics
+from tmln.curvature.ranks import ALONE, ranks_of
 from tmln.lab.command import changed_of
 from tmln.lab.commit import commit
 from tmln.lab.config import RunConfig
@@ -31,6 +32,7 @@ from tmln.lab.result import Result
 from tmln.lab.sofar import Progress
 from tmln.lab.store import Run
 from tmln.lab.terms import Terms
+from tmln.lab.unwritten import Unwritten
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.tally import Liveliness, Tally
@@ -77,13 +79,14 @@ def stream_of(config: RunConfig) -> Stream:
     return make_stream(full["benchmark"], **options)
 
 
-def learner_of(config: RunConfig, stream: Stream) -> Learner:
+def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:
     """As it begins, with nothing learned."""
     full, recipe = config.resolved(), config.recipe()
     check_allowed(full["model"], full["model_options"])
     recipe.check_code()
     torch.manual_seed(seed_of(full["seed"], "weights"))
-    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"]).to(run_device())
+    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
+    model = model.to(run_device() if fabric is None else fabric.device)
     return Learner(
         model,
         recipe,
@@ -96,6 +99,10 @@ def learner_of(config: RunConfig, stream: Stream) -> Learner:
         compile=full["compile"],
         schedule=config.schedule,
         warmup=config.warmup,
+        fabric=fabric,
+        precision=config.precision,
+        accumulate=accumulate,
+        batch_statistics=config.batch_statistics,
     )
 
 
@@ -136,19 +143,25 @@ class Execution:
 
     def __init__(
         self,
-        run: Run,
+        run: Run | Unwritten,
         terms: Terms | None = None,
         reference: Sequence[float] | None = None,
         *,
         on_step: Callable[[Moment], None] = lambda moment: None,
         stop: Callable[[], bool] = lambda: False,
+        fabric: Any = None,
     ) -> None:
-        """``reference`` is that of the terms' oracle; after a step ``on_step`` is told, and ``stop`` is asked."""
+        """``reference`` is that of the terms' oracle; after a step ``on_step`` is told, and ``stop`` is asked.
+
+        ``fabric``: whose devices do it. Every process of it does the same, and the first one writes.
+        """
         self.run, self.terms, self.reference = run, terms or Terms(), reference
         self.on_step, self.stop = on_step, stop
         reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])
-        self.stream, self.learner = build(run.config)
+        together = ranks_of(None) if fabric is not None and fabric.world_size > 1 else ALONE
+        self.stream = together.all_do(lambda: stream_of(run.config))
+        self.learner = learner_of(run.config, self.stream, fabric, self.terms.accumulate)
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
         self.total = steps_in(self.stream, run.config)
         self.ends = {*itertools.accumulate(steps_of(self.stream, self.learner, self.epochs))}
@@ -156,14 +169,22 @@ class Execution:
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
-        need = fit(self.learner, self.stream)
-        self.progress.pieces = need.pieces
+        self.progress.pieces = self._fitting()
         self._restore()
+
+    def _fitting(self) -> int | None:
+        """Samples at a time that fit on every rank: all pass the same ones at a task's end."""
+        pieces = self.learner.ranks.heard(lambda: fit(self.learner, self.stream).pieces)
+        least = min((piece for piece in pieces if piece is not None), default=None)
+        if least != pieces[self.learner.ranks.rank]:
+            self.learner.in_pieces(least)
+        return least
 
     def __call__(self) -> Result:
         """The result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
-        self.logger = make_logger(self.terms.logger, self.run, self.progress.step)
+        if isinstance(self.run, Run):
+            self.logger = make_logger(self.terms.logger, self.run, self.progress.step)
         try:
             while self.learner.tasks < len(self.tasks):
                 self._learn(self.learner.tasks)
@@ -213,7 +234,7 @@ class Execution:
             self._log({"loss": loss})
         moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
         self.on_step(moment)
-        stop = self.stop()
+        stop = bool(self.learner.ranks.largest([float(self.stop())])[0])  # asked one, asked all
         by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
         if stop or by_step or time.monotonic() - self._saved_at > self.terms.checkpoint_seconds:
             self._save()
@@ -229,6 +250,7 @@ class Execution:
         tally, liveliness = Tally(seen=len(progress.accuracy) + 1), Liveliness()
         with liveliness.watching(learner.model):
             found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
+        liveliness.of_all(learner.ranks)
         progress.note(tally, liveliness)
         progress.accuracy.append([f["accuracy"] for f in found])
         progress.masked.append([f["masked_accuracy"] for f in found])
@@ -260,6 +282,8 @@ class Execution:
         return max(self.progress.peak, peak_bytes())
 
     def _save(self) -> None:
+        if not isinstance(self.run, Run):
+            return
         with saving():
             state = {
                 **vars(self.progress),
@@ -277,7 +301,8 @@ class Execution:
             self._saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        saved = read_newest(self.run.checkpoints)
+        run = self.run
+        saved = self.learner.ranks.from_first(lambda: read_newest(run.checkpoints) if isinstance(run, Run) else None)
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]
@@ -303,7 +328,7 @@ class Execution:
 
     def _keep_predictions(self) -> str:
         """Into a file beside the result, whose checksum the result has; nothing where nobody asked."""
-        if "predictions" not in self.progress.keeps:
+        if "predictions" not in self.progress.keeps or not isinstance(self.run, Run):
             return ""
         return write_predictions(self.run.path, self.progress.predicted, [task.test for task in self.stream])
 
@@ -343,7 +368,7 @@ class Execution:
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": {**self.stream.metadata, **exam_of(self.stream)},
             "class_names": list(self.stream.class_names),
-            "machine": machine(),
+            "machine": {**machine(), **({"ranks": self.learner.ranks.size} if self.learner.ranks.size > 1 else {})},
             "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
         }

@@ -28,6 +28,7 @@ class Terms:
     allow_code: bool = field(default_factory=code_allowed)
     eval_every: int | None = None  # steps between tests within tasks; none but after each task
     keep: tuple[str, ...] = ()  # of KEEPABLE: what is kept besides the result
+    accumulate: int = 1  # pieces in which a batch is passed
 
     def apply(self) -> None:
         """Device, memory and leave to import code, for this process."""

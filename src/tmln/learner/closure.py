@@ -55,15 +55,15 @@ class BatchClosure:
         if not math.isfinite(value):
             where = f"task {self.lesson.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
             raise diverged(value, batch.x, where, learner.lr, step.rate)
-        for group in step.optimizer.param_groups:
-            for p in group["params"]:
-                p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
+        parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
+        for p in parameters:
+            p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
         if look and extra is not None:
-            loss.backward(retain_graph=True)
+            learner.backward(loss, parameters, retain_graph=True)
             step.look()
-            extra.backward()
+            learner.backward(extra, parameters)
         else:
-            total.backward()
+            learner.backward(total, parameters)
             if look:
                 step.look()
         if first:
@@ -84,7 +84,7 @@ def once_more(model: nn.Module, random: list[Tensor], device: torch.device) -> I
 
 
 def random_states(device: torch.device) -> list[Tensor]:
-    """Of the generators that a pass on this device draws from."""
+    """Of torch's own generators, that of the CPU first."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 

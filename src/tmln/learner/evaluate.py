@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import ALONE, Ranks
 from tmln.learner.scored import mask_logits
 from tmln.parts import feed, to_model
 from tmln.streams.samples import Samples
@@ -47,17 +48,21 @@ def evaluate_tasks(
     batch_size: int = 512,
     scores: Scores = plain,
     look: Look | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[dict[str, float]]:
     """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
 
     ``scores(model, x)`` gives the output, of which the loss is, and what both accuracies go by. ``look(index, scores,
-    labels)`` is shown what answers in every batch of the test ``index`` in that pass.
+    labels)`` is shown what answers in every batch of the test ``index`` in that pass. Each of ``ranks`` passes its
+    share of a batch, and all of them have what was found of the whole.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         return [
-            _measure(model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index))
+            _measure(
+                model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index), ranks
+            )
             for index, (samples, classes) in enumerate(tests)
         ]
     finally:
@@ -74,6 +79,7 @@ def _measure(
     batch_size: int,
     scores: Scores,
     look: Callable[[Tensor, Tensor], None] | None,
+    ranks: Ranks,
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
@@ -81,7 +87,10 @@ def _measure(
     for rows in torch.arange(len(samples)).split(batch_size):
         x, y = samples.gather(rows)
         y = to_model(model, y)
-        raw, scored = scores(model, feed(model, x, prepare))
+        raw, scored = scores(model, feed(model, x[ranks.rows(len(x))], prepare))
+        if ranks.size > 1:
+            same, raw = scored is raw, ranks.joined(raw, len(x))
+            scored = raw if same else ranks.joined(scored, len(x))
         output = mask_logits(raw, open_classes)
         answered = output if scored is raw else mask_logits(scored, open_classes)
         if look is not None:

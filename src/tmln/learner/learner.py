@@ -14,13 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.learner.backward import Backward
 from tmln.learner.checkpoint import load_file, save_file
+from tmln.learner.dealt import Dealt
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import Look, evaluate_tasks
 from tmln.learner.export import export
 from tmln.learner.intake import Augment, not_augmented, to_float
 from tmln.learner.lessons import learn_lesson, undo
+from tmln.learner.mixed import HALVES, Mixed, Precision, Scale
 from tmln.learner.pieces import InPieces
+from tmln.learner.placing import piece_of, placed, precision_of, refuse_together
 from tmln.learner.predict import Prediction, answers, predict
 from tmln.learner.record import Record
 from tmln.learner.retention import Kept, Retention
@@ -40,7 +44,7 @@ AT_A_TIME = 256  # samples in a pass at a task's end, unless micro_batch is less
 
 # numbers that a saved file carries, and those that it carries where they are not these
 OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch", "schedule", "warmup")
-LATER = {"head": None, "keep": 1}
+LATER = {"head": None, "keep": 1, "precision": "32", "batch_statistics": "global"}
 
 
 class Learner:
@@ -69,6 +73,11 @@ class Learner:
             than 1, in which it rises.
         head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.
         keep: how many lessons can be undone; each takes a copy of the state, also in a saved file.
+        fabric: a ``lightning.fabric.Fabric`` that was launched: every process makes the same calls with the same data,
+            and passes its share of each batch; batch size and seed decide the result, not how many there are.
+        precision: ``"bf16-mixed"`` or ``"16-mixed"`` for training passes under autocast; the Fabric's own unless given.
+        accumulate: batches are passed in so many pieces, as ``micro_batch`` of that part of the batch size.
+        batch_statistics: of several processes; ``"rank"``: batch norm normalises each one's share by itself.
 
     ``names`` are the classes by name, in the order in which they were met; an index never changes its meaning.
     """
@@ -97,6 +106,10 @@ class Learner:
         warmup: float = 0.0,
         head: str | None = None,
         keep: int = 1,
+        fabric: Any = None,
+        precision: Precision | None = None,
+        accumulate: int = 1,
+        batch_statistics: Literal["global", "rank"] = "global",
         **parts: str | None,
     ) -> None:
         if not 0 < lr < math.inf:
@@ -107,6 +120,8 @@ class Learner:
             raise ValueError(f"keep must be at least 0, got {keep}")
         if logit_mask not in ("none", "seen"):
             raise ValueError(f"logit_mask must be 'none' or 'seen', got {logit_mask!r}")
+        if batch_statistics not in ("global", "rank"):
+            raise ValueError(f"batch_statistics must be 'global' or 'rank', got {batch_statistics!r}")
         recipe = find_recipe(method) if isinstance(method, str) else method
         for family, name in parts.items():
             if family not in FAMILIES:
@@ -117,6 +132,11 @@ class Learner:
         self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
+        self.ranks, self.batch_statistics = placed(model, fabric), batch_statistics
+        refuse_together(model, self.ranks, compile, batch_statistics == "global")
+        self.precision: Precision = precision_of(precision, fabric)
+        self.backward = Backward(self.ranks, Scale() if self.precision == "16-mixed" else None)
+        micro_batch = micro_batch or piece_of(batch_size, accumulate, self.ranks)
         self.compile, self.micro_batch = compile, micro_batch
         self.at_a_time = min(AT_A_TIME, micro_batch or AT_A_TIME)  # in passes that take no step
         self.forward = self._made_forward()
@@ -273,7 +293,9 @@ class Learner:
 
     def _made_forward(self) -> nn.Module:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
-        return forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
+        forward = forward if self.precision == "32" else Mixed(forward, HALVES[self.precision])
+        forward = forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
+        return forward if self.ranks.size == 1 else Dealt(forward, self.ranks, self.batch_statistics == "global")
 
     def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
@@ -303,6 +325,7 @@ class Learner:
                 batch_size=rows,
                 scores=self.answer.scores,
                 look=look,
+                ranks=self.ranks,
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -317,12 +340,16 @@ class Learner:
         restore(self, state, history)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Everything but the data and the model's code, in one file that can run no code when loaded."""
+        """Everything but the data and the model's code, in one file that can run no code when loaded.
+
+        Of several processes all call it, and the first one writes.
+        """
         options = {name: getattr(self, name) for name in OPTIONS}
         options |= {name: value for name, usual in LATER.items() if (value := getattr(self, name)) != usual}
         saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
         before = [{"state": state, "record": record.plain()} for state, record in self.previous]
-        save_file(path, {**saved, "record": self.record.plain(), "previous": before, "about": self.about})
+        content = {**saved, "record": self.record.plain(), "previous": before, "about": self.about}
+        self.ranks.all_do(lambda: save_file(path, content) if self.ranks.rank == 0 else None)
 
     @classmethod
     def load(
@@ -334,12 +361,14 @@ class Learner:
         prepare: Callable[[Tensor], Tensor] | None = None,
         history: Sequence[Any] = (),
         allow_code: bool = False,
+        fabric: Any = None,
     ) -> Learner:
         """A learner that goes on exactly where the saved one stopped; ``model`` is of the same architecture.
 
         A file whose parts are code (``package.module:Class``) is refused unless ``allow_code``: importing it runs it.
         """
-        return cls.of(load_file(path), model, augment=augment, prepare=prepare, history=history, allow_code=allow_code)
+        given: dict[str, Any] = {"augment": augment, "prepare": prepare, "history": history, "allow_code": allow_code}
+        return cls.of(load_file(path), model, **given, fabric=fabric)
 
     @classmethod
     def of(
@@ -351,12 +380,13 @@ class Learner:
         prepare: Callable[[Tensor], Tensor] | None = None,
         history: Sequence[Any] = (),
         allow_code: bool = False,
+        fabric: Any = None,
     ) -> Learner:
         """As :meth:`load`, of what :func:`tmln.learner.checkpoint.load_file` read."""
         recipe = Recipe.of(saved["recipe"])
         if not allow_code:
             recipe.check_code()
-        learner = cls(model, recipe, augment=augment, prepare=prepare, **saved["options"])
+        learner = cls(model, recipe, augment=augment, prepare=prepare, fabric=fabric, **saved["options"])
         learner.load_state_dict(saved["state"], history)
         learner.record = Record.of(saved.get("record"))  # files from before there were lessons have none
         learner.previous = [(one["state"], Record.of(one["record"])) for one in saved.get("previous", ())]

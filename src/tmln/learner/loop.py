@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tmln.learner.closure import BatchClosure
+from tmln.learner.dealt import check_same
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.intake import observe_intake
 from tmln.parts import Batch, Lesson, feed, to_model
@@ -59,6 +60,7 @@ def learn_task(
             group.pop("initial_lr", None)
     if boundary:
         end_task(learner, lesson)
+        check_same(learner.model, learner.ranks)
         learner.tasks += 1
 
 
@@ -110,9 +112,10 @@ def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
 
 def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
     """What the parts are told of a task."""
-    at_a_time = learner.at_a_time
+    at_a_time, ranks = learner.at_a_time, learner.ranks
 
     def once() -> Iterator[tuple[Tensor, Tensor]]:
         return (samples.gather(rows) for rows in torch.arange(len(samples)).split(at_a_time))
 
-    return Lesson(learner.tasks, learner.scored, classes, known, learner.step.rate, once, learner.prepare, at_a_time)
+    rate, prepare = learner.step.rate, learner.prepare
+    return Lesson(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, ranks)

@@ -32,6 +32,7 @@ def state_of(learner: Learner) -> dict[str, Any]:
         "intake": learner.intake,
         "place": None if learner.place is None else asdict(learner.place),
         "initial": None if learner.initial is None else dict(learner.initial),
+        **({} if learner.backward.scale is None else {"scale": learner.backward.scale.state_dict()}),
     }
 
 
@@ -55,6 +56,8 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     learner.order.set_state(order.cpu())
     learner.noise.set_state(noise.cpu())
     torch.set_rng_state(everyone.cpu())
+    if learner.backward.scale is not None and "scale" in state:
+        learner.backward.scale.load_state_dict(state["scale"])
     learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
     learner.meet(state["classes"])
     learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import Ranks
 from tmln.curvature.untouched import leaves_no_trace
 from tmln.tallies import BINS
 
@@ -130,6 +131,12 @@ class Liveliness:
             features = features.double()  # rounding of single precision would be taken for further directions
             gram = (features.T @ features).cpu()
             self.gram = gram if self.gram is None or self.gram.shape != gram.shape else self.gram + gram
+
+    def of_all(self, ranks: Ranks) -> None:
+        """What was counted on each rank, together."""
+        counts = torch.tensor([float(count) for count in self.counts.values()], dtype=torch.float64)
+        ranks.sum_all_([*self.sums.values(), counts, *([] if self.gram is None else [self.gram])])
+        self.counts = {name: int(count) for name, count in zip(self.counts, counts.tolist(), strict=True)}
 
     @property
     def dormant(self) -> float | None:

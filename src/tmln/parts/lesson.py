@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import ALONE, Ranks
+
 if TYPE_CHECKING:
     from tmln.replay.reservoir import Reservoir
 
@@ -24,6 +26,7 @@ class Lesson:
     samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
     at_a_time: int = 256  # samples that fit through the model
+    ranks: Ranks = ALONE  # who learns it together: all of them have the task, the memory and the weights whole
 
     def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Stored samples as the model takes them at test time."""
@@ -36,8 +39,16 @@ class Lesson:
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
-        stored = memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()
-        return (self.ready(x, y) for x, y in stored)
+        return (self.ready(x, y) for x, y in self._stored(memory))
+
+    def dealt(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's share of :meth:`batches`, for a pass whose sums are taken over all ranks."""
+        for x, y in self._stored(memory):
+            rows = self.ranks.rows(len(y))
+            yield self.ready(x[rows], y[rows])
+
+    def _stored(self, memory: Reservoir | None) -> Iterator[tuple[Tensor, Tensor]]:
+        return memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,12 @@ class Batch:
     y: Tensor
     current: int
     fields: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def dealt(self, ranks: Ranks) -> Batch:
+        """This rank's samples of it, without further fields, for a pass whose sums are taken over all ranks."""
+        rows = ranks.rows(len(self.y))
+        x, y = self.x[rows], self.y[rows]
+        return Batch(x, y, min(max(self.current - rows.start, 0), len(y)))
 
 
 def to_model(model: nn.Module, value: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def weighted_by_likelihood(output: Tensor, target: Tensor) -> Tensor:
 
 def task_fisher(lesson: Lesson, parameters: list[Tensor], log_likelihood: LogLikelihood | None = None) -> list[Tensor]:
     """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
-    fisher = diagonal_fisher(lesson.model, lesson.batches(), log_likelihood=log_likelihood)
+    fisher = diagonal_fisher(lesson.model, lesson.dealt(), log_likelihood=log_likelihood)
     found = {p: fisher[name] for name, p in fisher.parameters.items()}
     values = zeros(parameters)
     for p, value in zip(parameters, values, strict=True):

@@ -56,7 +56,7 @@ class MAS(Quadratic[MASSettings]):
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:
         self.join()
-        importance = output_sensitivity(lesson.model, lesson.batches(), self.weights)
+        importance = output_sensitivity(lesson.model, lesson.dealt(), self.weights)
         if self.importance:
             torch._foreach_add_(importance, self.importance)
         self.consolidate(importance)

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import ALONE, Ranks
 from tmln.curvature.untouched import untouched
 from tmln.parts import Beside, Closure, Lesson, Term
 from tmln.replay.reservoir import Reservoir
@@ -67,7 +68,7 @@ class AGEMStep(Wrapping[AGEMSettings]):
     def step(self, closure: Closure, lesson: Lesson) -> None:
         if self.settings.batch and self.checks:
             x, y = lesson.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
-            closure = _Projected(closure, lesson.model, x, y)
+            closure = _Projected(closure, lesson.model, x, y, lesson.ranks)
         self.inner.step(closure, lesson)
 
     def end(self, lesson: Lesson) -> None:
@@ -79,8 +80,9 @@ class AGEMStep(Wrapping[AGEMSettings]):
 class _Projected:
     """The closure whose gradient is projected on the half-space in which the loss of (x, y) does not rise."""
 
-    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor) -> None:
+    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = ALONE) -> None:
         self.closure, self.model, self.x, self.y = closure, model, x, y
+        self.ranks = ranks if len(y) >= ranks.size else ALONE  # too few to be dealt out: each rank takes all
 
     def __call__(self) -> float:
         value = self.closure()
@@ -91,8 +93,12 @@ class _Projected:
         return value
 
     def _reference(self, moving: list[nn.Parameter]) -> list[Tensor]:
-        """The gradient of the memory's loss."""
+        """The gradient of the memory's loss, each rank's share of it by its samples."""
+        rows = self.ranks.rows(len(self.y))
+        x, y = self.x[rows], self.y[rows]
         with untouched(self.model):  # the memory's pass leaves no trace in batch statistics
-            loss = nn.functional.cross_entropy(self.model(self.x), self.y)
+            loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
             found = torch.autograd.grad(loss, moving, allow_unused=True)
-        return [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
+        reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
+        self.ranks.sum_all_(reference)
+        return reference

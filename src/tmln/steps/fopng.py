@@ -67,7 +67,7 @@ class FOPNGStep(Step[FOPNGSettings]):
             self._measure(lesson)
 
     def _measure(self, lesson: Lesson) -> None:
-        self.optimizer.begin(diagonal_fisher(lesson.model, lesson.batches(), progress=False))
+        self.optimizer.begin(diagonal_fisher(lesson.model, lesson.dealt(), progress=False))
 
     def step(self, closure: Closure, lesson: Lesson) -> None:
         self.optimizer.step(closure)
@@ -83,4 +83,4 @@ class FOPNGStep(Step[FOPNGSettings]):
             drawn.add(x, y)
         ((x, y),) = drawn.batches(self.settings.directions, ("x", "y"))
         found = output_gradients(lesson.model, *lesson.ready(x, y), self.settings.of)
-        self.optimizer.consolidate(diagonal_fisher(lesson.model, lesson.batches(), progress=False), found)
+        self.optimizer.consolidate(diagonal_fisher(lesson.model, lesson.dealt(), progress=False), found)

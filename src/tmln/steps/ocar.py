@@ -64,5 +64,5 @@ class OCARStep(Step[OCARSettings]):
         weight: float | str = 1.0
         if self.settings.replay_weight == "class_ratio" and lesson.known and lesson.classes:
             weight = len(lesson.known) / len(lesson.classes)
-        replayed = len(batch.y) - batch.current
-        self.optimizer.observe(batch.x, batch.y, replay=replayed, replay_weight=weight)
+        mine = batch.dealt(lesson.ranks)
+        self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current, replay_weight=weight)

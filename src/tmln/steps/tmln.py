@@ -165,6 +165,14 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps = 0
         self.crossed = 0  # steps at the last boundary
 
+    def begin(self, lesson: Lesson) -> None:
+        measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
+        if lesson.ranks.size > 1 and measured and self.settings.labels == "mc":
+            raise ValueError(
+                "tmln.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
+                "process does: set step.labels to 'exact' or 'empirical', or step.factors to 'running'"
+            )
+
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
         found = [*sums("anchor", "sensitivity", "raw_path"), Term("preconditioner", "N", derived=True)]
@@ -191,7 +199,8 @@ class TMLNStep(Step[TMLNSettings]):
         if every and self.steps % every == 0 and self.steps > self.crossed:
             self.end(lesson)
         if isinstance(self.optimizer, TMLNKFAC):
-            self.optimizer.observe(batch.x, batch.y, replay=len(batch.y) - batch.current)
+            mine = batch.dealt(lesson.ranks)
+            self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current)
 
     def look(self) -> None:
         self.optimizer.look()
@@ -201,13 +210,13 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
+            fisher = diagonal_fisher(lesson.model, lesson.dealt(self.memory), progress=False)
             self.optimizer.refresh(fisher, *self._batches(lesson))
 
     def _batches(self, lesson: Lesson) -> list[Iterator[tuple[Tensor, Tensor]]]:
         """What factors that are measured at boundaries are measured on, if they are."""
         measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
-        return [lesson.batches(self.memory)] if measured else []
+        return [lesson.dealt(self.memory)] if measured else []
 
     def walk(self) -> None:
         self.optimizer.walk()
@@ -220,7 +229,7 @@ class TMLNStep(Step[TMLNSettings]):
                     f"a boundary is due (tmln.boundary_every = {self.settings.boundary_every}), and the memory is "
                     "empty: set replay.fill=online, so that it has the samples seen so far"
                 )
-            fisher = diagonal_fisher(lesson.model, lesson.batches(self.memory), progress=False)
+            fisher = diagonal_fisher(lesson.model, lesson.dealt(self.memory), progress=False)
         found = self.optimizer.consolidate(fisher, *self._batches(lesson))
         self.crossed = self.steps
         self.diagnostics = {

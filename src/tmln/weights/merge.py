@@ -89,7 +89,7 @@ class MergedWeights(Weights[MergeSettings]):
         """F of the task at its own solution, by the names of the weights."""
         if self.settings.by not in ("fisher", "shield"):
             return {}
-        return {name: F.clone() for name, F in diagonal_fisher(self.model, lesson.batches(), progress=False).items()}
+        return {name: F.clone() for name, F in diagonal_fisher(self.model, lesson.dealt(), progress=False).items()}
 
     def _merge(self, values: dict[str, Tensor], fisher: dict[str, Tensor]) -> None:
         share = self.settings.share if self.settings.by == "share" else 1 / self.merged

@@ -1,0 +1,98 @@
+"""A run over two processes: killed, gone on with by the same command, under torchrun, and by one process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.lab.killing import PATIENCE
+from tmln.fleet.together import TogetherPool
+from tmln.lab.config import RunConfig
+from tmln.lab.result import Result
+from tmln.lab.run import Execution
+from tmln.lab.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+def arguments(out: Path, after: Path) -> list[str]:
+    sets = ["benchmark.per_class=24", "benchmark.per_class_test=10", "benchmark.tasks=2", "batch_size=16"]
+    sets += ["model=tests.fleet.followers:MortalRank", f"model.after={after}", "model.at=8"]
+    asked = [word for text in sets for word in ("--set", text)]
+    kept = ["--oracle", "none", "--logger", "none", "--checkpoint-steps", "3", "--threads", "1", "--out", str(out)]
+    return [
+        "--allow-code",
+        "run",
+        "--benchmark",
+        "split-digits",
+        "--epochs",
+        "2",
+        *asked,
+        *kept,
+        "--accelerator",
+        "cpu",
+    ]
+
+
+def done(*command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMLN_DEVICE": "cpu"}
+    words = [sys.executable, "-m", *command]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def only(out: Path) -> tuple[RunConfig, Result | None]:
+    (entry,) = Store(out).runs()
+    assert entry.config is not None
+    return RunConfig.of(entry.config), entry.result
+
+
+def test_killed_gone_on_with_and_the_same_however_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after, out = tmp_path / "killed", tmp_path / "runs"
+    killed = done("tmln", *arguments(out, after), "--devices", "2")
+    assert killed.returncode == 1, killed.stderr
+    assert killed.stderr.count("tmln:") == 1, killed.stderr
+    assert "tmln: rank 1 was killed by SIGKILL; the same command goes on from the last checkpoint" in killed.stderr
+    config, result = only(out)
+    assert result is None
+    shutil.copytree(out, tmp_path / "alone")
+
+    again = done("tmln", *arguments(out, after), "--devices", "2")
+    assert again.returncode == 0, again.stderr
+    resumed = only(out)[1]
+    assert resumed is not None
+    log = Store(out).open(config).read_log()
+    assert len({(line["step"], *sorted(line)) for line in log}) == len(log), "one writer"
+
+    other = tmp_path / "torchrun"
+    run = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tmln")
+    whole = done(*run, *arguments(other, after))
+    assert whole.returncode == 0, whole.stderr
+    uninterrupted = only(other)[1]
+    assert uninterrupted is not None
+    assert uninterrupted.weights_sha256 == resumed.weights_sha256
+    assert uninterrupted.machine["ranks"] == 2
+
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
+    alone = Store(tmp_path / "alone").open(config)
+    torch.set_num_threads(1)
+    with alone.lock:
+        by_one = Execution(alone)()
+    assert by_one.accuracy == resumed.accuracy
+    assert by_one.steps == resumed.steps
+    assert by_one.dormant_units == pytest.approx(resumed.dormant_units)
+    assert by_one.feature_rank == pytest.approx(resumed.feature_rank, rel=1e-4)
+
+
+def test_on_one_device_there_is_nobody_to_follow() -> None:
+    fabric = pytest.importorskip("lightning_fabric").Fabric(accelerator="cpu", devices=1)
+    pool = TogetherPool(fabric)
+    assert (pool.processes, pool.ranks.size) == (1, 1)
+    pool.dismiss()
