@@ -13,10 +13,15 @@ from docs.extensions.rows import table
 from tmln.measure.memory_cost import as_text
 from tmln.parts import Beside, Guide, Part
 from tmln.recipes import FAMILIES, RECIPES, Recipe
-from tmln.results.textgrid import grid_markdown
+from tmln.results.textgrid import Lines, grid_markdown
 from tmln.streams.options import described
 
 UNITS = "N: a number for every trainable weight; K: the Kronecker factors of every layer; sizes at the defaults."
+
+
+def worded(lines: Lines) -> str:
+    """A table of words: all columns to the left."""
+    return grid_markdown(lines).replace("---:", "---")
 
 
 def slug(name: str) -> str:
@@ -53,7 +58,7 @@ def settings(family: str, part: type[Part[Any]]) -> str:
     for one in described(part.Settings):  # type: ignore[arg-type]  # it looks at the fields alone
         field = part.Settings.model_fields[one.name]
         lines.append([f"`{family}.{one.name}`", one.form, str(field.default), searched(field), one.about])
-    return grid_markdown(lines) if len(lines) > 1 else "It has none."
+    return worded(lines) if len(lines) > 1 else "It has none."
 
 
 def advice(guide: Guide) -> list[str]:
@@ -109,7 +114,7 @@ def method_page(name: str) -> str:
     for family, choice in recipe.chosen.items():
         own = ", ".join(f"`{family}.{key}={value}`" for key, value in choice.settings.items())
         parts.append([FAMILIES[family].question, part_link(family, choice.name), own])
-    lines += [grid_markdown(parts), "", "## Its rule", ""]
+    lines += [worded(parts), "", "## Its rule", ""]
     for family, part in chosen(recipe):
         if part.guide:
             lines += [f"{family} {part_link(family, part.name)}:", "", *equation(part.guide)]
@@ -158,7 +163,7 @@ def methods_index() -> str:
         lines.append([method_link(name, ""), *parts, recipe.about])
     said = "Every named method: a part of every family, with the numbers that differ from the parts' own."
     toc = ["```{toctree}", ":hidden:", "", *map(slug, RECIPES), "```", ""]
-    return "\n".join(["# Methods by name", "", said, "", grid_markdown(lines), "", *toc])
+    return "\n".join(["# Methods by name", "", said, "", worded(lines), "", *toc])
 
 
 def pages() -> dict[Path, str]:
