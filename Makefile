@@ -10,7 +10,7 @@ SAMPLE ?= 300
 SEED   ?= 0
 MINUTES ?= 15
 
-.PHONY: help demo test lint bench mutants torture clean
+.PHONY: help demo test docs lint bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
@@ -22,6 +22,10 @@ demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: built offline, a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	@echo "site/index.html"
 
 lint: $(VENV)/.dev  ## style and strict types
 	$(BIN)/ruff check .
@@ -51,6 +55,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(PIP) -e '.[fuzz]'

@@ -79,7 +79,8 @@ def forgetting(found: dict[str, list[Result]]) -> None:
         axes.set_xticks(range(1, len(R) + 1))
         dress(axes, "after learning task", "right, %" if method == "naive" else "")
     axes.legend(frameon=False, loc="lower left")
-    save_figure(figure, HERE / "forgetting.svg")
+    for kind in (".svg", ".png"):  # the README is shown where no SVG is
+        save_figure(figure, HERE / f"forgetting{kind}")
 
 
 def intransigence(found: dict[str, list[Result]]) -> None:

@@ -14,7 +14,6 @@ project = "tmln"
 copyright = "The tmln developers"
 release = version = tmln.__version__
 extensions = ["myst_parser", "docs.extensions.mathml", "docs.extensions.made"]
-exclude_patterns = ["_build"]
 nitpicky = True
 highlight_language = "text"  # indented blocks are formulas and pictures of loops
 

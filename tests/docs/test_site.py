@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import subprocess
 import sys
@@ -34,7 +35,8 @@ LOOKED_AT = {  # a page of each kind, in a light and in a dark room, on a desk a
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built once for all test processes; a warning is an error. A process of its own: Sphinx changes what it is in."""
-    shared = tmp_path_factory.getbasetemp().parent
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     out, done = shared / "site", shared / "site.log"
     with (shared / "site.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
