@@ -35,11 +35,13 @@ templates_path: list[str] = []
 
 
 def reachable(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """What scrolls sideways on a phone can be scrolled with the keyboard, too."""
+    """What scrolls sideways on a phone can be scrolled with the keyboard, too; headings of the tree have a level."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     if "body" in context:
         body = context["body"].replace("<pre>", '<pre tabindex="0">')
         context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
 
 
 def setup(app: Any) -> None:
-    app.connect("html-page-context", reachable)
+    app.connect("html-page-context", reachable, priority=900)  # after the theme
