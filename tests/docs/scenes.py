@@ -117,7 +117,7 @@ def lightning() -> Names:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return tmln.TMLN(self.parameters())
 
-    silent = {
+    silent: Names = {
         "logger": False,
         "enable_checkpointing": False,
         "enable_progress_bar": False,
