@@ -13,7 +13,7 @@ PEERS ?= .venv-peers
 # builds one in which torchvision's CUDA wheel is at peace with a CPU's torch, where it is at hand
 PEERS_SCRIPT ?= ../shared/bin/peer-avalanche-env
 
-.PHONY: help demo test test-peers lint bench mutants torture clean
+.PHONY: help demo test test-peers docs lint bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
@@ -29,6 +29,10 @@ test: $(VENV)/.dev  ## all tests
 test-peers: $(PEERS)/.ready  ## the integration with Avalanche, in an environment of its own: it needs torchvision
 	$(PEERS)/bin/python -c "import avalanche"
 	PYTHONPATH=src $(PEERS)/bin/python -m pytest -W ignore tests/integrations/test_avalanche.py
+
+docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: built offline, a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	@echo "site/index.html"
 
 lint: $(VENV)/.dev  ## style and strict types
 	$(BIN)/ruff check .
@@ -58,6 +62,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(PIP) -e '.[fuzz]'

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings
-from tmln.parts import Answer, Beside, Features, Given, Lesson, Term
+from tmln.parts import Answer, Beside, Features, Given, Guide, Lesson, Term
 
 
 class AlignedSettings(LayerSettings):
@@ -48,6 +48,15 @@ class AlignedAnswer(Answer[AlignedSettings]):
     saved: ClassVar[tuple[str, ...]] = ("old", "new")
     active: ClassVar[Mapping[str, Any]] = {"lengthen": True}
     needs_boundary = True
+    guide = Guide(
+        equation=r"o_{\text{new}} \leftarrow \gamma \, (o_{\text{new}} - b_{\text{new}}) + b_{\text{new}}, "
+        r"\quad \gamma = \min\left(1, \frac{\mathrm{mean} \| w_{\text{old}} \|}{\mathrm{mean} \| "
+        r"w_{\text{new}} \|}\right)",
+        origin="WA: Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning.",
+        cost="Nothing: it goes by the weights as they are.",
+        use="Without a memory, too, where the rows of new classes have become longer than the old ones.",
+        avoid="After few epochs: new rows are the shorter ones then, and there is nothing to scale.",
+    )
 
     def __init__(self, settings: AlignedSettings, given: Given) -> None:
         super().__init__(settings, given)

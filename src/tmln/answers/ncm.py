@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings, MemoryAnswer
 from tmln.optim.precision import state_dtype
-from tmln.parts import Given
+from tmln.parts import Given, Guide
 
 FARTHEST = 4.0  # the square of the largest distance of two vectors of length 1
 
@@ -46,6 +46,14 @@ class NearestMean(MemoryAnswer[LayerSettings]):
     name = "ncm"
     Settings = LayerSettings
     saved: ClassVar[tuple[str, ...]] = ("means", "classes")
+    guide = Guide(
+        equation=r"\hat y = \arg\min_c \left\| \frac{\varphi(x)}{\| \varphi(x) \|} - \mu_c \right\|",
+        origin="iCaRL: Rebuffi et al. 2017, algorithm 1.",
+        cost="A pass over the memory at each task's end, and a mean for every class.",
+        use="With a memory that has samples of every class, where features are better than the last layer"
+        " on top of them.",
+        avoid="Without a memory, and where a class is not one cluster.",
+    )
 
     def __init__(self, settings: LayerSettings, given: Given) -> None:
         super().__init__(settings, given)

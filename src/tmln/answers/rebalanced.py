@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings, MemoryAnswer
-from tmln.parts import Given, Growth
+from tmln.parts import Given, Growth, Guide
 
 
 class RebalancedSettings(LayerSettings):
@@ -68,6 +68,14 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
     Settings = RebalancedSettings
     saved: ClassVar[tuple[str, ...]] = ("rows",)
     linear = True
+    guide = Guide(
+        equation=r"\min_W \; \mathrm{mean}_c \, \mathrm{mean}_{x \in c} \, \mathrm{CE}(W \varphi(x), c) + "
+        r"\frac{\text{decay}}{2} \| W - W_{\text{trained}} \|^2",
+        origin="Castro et al. 2018; Kang et al. 2020.",
+        cost="A pass over the memory and a fit of the last layer at each task's end.",
+        use="With a memory and plain replay, where the newest classes win by their frequency.",
+        avoid="After `replay.balance` and averaged weights: there is nothing left to put right.",
+    )
 
     def __init__(self, settings: RebalancedSettings, given: Given) -> None:
         super().__init__(settings, given)

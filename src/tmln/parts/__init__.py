@@ -4,6 +4,7 @@ from tmln.families import INNER
 from tmln.parts.family import Family, read_settings
 from tmln.parts.features import Features
 from tmln.parts.growth import Growth
+from tmln.parts.guide import Guide
 from tmln.parts.lesson import Batch, Lesson, feed, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
 from tmln.parts.questions import Answer, Closure, Penalty, Replay, Step, Weights
@@ -18,6 +19,7 @@ __all__ = [
     "Features",
     "Given",
     "Growth",
+    "Guide",
     "Lesson",
     "Part",
     "Penalty",

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tmln.parts.growth import Growth
+from tmln.parts.guide import Guide
 from tmln.parts.lesson import Lesson
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Part(Generic[S]):
     - ``holds``: the memory it takes, by formula;
     - ``needs_boundary``: it is of no use unless somebody says where a task ends;
     - ``bends``: it changes the task's gradient or moves the weights besides the step;
+    - ``guide``: what its page in the documentation says besides: its rule, its origin, when to take it and when not;
     - ``only_answers``: it has no say in training, whose weights are the same without it, to the bit;
     - for the tests that walk the tables: ``off``, settings at which it does nothing (None: there are none),
       ``active``, settings at which it visibly acts on a small network without diverging, and ``turned``, a change to
@@ -100,6 +102,7 @@ class Part(Generic[S]):
     active: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     turned: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    guide: ClassVar[Guide | None] = None
     only_answers: ClassVar[bool] = False
     wraps: ClassVar[bool] = False  # around another part of its family, its setting ``inner``
     needs_boundary: bool = False

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tmln.parts import Batch, Beside, Given, Lesson, Penalty, Settings, Term, sums
+from tmln.parts import Batch, Beside, Given, Guide, Lesson, Penalty, Settings, Term, sums
 from tmln.parts.copies import copy_of, lerp_, moving
 
 
@@ -90,6 +90,15 @@ class Consistency(Penalty[ConsistencySettings]):
     Settings = ConsistencySettings
     saved: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
     turned: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
+    guide = Guide(
+        equation=r"\lambda \, \mathrm{MSE}(f(x'), z), \quad z = \text{the logits of the average that is surer "
+        r"of } y'",
+        origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
+        cost="Two copies of the model, and their passes over what is replayed.",
+        use="With `er` and the weights `stable`, as the method `cls-er` has it, also without task boundaries.",
+        avoid="Where its two decays do not suit the number of steps of a task: an average that lags behind "
+        "teaches old mistakes.",
+    )
 
     def __init__(self, settings: ConsistencySettings, model: nn.Module, seed: int = 0, replayed: bool = True) -> None:
         super().__init__(settings, model)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tmln.curvature.batches import LogLikelihood, class_log_likelihood
 from tmln.curvature.fisher import diagonal_fisher
-from tmln.parts import Lesson
+from tmln.parts import Guide, Lesson
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, zeros
 
 
@@ -75,6 +75,14 @@ class EWC(Quadratic[EWCSettings]):
 
     name = "ewc"
     Settings = EWCSettings
+    guide = Guide(
+        equation=r"\frac{\lambda}{2} \sum_i F^*_i \, (\theta_i - \theta^*_i)^2, \quad F^* \leftarrow \gamma F^*"
+        r" + F_{\text{task}}",
+        origin="Kirkpatrick et al. 2017; online, with one anchor: Schwarz et al. 2018, Progress & Compress.",
+        cost="An exact Fisher pass over the task's data at its end; steps cost what they did.",
+        use="Where no sample may be stored and the same classes come in another guise.",
+        avoid="Under one head that new classes come to: alone it ends where naive training does on Split-Digits.",
+    )
 
     @property
     def stiffness(self) -> float:

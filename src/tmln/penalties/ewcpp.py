@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Lesson
+from tmln.parts import Guide, Lesson
 from tmln.penalties.ewc import task_fisher
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, padded, zeros
 
@@ -81,6 +81,15 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     Settings = EWCPlusPlusSettings
     saved = (*Quadratic.saved, "fisher")
     held = (*Quadratic.held, "fisher")
+    guide = Guide(
+        equation=r"\frac{\lambda}{2} \sum_i F_i \, (\theta_i - \theta^*_i)^2, \quad F \leftarrow \alpha \, \bar"
+        r" g^2 + (1-\alpha) \, F",
+        origin="Chaudhry et al. 2018, Riemannian Walk.",
+        cost="Sums over the weights in every step, a few percent of its time.",
+        use="Where no sample may be stored and the Fisher has to be had without a pass of its own.",
+        avoid="Under one head that new classes come to: it keeps weights, not decisions. Its F is of batch "
+        "means, smaller than per sample.",
+    )
 
     def __init__(self, settings: EWCPlusPlusSettings, model: nn.Module) -> None:
         super().__init__(settings, model)

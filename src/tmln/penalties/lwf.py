@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Lesson, Penalty, Settings, Term
+from tmln.parts import Batch, Beside, Guide, Lesson, Penalty, Settings, Term
 from tmln.parts.teacher import Taught, distillation, frozen
 
 
@@ -42,6 +42,14 @@ class LwF(Taught, Penalty[LwFSettings]):
     Settings = LwFSettings
     saved = ("known", "teacher_state")
     needs_boundary = True
+    guide = Guide(
+        equation=r"\lambda_o \, T^2 \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) \,\|\, f_{\text{known}}(x))",
+        origin="Li and Hoiem 2017.",
+        cost="A frozen copy of the model, and its pass over every batch.",
+        use="Where no sample may be stored and new data look like the old, so that the old model has "
+        "something to say of them.",
+        avoid="Where new data look like nothing before; in streams without boundaries.",
+    )
 
     def __init__(self, settings: LwFSettings, model: nn.Module) -> None:
         super().__init__(settings, model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.fisher import gradient_sizes
 from tmln.curvature.sizes import ABSOLUTE
-from tmln.parts import Lesson
+from tmln.parts import Guide, Lesson
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, zeros
 
 
@@ -52,6 +52,15 @@ class MAS(Quadratic[MASSettings]):
 
     name = "mas"
     Settings = MASSettings
+    guide = Guide(
+        equation=r"\lambda \sum_i \Omega_i \, (\theta_i - \theta^*_i)^2, \quad \Omega = \sum_{\text{tasks}} "
+        r"\mathrm{mean}_x \left| \frac{\partial \| f(x) \|^2}{\partial \theta_i} \right|",
+        origin="Aljundi et al. 2018.",
+        cost="A pass per sample at the task's end, without labels.",
+        use="Where no sample may be stored, and where labels are missing: of the penalties alone it kept "
+        "most on Split-Digits.",
+        avoid="Where samples may be stored: replay keeps more.",
+    )
 
     @torch.no_grad()
     def end(self, lesson: Lesson) -> None:

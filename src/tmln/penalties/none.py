@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.parts import Beside, Penalty, Settings, Term
+from tmln.parts import Beside, Guide, Penalty, Settings, Term
 
 
 class NoPenalty(Penalty[Settings]):
@@ -16,6 +16,13 @@ class NoPenalty(Penalty[Settings]):
     active: ClassVar[Mapping[str, Any]] = {}
     turned: ClassVar[Mapping[str, Any]] = {}
     bends = False
+    guide = Guide(
+        equation=r"\mathcal{L} = \mathcal{L}_{\text{replay}}",
+        origin="",
+        cost="Nothing.",
+        use="Wherever replay or the step protect; it is the default.",
+        avoid="Where there is neither a memory nor a step that protects.",
+    )
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Lesson
+from tmln.parts import Guide, Lesson
 from tmln.penalties.ewcpp import continue_average_
 from tmln.penalties.path import Path
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, copies, over_peak, padded, zeros
@@ -115,6 +115,15 @@ class RWalk(Quadratic[RWalkSettings]):
     saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
     copies = (*Quadratic.copies, "origin")
     held = (*Quadratic.held, "fisher", "path.recent", "origin", "score", "scores")
+    guide = Guide(
+        equation=r"\lambda \sum_i (F_i + S_i) (\theta_i - \theta^*_i)^2, \quad s = \sum_{\Delta t} "
+        r"\frac{\mathrm{relu}(\Delta L)}{F d^2 / 2 + \epsilon}",
+        origin="Chaudhry et al. 2018, Riemannian Walk.",
+        cost="Sums over the weights in every step, a few percent of its time.",
+        use="With replay, where weights that mattered on the way shall be held, too, not only those that "
+        "matter at its end.",
+        avoid="Where its strength cannot be chosen on validation data: it depends on the network and the rate.",
+    )
 
     def __init__(self, settings: RWalkSettings, model: nn.Module) -> None:
         super().__init__(settings, model)

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Lesson
+from tmln.parts import Guide, Lesson
 from tmln.penalties.path import Path
 from tmln.penalties.quadratic import Quadratic, QuadraticSettings, copies
 
@@ -48,6 +48,14 @@ class SI(Quadratic[SISettings]):
     Settings = SISettings
     saved = (*Quadratic.saved, "path")
     held = (*Quadratic.held, "path.recent")
+    guide = Guide(
+        equation=r"c \sum_i \Omega_i \, (\theta_i - \theta^*_i)^2, \quad \Omega = \sum_{\text{tasks}} "
+        r"\frac{\mathrm{relu}(\omega)}{\Delta^2 + \xi}",
+        origin="Zenke et al. 2017, equations 3 to 5.",
+        cost="Sums over the weights in every step; no pass at the task's end.",
+        use="As `ewc`, where a pass over the data at a task's end is not to be had.",
+        avoid="Under one head that new classes come to.",
+    )
 
     def __init__(self, settings: SISettings, model: nn.Module) -> None:
         super().__init__(settings, model)

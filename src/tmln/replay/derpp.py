@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.untouched import untouched
-from tmln.parts import Batch, Beside, Lesson, Term
+from tmln.parts import Batch, Beside, Guide, Lesson, Term
 from tmln.replay.er import ERSettings, MemoryReplay
 
 
@@ -73,6 +73,15 @@ class DERpp(MemoryReplay[DERSettings]):
     outputs = ("logits",)
     off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
     turned: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
+    guide = Guide(
+        equation=r"\mathcal{L} = \mathrm{CE}(f(x), y) + \alpha \, \mathrm{MSE}(f(x'), z') + \beta \, "
+        r"\mathrm{CE}(f(x''), y'')",
+        origin="Buzzega et al. 2020, Dark Experience for General Continual Learning, equation 6.",
+        cost="Two draws join every batch, three passes where one was; the memory holds logits besides.",
+        use="Where a memory is small and more passes are affordable: stored outputs say more of a sample "
+        "than its label.",
+        avoid="Where the head changes its meaning, or steps are too dear for three times the samples.",
+    )
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Given, Lesson, Term
+from tmln.parts import Batch, Beside, Given, Guide, Lesson, Term
 from tmln.parts.teacher import Taught, distillation, frozen
 from tmln.replay.er import ERSettings, MemoryReplay
 
@@ -61,6 +61,16 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     active: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
     needs_boundary = True
+    guide = Guide(
+        equation=r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, T^2 \, "
+        r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) \,\|\, f_{\text{old}}(x)), \quad \lambda = "
+        r"\frac{\text{old}}{\text{old} + \text{new}}",
+        origin="WA: Zhao et al. 2020. With `replay.loss=sigmoid`, the default: iCaRL, Rebuffi et al. 2017.",
+        cost="As `er`, a frozen copy of the model, and its pass over every batch.",
+        use="Where the old classes are many beside the new ones, and with the answers `ncm` or `aligned`,"
+        " as in its papers.",
+        avoid="In streams without task boundaries, which the teacher is taken at.",
+    )
 
     def __init__(self, settings: DistillSettings, seed: int) -> None:
         super().__init__(settings, seed)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Beside, Features, Growth, Lesson, Replay, Settings, Term
+from tmln.parts import Batch, Beside, Features, Growth, Guide, Lesson, Replay, Settings, Term
 from tmln.replay.balance import Frequencies
 from tmln.replay.exemplars import Exemplars, choose
 from tmln.replay.reservoir import Reservoir
@@ -142,3 +142,12 @@ class ER(MemoryReplay[ERSettings]):
     Settings = ERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
     turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
+    guide = Guide(
+        equation=r"\mathcal{L} = \frac{1}{n+m} \left( \sum_{i \in \text{batch}} \mathrm{CE}(f(x_i), y_i) + "
+        r"\sum_{j \in \text{memory}} \mathrm{CE}(f(x_j), y_j) \right)",
+        origin="Rolnick et al. 2019; Chaudhry et al. 2019. The reservoir: Vitter 1985, algorithm R.",
+        cost="As many samples again pass through the model in every step (`replay.batch` says otherwise), "
+        "and the memory.",
+        use="First of all: it is the simplest rule that keeps many classes under one head, and it goes under any step.",
+        avoid="Where no sample may be stored; where all data fit into the memory, so that joint training is at hand.",
+    )

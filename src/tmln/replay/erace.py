@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import Batch, Lesson
+from tmln.parts import Batch, Guide, Lesson
 from tmln.replay.er import ERSettings, MemoryReplay
 
 
@@ -57,6 +57,13 @@ class ERACE(MemoryReplay[ERACESettings]):
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
     turned: ClassVar[Mapping[str, Any]] = {"asymmetric": False}
     saved = (*MemoryReplay.saved, "known")
+    guide = Guide(
+        equation=r"\mathcal{L} = \mathrm{CE}_{C(\text{batch})}(f(x), y) + \mathrm{CE}_{\text{all}}(f(x'), y')",
+        origin="Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change.",
+        cost="As `er`.",
+        use="Where new classes come in every task and push the old ones down at its beginning; in streams of one pass.",
+        avoid="Where the classes stay the same and their look changes: then nothing is to be held apart.",
+    )
 
     def __init__(self, settings: ERACESettings, seed: int) -> None:
         super().__init__(settings, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.parts import Beside, Replay, Settings, Term
+from tmln.parts import Beside, Guide, Replay, Settings, Term
 
 
 class NoReplay(Replay[Settings]):
@@ -13,6 +13,14 @@ class NoReplay(Replay[Settings]):
 
     name = "none"
     off: ClassVar[Mapping[str, Any] | None] = {}
+    guide = Guide(
+        equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",
+        origin="",
+        cost="Nothing.",
+        use="As a baseline; where no sample may be stored; where a penalty or a step is to protect alone.",
+        avoid="When classes arrive one after another under one head: most methods without a memory then "
+        "know little but the last task.",
+    )
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.parts import Beside, Lesson, Settings, Step, Term
+from tmln.parts import Beside, Guide, Lesson, Settings, Step, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -38,6 +38,13 @@ class AdamWStep(Step[AdamSettings]):
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
     turned: ClassVar[Mapping[str, Any]] = {"beta1": 0.5}
+    guide = Guide(
+        equation=r"\theta \leftarrow (1 - \eta \, \text{decay}) \, \theta - \eta \, \frac{m}{\sqrt{v} + \epsilon}",
+        origin="Loshchilov and Hutter 2019, Algorithm 2, as torch has it.",
+        cost="Two sums for every weight.",
+        use="For fine-tuning of transformers, at a rate of 0.001 or less.",
+        avoid="At SGD's rates, 0.01 and more: every weight moves by about the rate.",
+    )
 
     def __init__(
         self, settings: AdamSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

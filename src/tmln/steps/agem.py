@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.ranks import ALONE, Ranks
 from tmln.curvature.untouched import untouched
-from tmln.parts import Beside, Closure, Lesson, Term
+from tmln.parts import Beside, Closure, Guide, Lesson, Term
 from tmln.replay.reservoir import Reservoir
 from tmln.seeds import seed_of
 from tmln.steps.wrapping import Wrapping, WrappingSettings
@@ -48,6 +48,15 @@ class AGEMStep(Wrapping[AGEMSettings]):
     spells_inner = False  # runs without settings of the inner step keep the names they had
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
     turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
+    guide = Guide(
+        equation=r"g \leftarrow g - \frac{g \cdot r}{r \cdot r} \, r \quad \text{where } g \cdot r < 0, \quad r"
+        r" = \text{the memory's gradient}",
+        origin="Chaudhry et al. 2019, Efficient Lifelong Learning, equation 11.",
+        cost="A second forward and backward pass over samples of its memory in every step.",
+        use="Around any step, where new samples have to be learned first and old ones only not hurt.",
+        avoid="Where the same passes could replay the memory in the batch: `er` kept more on Split-Digits "
+        "for less time.",
+    )
 
     def __init__(
         self, settings: AGEMSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

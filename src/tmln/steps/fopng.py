@@ -11,7 +11,7 @@ from torch import nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.optim.fopng import FOPNG, output_gradients
-from tmln.parts import Beside, Closure, Lesson, Settings, Step, Term, sums
+from tmln.parts import Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
 
@@ -46,6 +46,15 @@ class FOPNGStep(Step[FOPNGSettings]):
     off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
     turned: ClassVar[Mapping[str, Any]] = {"damping": 1.0}
     optimizer: FOPNG
+    guide = Guide(
+        equation=r"v = -\eta \, \frac{(F_{\text{new}} + \lambda)^{-1} (g - F_{\text{old}} G A^{-1} G^\top "
+        r"F_{\text{old}} (F_{\text{new}} + \lambda)^{-1} g)}{\text{its length}}, \quad G^\top "
+        r"F_{\text{old}} v = 0",
+        origin="Garg et al. 2026, arXiv 2601.12816, as far as its abstract and the public code tell.",
+        cost="Every stored gradient takes as much memory as the weights: 20 of each task, 200 at most.",
+        use="Where no sample may be stored, networks are small and directions have to be kept rather than weights.",
+        avoid="For large networks; where samples may be stored, since replay keeps more.",
+    )
 
     def __init__(
         self, settings: FOPNGSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from tmln.optim.mofo import MoFO
-from tmln.parts import Beside, Lesson, Step, Term, sums
+from tmln.parts import Beside, Guide, Lesson, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 from tmln.steps.adamw import AdamSettings
 
@@ -35,6 +35,14 @@ class MoFOStep(Step[MoFOSettings]):
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
     turned: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
+    guide = Guide(
+        equation=r"\theta_i \leftarrow \theta_i - \eta \, \frac{m_i}{\sqrt{v_i} + \epsilon} \quad \text{where }"
+        r" |m_i| \text{ is among the largest of its tensor}",
+        origin="Chen et al. 2025.",
+        cost="Two sums for every weight, and a ranking within each tensor in every step.",
+        use="For one fine-tuning that shall leave a model near where it began, without any data of before.",
+        avoid="For many tasks one after another: it knows nothing of them.",
+    )
 
     def __init__(
         self, settings: MoFOSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tmln.optim.precision import state_dtype
-from tmln.parts import Closure, Lesson
+from tmln.parts import Closure, Guide, Lesson
 from tmln.steps.wrapping import Wrapping, WrappingSettings
 
 
@@ -47,6 +47,13 @@ class SAMStep(Wrapping[SAMSettings]):
     off: ClassVar[Mapping[str, Any] | None] = {"rho": 0.0}
     active: ClassVar[Mapping[str, Any]] = {"rho": 0.05}
     turned: ClassVar[Mapping[str, Any]] = {"rho": 0.5}
+    guide = Guide(
+        equation=r"\theta \leftarrow \text{inner step along } \nabla L\left(\theta + \rho \frac{g}{\| g \|}\right)",
+        origin="Foret et al. 2021, equations 2 and 3.",
+        cost="Two forward and backward passes a step.",
+        use="Around any step, where a flat solution is hoped to bear later tasks better; compare at equal time.",
+        avoid="Alone against forgetting: without replay it ends where naive training does.",
+    )
 
     @property
     def bends(self) -> bool:  # type: ignore[override]  # it depends on rho

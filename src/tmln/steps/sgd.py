@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.parts import Beside, Lesson, Settings, Step, Term
+from tmln.parts import Beside, Guide, Lesson, Settings, Step, Term
 from tmln.replay.reservoir import Reservoir
 
 
@@ -29,6 +29,13 @@ class SGDStep(Step[SGDSettings]):
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {}
     turned: ClassVar[Mapping[str, Any]] = {"momentum": 0.5}
+    guide = Guide(
+        equation=r"\theta \leftarrow \theta - \eta v, \quad v \leftarrow \mu v + g",
+        origin="",
+        cost="Nothing; with momentum, a sum for every weight.",
+        use="Under replay, and wherever you compare: what another step gains is gained over this one at the same rate.",
+        avoid="Alone: it forgets.",
+    )
 
     def __init__(
         self, settings: SGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tmln.curvature import diagonal_fisher
 from tmln.optim.tmln import TMLN
 from tmln.optim.tmln_kfac import TMLNKFAC
-from tmln.parts import Batch, Beside, Closure, Lesson, Settings, Step, Term, sums
+from tmln.parts import Batch, Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
 OF_THE_STEP = {"match_base_lr", "fisher_refresh_every", "boundary_every"}  # and not of the optimizer
@@ -124,6 +124,16 @@ class TMLNStep(Step[TMLNSettings]):
     off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
     turned: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
     optimizer: TMLN
+    guide = Guide(
+        equation=r"\theta \leftarrow \theta - \eta \, \frac{g}{F + \lambda + \gamma \bar S}, \quad s = "
+        r"\frac{\mathrm{relu}(\omega)}{F (\theta - \theta_{\text{prev}})^2 / 2 + \epsilon}, \quad \bar"
+        r" S \leftarrow \bar S + \frac{s}{\max s}",
+        origin="Aguilar et al. 2026, section 3 and Algorithm 1.",
+        cost="A step costs what SGD's does; at a boundary a Fisher pass over the memory.",
+        use="Under replay, in a loop of your own or with any part here, where weights that mattered shall move less.",
+        avoid="Alone, under one head that new classes come to. Look at `protection()`: a shield that slows "
+        "nothing is SGD.",
+    )
 
     def __init__(
         self, settings: TMLNSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from tmln.optim.upgd import UPGD
-from tmln.parts import Beside, Settings, Step, Term, sums
+from tmln.parts import Beside, Guide, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
 
@@ -36,6 +36,14 @@ class UPGDStep(Step[UPGDSettings]):
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
     turned: ClassVar[Mapping[str, Any]] = {"beta_utility": 0.5}
+    guide = Guide(
+        equation=r"\theta \leftarrow \theta - \eta \, (g + \sigma \xi) \, (1 - u), \quad u = \text{utility} \in"
+        r" [0, 1]",
+        origin="Elsayed and Mahmood 2024.",
+        cost="A sum for every weight and noise in every step.",
+        use="Where there are no boundaries and no memory, and a network has to stay able to learn for long.",
+        avoid="Where new classes come to one head and old ones have to be told apart from them.",
+    )
 
     def __init__(
         self, settings: UPGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None

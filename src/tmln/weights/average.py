@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from tmln.parts import Beside, Given, Growth, Lesson, Settings, Term, Weights, sums
+from tmln.parts import Beside, Given, Growth, Guide, Lesson, Settings, Term, Weights, sums
 from tmln.parts.copies import check_finite, copy_of, instead, lerp_, moving, put
 
 
@@ -51,6 +51,13 @@ class AverageWeights(Weights[AverageSettings]):
     copies = ("mean",)
     off: ClassVar[Mapping[str, Any] | None] = {"rule": "exponential", "rate": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"power": 0.0}
+    guide = Guide(
+        equation=r"\bar\theta \leftarrow \bar\theta + \frac{p+1}{k+p} (\theta - \bar\theta)",
+        origin="Polyak and Juditsky 1992; polynomial decay: Shamir and Zhang 2013.",
+        cost="A copy of the weights, and one pass over them a step.",
+        use="With replay, nearly always: the noise of small replayed batches is averaged out (`er+`, `tmln+`, `der+`).",
+        avoid="Where a task has so few steps that its last quarter is none.",
+    )
 
     def __init__(self, settings: AverageSettings, given: Given) -> None:
         super().__init__(settings, given)

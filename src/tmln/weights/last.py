@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.parts import Beside, Settings, Term, Weights
+from tmln.parts import Beside, Guide, Settings, Term, Weights
 
 
 class LastWeights(Weights[Settings]):
@@ -13,6 +13,13 @@ class LastWeights(Weights[Settings]):
 
     name = "last"
     off: ClassVar[Mapping[str, Any] | None] = {}
+    guide = Guide(
+        equation=r"\theta_{\text{answer}} = \theta",
+        origin="",
+        cost="Nothing.",
+        use="Unless there is a reason for another; it is the default.",
+        avoid="Where the last steps are noisy and an average costs nothing to speak of.",
+    )
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.untouched import untouched
 from tmln.optim.tmln import TMLN
-from tmln.parts import Beside, Given, Lesson, Settings, Term, Weights, feed, sums
+from tmln.parts import Beside, Given, Guide, Lesson, Settings, Term, Weights, feed, sums
 from tmln.parts.copies import check_finite, copy_of, lerp_, moving, put
 from tmln.replay.reservoir import Reservoir
 
@@ -51,6 +51,13 @@ class MergedWeights(Weights[MergeSettings]):
     needs_boundary = True
     off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    guide = Guide(
+        equation=r"\theta \leftarrow (1 - a) \, \theta_{\text{prev}} + a \, \theta",
+        origin="Wortsman et al. 2022; by F: Matena and Raffel 2022.",
+        cost="A copy of the weights; by F, a Fisher pass and sums for every weight.",
+        use="Where no more than the end of a task can be touched, as with models that others train.",
+        avoid="Where the two solutions are not connected: look at `tmln barrier` first.",
+    )
 
     def __init__(self, settings: MergeSettings, given: Given) -> None:
         super().__init__(settings, given)

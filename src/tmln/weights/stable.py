@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tmln.parts import Beside, Given, Lesson, Settings, Term, Weights
+from tmln.parts import Beside, Given, Guide, Lesson, Settings, Term, Weights
 from tmln.parts.copies import check_finite, instead, moving
 
 
@@ -18,6 +18,13 @@ class StableWeights(Weights[Settings]):
     name = "stable"
     needs: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
     only_answers = True
+    guide = Guide(
+        equation=r"\theta_{\text{answer}} = \text{the slow average of } \mathtt{consistency}",
+        origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
+        cost="Nothing beyond what `consistency` holds.",
+        use="With the penalty `consistency`, which it needs.",
+        avoid="With anything else: it is refused.",
+    )
 
     def __init__(self, settings: Settings, given: Given) -> None:
         super().__init__(settings, given)

@@ -1,0 +1,35 @@
+"""Writes the pages that are made, into ``made/`` beside the written ones, before Sphinx reads any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docs.extensions import api_pages, house_pages, paper_pages, part_pages, rows
+
+
+def pages() -> dict[Path, str]:
+    """All of them, by their place in ``made/``."""
+    found = part_pages.pages() | paper_pages.pages() | house_pages.pages() | api_pages.pages()
+    rooms = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
+    title = "Every name\n==========\n\nEvery public name of every module, by rooms, from the docstrings.\n"
+    results = {Path("results.md"): rows.page()}
+    return found | results | {Path("api") / "index.rst": f"{title}\n.. toctree::\n   :maxdepth: 1\n\n{rooms}\n"}
+
+
+def write(folder: Path) -> None:
+    """Those that are not there as they should be; what is no longer made goes away."""
+    wanted = {folder / path: text for path, text in pages().items()}
+    for old in [*folder.rglob("*.md"), *folder.rglob("*.rst")]:
+        if old not in wanted:
+            old.unlink()
+    for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Before the builder looks for pages."""
+    app.connect("config-inited", lambda app, config: write(Path(app.srcdir) / "made"))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,81 @@
+"""Every block of code in README and docs runs as it stands, page by page; every command in them exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.main import get_command
+
+from tests.docs.blocks import PAGES, ROOT, blocks, commands, name_of
+from tests.docs.scenes import SCENES
+from tmln.cli import app
+
+CODE = {
+    name_of(page): found
+    for page in PAGES
+    if (found := [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "python"])
+}
+TYPED = sorted({(name_of(page), command) for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+TARGETS = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*many workers:UserWarning")  # Lightning's own
+@pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:FutureWarning")
+@pytest.mark.parametrize("page", sorted(CODE))
+def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of its own; a block that begins with a file's name is that file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    torch.manual_seed(0)
+    names: dict[str, Any] = {"__name__": "page"}
+    for number, block in enumerate(CODE[page]):
+        names |= SCENES.get(page, {}).get(number, dict)()
+        if file := re.match(r"# (\w+\.py)\n", block.code):
+            Path(file[1]).write_text(block.code, encoding="utf-8")
+        exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), names)
+    if page == "docs/start/loop.md":
+        assert min(names["kept"]) > 0.8
+        assert max(names["forgotten"][:-1]) < 0.2
+    if page == "docs/own_part.md":
+        sys.modules.pop("my_parts")
+        assert sum(names["found"]) / 5 > 0.6
+        assert CODE[page][0].code.count("\n") <= 40
+
+
+def check(command: str) -> None:
+    """It is there, with these options and values of these types; nothing is done."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        assert {word for word in words[1:] if "=" not in word} <= {*TARGETS}
+        return
+    if words[0] == "python":
+        assert (ROOT / words[1]).exists()
+        return
+    assert words[0] == "tmln"
+    group: Any = get_command(app)
+    context = group.make_context("tmln", words[1:])
+    while hasattr(group, "resolve_command"):
+        _, group, rest = group.resolve_command(context, context._protected_args + context.args)
+        context = group.make_context(group.name, rest, parent=context)
+
+
+@pytest.mark.parametrize(("page", "command"), TYPED)
+def test_a_command_exists(page: str, command: str) -> None:
+    check(command)
+
+
+@pytest.mark.parametrize("wrong", ["tmln lern --state x", "tmln learn --stat x", "tmln run --seeds many", "make tests"])
+def test_what_does_not_exist_is_noticed(wrong: str) -> None:
+    with pytest.raises((Exception, SystemExit)):
+        check(wrong)
+
+
+def test_enough_is_looked_at() -> None:
+    assert len(CODE) > 10
+    assert len(TYPED) > 40
