@@ -18,7 +18,7 @@ from tmln.results.sentence import sentence
 from tmln.results.tables import cell, row_lines
 from tmln.results.textgrid import grid_markdown
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 COLUMNS = ("acc", "fm", "peak", "int", "seconds")
 METHOD = ("settings", *FAMILIES)  # the fields of a configuration that a method is
 
@@ -57,8 +57,8 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
 
 def page() -> str:
     """Every table, with the sentence that it allows, and the command that checks the file."""
-    lines = ["# Every method in our tables", "", "Made from the files in `docs/results/`, which anybody can check:", ""]
-    lines += ["```console", *(f"$ tmln verify docs/results/{file.name} --sample 3" for file in files()), "```", ""]
+    lines = ["# Every method in our tables", "", "Made from the files in `results/`, which anybody can check:", ""]
+    lines += ["```console", *(f"$ tmln verify results/{file.name} --sample 3" for file in files()), "```", ""]
     for title, mine in comparable(rows()).items():
         lines += [f"## {title}", "", grid_markdown(row_lines(mine)), "", sentence(mine), ""]
     return "\n".join(lines)
