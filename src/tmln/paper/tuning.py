@@ -29,6 +29,7 @@ _MOMENTUM = ("step.momentum", (0.0, 0.9))
 _DAMPING = ("step.damping", (0.01, 0.1))
 _DISTILLED = ("replay.alpha", (0.1, 0.3))
 MAIN: dict[str, tuple[str, tuple[float, ...]]] = {
+    "joint": _MOMENTUM,
     "naive": _MOMENTUM,
     "er": _MOMENTUM,
     "ewc++": ("penalty.strength", (100, 10000)),
