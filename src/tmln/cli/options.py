@@ -49,6 +49,14 @@ ShownOracle = Annotated[
         "--oracle", help="The reference of INT: prefix, final or independent; the first that has run unless given."
     ),
 ]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only share I of N, 1/N to N/N: disjoint, and together everything. For array jobs, on one folder or many.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it would cost.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all cores unless given.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, What, Who, names_in
+from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, What, Who, names_in
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 
@@ -18,6 +18,7 @@ def run(
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
     who: Who = Who(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was.
@@ -26,7 +27,7 @@ def run(
     Example:
       tmln run --benchmark split-digits --method tmln --seeds 5 --set step.damping=0.2
     """
-    work(what.configs([method], parts=parts), how, who, dry_run)
+    work(what.configs([method], parts=parts), how, who, dry_run, shard=shard)
 
 
 def compare(
@@ -35,6 +36,7 @@ def compare(
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
     who: Who = Who(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Train several methods on a benchmark and show them side by side.
@@ -43,7 +45,7 @@ def compare(
     Example:
       tmln compare --benchmark split-digits --methods naive,er,tmln --seeds 5
     """
-    work(what.configs(names_in(methods), parts=parts), how, who, dry_run)
+    work(what.configs(names_in(methods), parts=parts), how, who, dry_run, shard=shard)
 
 
 def show(
