@@ -18,7 +18,7 @@ import pytest
 from tests.search.test_tune import BASE, SPACES
 from tmln.search.tune import Search
 
-TRIALS, PROCESSES = 16, 4
+TRIALS, PROCESSES = 10, 4
 FOUR = f"""
 import json, multiprocessing, sys
 from tests.search.test_tune import BASE, SPACES, pretend

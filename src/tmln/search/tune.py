@@ -19,7 +19,8 @@ from tmln.search.space import Choices, Range, Space
 from tmln.seeds import seed_of
 
 PAUSE = 1.0  # seconds between two looks at what other processes have come to
-OWNER, WHY = "owner", "why"  # what a trial in the database says of itself: whose it is, and why it has no values
+# What a trial in the database says of itself: whose it is, why it has no values, and that it was begun before.
+OWNER, WHY, AGAIN = "owner", "why", "again"
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Search:
         taken = sorted([trial.number for trial in running] + [trial.number for trial in self.ended()])[:trials]
         for trial in asked:
             if trial.number not in taken:
-                self._put_back(trial, again="fixed_params" in trial.system_attrs)
+                self._put_back(trial, again=AGAIN in trial.user_attrs)
         return [trial for trial in asked if trial.number in taken]
 
     def _tell(self, trial: Any, point: Trial, verdict: tuple[float, ...] | str) -> Trial:
@@ -189,7 +190,7 @@ class Search:
         with suppress(UpdateFinishedTrialError, ValueError):  # ValueError: it had ended when it was looked at
             self.study.tell(trial.number, state=TrialState.FAIL)
             if again:
-                self.study.enqueue_trial(trial.params)
+                self.study.enqueue_trial(trial.params, user_attrs={AGAIN: True})
 
     def _take_back(self) -> list[Any]:
         """Put back trials of processes that were killed, or far away and silent; those at work are returned."""
