@@ -16,6 +16,11 @@ from pathlib import Path
 from tests.lab.killing import PATIENCE
 
 PORT = 6379
+# Of Ray's agents. Ports that are not given are waited for, 30 s and no longer, which a busy machine does not keep.
+AGENTS = [
+    *("--metrics-export-port", "8090", "--dashboard-agent-grpc-port", "8091"),
+    *("--dashboard-agent-listen-port", "8092", "--runtime-env-agent-port", "8093"),
+]
 # What Ray takes for a lost machine or head, in less than its usual minute; starting takes as long as it takes.
 QUICK = {
     "health_check_initial_delay_ms": 5000,
@@ -84,7 +89,7 @@ class Nodes:
     def start(self, *numbers: int) -> None:
         """Ray on these machines, all at the same time; each but the head has a disk of its own for what Ray keeps."""
         ray, place = str(Path(sys.executable).parent / "ray"), str(self.folder / "ray")
-        common = ["--num-cpus", "1", "--object-store-memory", "80000000", "--disable-usage-stats"]
+        common = ["--num-cpus", "1", "--object-store-memory", "80000000", "--disable-usage-stats", *AGENTS]
         begun = []
         for number in numbers:
             here = [*common, "--node-ip-address", self.at(number)]
@@ -139,6 +144,7 @@ class Nodes:
                     os.kill(int(pid), signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+            subprocess.run(["ip", "link", "del", name], capture_output=True)  # else it stays as long as a process does
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
         subprocess.run(["ip", "link", "del", self.mark], capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
