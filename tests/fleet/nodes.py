@@ -115,7 +115,8 @@ class Nodes:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue
-            if (b"/ray/" in words or words.startswith(b"ray::")) and b"tmln" not in words.partition(b"\0")[2][:200]:
+            ours = b"/ray/" in words or b"ray.util.client" in words or words.startswith(b"ray::")
+            if ours and b"-m\0tmln" not in words and b"tmln.fleet.liaison" not in words:
                 found.append(pid)
         return found
 

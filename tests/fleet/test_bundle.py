@@ -32,12 +32,16 @@ def test_a_run_goes_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (run.path / "result.json").write_text("{}")
     (run.path / "a.txt").write_text("a")
     order: list[str] = []
-    write = bundle.write_whole
-    monkeypatch.setattr(bundle, "write_whole", lambda path, data: (order.append(path.name), write(path, data)))
+
+    def noted(path: Path, data: bytes) -> None:
+        order.append(path.name)
+        path.write_bytes(data)
+
+    monkeypatch.setattr(bundle, "write_whole", noted)
     with run.lock:
         unpack(pack(run.path), tmp_path / "b")
     assert files(tmp_path / "b") == files(run.path)
-    assert order[-1] == "result.json"
+    assert (order[-1], len(order)) == ("result.json", 4)
     unpack(pack(run.path, ("config.yaml",)), tmp_path / "c")
     assert list(files(tmp_path / "c")) == ["config.yaml"]
     assert pack(tmp_path / "nowhere") == b""
@@ -96,11 +100,8 @@ def test_data_are_fetched_once_where_that_is_asked_for(tmp_path: Path, monkeypat
 
 
 def test_a_lease_is_over_after_silence() -> None:
-    now = 0.0
-    lease = Lease(30.0, lambda: now)
-    now = 30.0
-    assert not lease.over
-    now = 31.0
-    assert lease.over
+    times = iter([0.0, 30.0, 31.0, 31.0, 60.0])
+    lease = Lease(30.0, lambda: next(times))
+    said = [lease.over, lease.over]
     lease.hear()
-    assert not lease.over
+    assert [*said, lease.over] == [False, True, False]
