@@ -16,7 +16,6 @@ from pathlib import Path
 from tests.lab.killing import PATIENCE
 
 PORT = 6379
-# Of Ray's agents. Ports that are not given are waited for, 30 s and no longer, which a busy machine does not keep.
 AGENTS = [
     *("--metrics-export-port", "8090", "--dashboard-agent-grpc-port", "8091"),
     *("--dashboard-agent-listen-port", "8092", "--runtime-env-agent-port", "8093"),
@@ -59,7 +58,7 @@ class Nodes:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",  # one of its own: others of this machine do not get in
             "RAY_AUTH_TOKEN": secrets.token_hex(16),
-            "RAY_raylet_start_wait_time_s": "600",
+            "RAY_raylet_start_wait_time_s": "60",
             "OMP_NUM_THREADS": "1",
         }
         try:
@@ -86,8 +85,11 @@ class Nodes:
     def within(self, number: int, *words: str) -> list[str]:
         return ["ip", "netns", "exec", self.name(number), *words]
 
-    def start(self, *numbers: int) -> None:
-        """Ray on these machines, all at the same time; each but the head has a disk of its own for what Ray keeps."""
+    def start(self, *numbers: int, tries: int = 6) -> None:
+        """Ray on these machines, all at the same time; each but the head has a disk of its own for what Ray keeps.
+
+        Ray gives its own processes seconds to begin, which a busy machine does not keep: hence the tries.
+        """
         ray, place = str(Path(sys.executable).parent / "ray"), str(self.folder / "ray")
         common = ["--num-cpus", "1", "--object-store-memory", "80000000", "--disable-usage-stats", *AGENTS]
         begun = []
@@ -103,9 +105,13 @@ class Nodes:
             log = (self.folder / f"start-{number}.log").open("w")
             begun.append(subprocess.Popen(self.within(number, *words), env=env, stdout=log, stderr=log))
             log.close()
-        for number, process in zip(numbers, begun, strict=True):
-            code = process.wait(PATIENCE)
-            assert code == 0, (self.folder / f"start-{number}.log").read_text()
+        codes = {number: process.wait(PATIENCE) for number, process in zip(numbers, begun, strict=True)}
+        failed = [number for number, code in codes.items() if code]
+        for number in failed:
+            self.kill(number)
+        assert tries > 1 or not failed, (self.folder / f"start-{failed[0]}.log").read_text()
+        if failed:
+            self.start(*failed, tries=tries - 1)
 
     def processes(self, number: int) -> list[int]:
         """Those of Ray on this machine, workers included, not the command that uses it."""
