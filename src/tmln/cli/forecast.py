@@ -108,7 +108,16 @@ def as_if(
 def faster(rates: Rates, speed: float | None, bandwidth: float | None) -> Rates:
     """Of another device: multiply-adds and bytes so many times as fast, calls as here."""
     if speed:
-        names = ("dense", "conv", "weights", "fisher_dense", "fisher_conv", "boundary")
+        names = (
+            "dense",
+            "conv",
+            "activation",
+            "weights",
+            "fisher_dense",
+            "fisher_conv",
+            "fisher_activation",
+            "boundary",
+        )
         rates = replace(rates, **{name: getattr(rates, name) / speed for name in names})
     return replace(rates, bandwidth=bandwidth) if bandwidth else rates
 

@@ -5,10 +5,12 @@ new and r replayed samples a step, s bytes of a stored sample, a bytes of activa
 that the Fisher is taken on, m modules, T tasks of n samples with e tests each, and R ranks (a network of beta bytes/s):
 
     a step:      c0 m + (c1 3 w + c2 a)(b + r)/R + c3 4P + c4 r s + 2 (R - 1)/R 4P/beta
-    a boundary:  f0 m + (f1 3 w + f2 a) Q/R* + f3 4P + c4 n s + (c1 3 w + c2 a) e T/3R + 2 (R - 1)/R 4P/beta + state/disk
+    a boundary:  f0 m + (f1 3 w + f2 a) Q/R* + f3 4P + c4 n s + (c1 3 w + c2 a) e T/3R + 2 (R - 1)/R 4P/beta
+                 + the state/disk
     memory:      4P (2 + k) + a (b + r)/R + M s                    k sums of the method for every weight
 
-R* is 1 where weights are in shards: there every rank passes all samples of a Fisher. The coefficients (``costs.json``) are fitted on small measurements by ``python -m benchmarks.scale``, which also checks
+R* is 1 where weights are in shards: there every rank passes all samples of a Fisher. The coefficients (``costs.json``)
+are fitted on small measurements by ``python -m benchmarks.scale``, which also checks
 them on larger ones that the fit has not seen (docs/scale.md).
 """
 
@@ -22,9 +24,8 @@ from typing import Any
 
 FILE = Path(__file__).with_name("costs.json")
 WEIGHT = 4  # bytes
-DIVIDED = (
-    "ddp, where ranks share its samples (in shards each passes all), or a smaller replay.capacity: F is taken on it"
-)
+FISHER = "a smaller replay.capacity: F is taken on it"
+DIVIDED = f"ddp, where ranks share its samples (in shards each passes all), or {FISHER}"
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,7 @@ def costs(size: Size, rates: Rates) -> list[Cost]:
         Cost("weights in a step", rates.weights * mine, steps, kept, 0.0, "fsdp, which divides them by the ranks"),
         Cost("drawing from memory", rates.sample * size.replay * size.sample, steps, remedy="a smaller replay.batch"),
         Cost("gradients over the network", sent / rates.bandwidth, steps, 0.0, sent, "a larger batch a rank"),
-        Cost(
-            "Fisher", at_once, ends, remedy=DIVIDED if size.sharded else "a smaller replay.capacity: F is taken on it"
-        ),
+        Cost("Fisher", at_once, ends, remedy=DIVIDED if size.sharded else FISHER),
         Cost("weights at a boundary", rates.boundary * mine, ends),
         Cost("Fisher over the network", sent / rates.bandwidth if size.fisher else 0.0, ends, 0.0, sent),
         Cost("filling the memory", rates.sample * size.per_task * size.sample * bool(memory), ends),
