@@ -22,6 +22,8 @@ BENCHMARKS = {
     "memory": "a memory of 10M samples on disk against one in RAM",
     "fleet": "many runs as they are shared out, against one after another on all cores",
     "devices": "one run over two processes against one, and Fabric on a single device",
+    "workers": "many small runs with two workers against one, and what Ray adds to a run",
+    "scale": "the cost model of tmln forecast on larger networks than it was fitted on, as kept",
     "report": "the page of 500 runs in a browser",
     "show": "tmln show and report of 200 runs, from the command to its end",
     "own": "data of one's own: reading a folder, tmln predict, tmln learn",

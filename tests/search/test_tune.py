@@ -19,6 +19,7 @@ from tmln.cli import app
 from tmln.lab.config import RunConfig
 from tmln.lab.lock import Owner
 from tmln.lab.result import Result
+from tmln.search import tune as tunes
 from tmln.search.database import in_one_line, open_study
 from tmln.search.space import Choices, Range, Space
 from tmln.search.tune import OWNER, Search, Trial, judge
@@ -120,14 +121,24 @@ def test_an_interrupted_trial_is_taken_up_again(tmp_path: Path) -> None:
     assert [trial.params for trial in again] == asked
 
 
-def test_trials_of_dead_processes_are_taken_up_and_those_of_others_left(tmp_path: Path) -> None:
+def test_trials_of_dead_processes_are_taken_up_and_those_of_others_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = search(tmp_path)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     me = Owner.this_process()
     dead.wait()
     lost, alive = found._ask(), found._ask()
     lost.set_user_attr(OWNER, json.dumps(asdict(replace(me, pid=dead.pid, started="1"))))
-    (taken,) = search(tmp_path).search(1, 1, pretend)
+    again, waited = search(tmp_path), list[int]()
+
+    def end(others: int) -> None:
+        waited.append(others)
+        found._tell(alive, found._trial(alive), "a run failed")
+
+    monkeypatch.setattr(tunes, "PAUSE", 0.0)
+    (taken,) = again.search(2, 5, pretend, on_wait=end)
+    assert waited == [1]
     assert taken.params["step.damping"] == found._trial(lost).params["step.damping"]
     assert taken.number not in (lost.number, alive.number)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, Kept, Who
+from tmln.cli.options import DryRun, Kept, Share, Who
 from tmln.cli.say import say
 from tmln.cli.tables import Format
-from tmln.cli.work import display_of
+from tmln.cli.work import display_of, shared_out
 
 if TYPE_CHECKING:
     from tmln.paper.evidence import Study
@@ -62,9 +62,12 @@ def paper(
     format: Annotated[Format, typer.Option(help="How to print the tables; files are in every format.")] = Format.table,
     kept: Kept = Kept(),
     who: Who = Who(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Regenerate the paper's tables and figures from runs, ours beside what the paper prints.
+
+    With --shard only runs are done; the same command without it writes the tables, once all shares are done.
 
     \b
     Example:
@@ -74,6 +77,7 @@ def paper(
 
     from tmln.draw.picture import new_figure
     from tmln.fleet.execute import execute
+    from tmln.fleet.shard import read_shard
     from tmln.lab.config import run_id
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study
@@ -88,19 +92,24 @@ def paper(
         study, items = published_study(chosen, items, published)
         _finish(item, study, items, folder, format, published)
         return
-    terms, crew = who.terms(kept, "prefix"), who.crew()
+    terms, crew, share = who.terms(kept, "prefix"), who.crew(), read_shard(shard)
     if dry_run:
-        for line in foretold(items, chosen, store, terms, crew):
+        for line in foretold(items, chosen, store, terms, crew, share):
             say(line)
         return
-    if any(wanted.picture for wanted in items):
+    if share.whole and any(wanted.picture for wanted in items):
         new_figure(1, 1)  # is matplotlib there? asked before long work
     threads = who.threads or chosen.threads
     if threads is not None:
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
-    jobs = jobs_of(items, chosen)
+    jobs = jobs_of(items, chosen, share)
     with display_of(jobs) as display:
         failures = execute(store, jobs, terms, crew, on_event=display.note)
+    if not share.whole:
+        say(shared_out(len(jobs), len(jobs_of(items, chosen)), share), err=True)
+        for failure in failures:
+            say(f"failed: {failure.job.label}: {failure.error}", err=True)
+        raise typer.Exit(1 if failures else 0)
     failed = {run_id(failure.job.config): failure.error for failure in failures}
     _finish(item, Study(chosen, store, failed), items, folder, format, kept.out)
 

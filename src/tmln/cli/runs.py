@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, ShownOracle, Spread, What, Who, names_in
+from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What, Who, names_in
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 
@@ -19,6 +19,7 @@ def run(
     how: How = How(logger="auto"),
     who: Who = Who(),
     spread: Spread = Spread(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Train one method on a benchmark; killed at any moment, the same command goes on where it was.
@@ -29,13 +30,13 @@ def run(
     """
     configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(who)
     if dry_run or not devices.asked:
-        work(configs, how, who, dry_run, accumulate=spread.accumulate)
+        work(configs, how, who, dry_run, accumulate=spread.accumulate, shard=shard)
         return
     from tmln.fleet.together import together
 
     with together(devices) as pool:
         if pool is not None:  # this process leads
-            work(configs, how, who, pool=pool, accumulate=spread.accumulate)
+            work(configs, how, who, pool=pool, accumulate=spread.accumulate, shard=shard)
 
 
 def compare(
@@ -44,6 +45,7 @@ def compare(
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
     who: Who = Who(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Train several methods on a benchmark and show them side by side.
@@ -52,7 +54,7 @@ def compare(
     Example:
       tmln compare --benchmark split-digits --methods naive,er,tmln --seeds 5
     """
-    work(what.configs(names_in(methods), parts=parts), how, who, dry_run)
+    work(what.configs(names_in(methods), parts=parts), how, who, dry_run, shard=shard)
 
 
 def show(

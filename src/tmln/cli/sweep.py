@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Spaces, What, Who, method_names
+from tmln.cli.options import DryRun, How, Method, Share, Spaces, What, Who, method_names
 from tmln.cli.say import say
 from tmln.cli.work import result_of, work
 
@@ -33,6 +33,7 @@ def sweep(
     what: What = What(),
     how: How = How(),
     who: Who = Who(),
+    shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
     """Run a grid, or random draws, times seeds, times methods; stopped at any moment, the same command goes on.
@@ -40,6 +41,7 @@ def sweep(
     \b
     Example:
       tmln sweep --benchmark split-digits --grid step.trajectory=0.1,1,10 --seeds 3
+      tmln sweep --benchmark split-digits --random 64 --shard $SLURM_ARRAY_TASK_ID/8   (sbatch --array=1-8)
     """
     from tmln.search.protocol import with_split
     from tmln.search.sweep import read_grid, read_spaces
@@ -49,12 +51,14 @@ def sweep(
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
     if space and not random:
         raise ValueError("--space says where to draw from; --random N says how often")
+    if best and shard:
+        raise ValueError("--best looks at all runs: leave it to the command without --shard, once the shares are done")
     bases = what.configs(method_names(method, methods), seeds=1)
     bases = [with_split(base) for base in bases] if best else bases
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=what.seeds)
     for note in found.notes:
         say(note, err=True)
-    work(found.configs, how, who, dry_run)
+    work(found.configs, how, who, dry_run, shard=shard)
     if best and not dry_run:
         for line in _best(found.configs, how.out):
             say(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,7 +158,7 @@ class _Task:
             say(f"{head}{before} trials are there already", err=True)
         batch = max(1, (self.who.workers or cores()) // self.seeds)
         on_trial = lambda trial: say(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
-        search.search(self.trials, batch, self._run, on_trial)
+        search.search(self.trials, batch, self._run, on_trial, _waiting(head))
         best, ended = search.best(), search.ended()
         if not best and several:
             say(f"{head}no trial came to an end that counts; left out", err=True)
@@ -196,6 +196,19 @@ class _Task:
             test = "" if known else f", test ACC {100 * float(tested[0]):.1f}"
             say(f"{_values(trial, self.objectives)}{test} (trial {trial.number})")
             say(f"  {command_of(trial.config, self.seeds)} --out {shlex.quote(str(self.out))}")
+
+
+def _waiting(head: str) -> Callable[[int], None]:
+    """Says what is waited for whenever that changes."""
+    before = -1
+
+    def on_wait(others: int) -> None:
+        nonlocal before
+        if others != before:
+            before = others
+            say(f"{head}waiting for {others} trials that other processes are at", err=True)
+
+    return on_wait
 
 
 def _objectives(text: str | None, bases: Sequence[RunConfig]) -> dict[str, bool]:

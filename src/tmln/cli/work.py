@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tmln.fleet.display import Display
     from tmln.fleet.plan import Job
     from tmln.fleet.schedule import Failure
+    from tmln.fleet.shard import Shard
     from tmln.fleet.task import Pool
     from tmln.lab.config import RunConfig
     from tmln.lab.result import Result
@@ -31,13 +32,21 @@ def work(
     dry_run: bool = False,
     pool: Pool | None = None,
     accumulate: int = 1,
+    shard: str | None = None,
 ) -> None:
     """Do what is not done yet, and show the table of all; or only say what that would take."""
     from tmln.fleet.execute import execute
     from tmln.fleet.plan import plan, state_of
+    from tmln.fleet.shard import read_shard
     from tmln.lab.store import Store
 
-    store, jobs = Store(how.out), plan(configs, how.oracle.value)
+    share = read_shard(shard)
+    store, every = Store(how.out), plan(configs, how.oracle.value)
+    jobs = share.of(every)
+    if not share.whole:
+        say(shared_out(len(jobs), len(every), share), err=True)
+    if not jobs:
+        return
     terms, crew = replace(who.terms(how, how.oracle.value), accumulate=accumulate), who.crew()
     if dry_run:
         for line in foretold(store, jobs, terms, who):
@@ -48,6 +57,11 @@ def work(
     with display_of(jobs) as display:
         failures = execute(store, jobs, terms, crew, pool=pool, on_event=display.note)
     _conclude(store, jobs, failures, terms)
+
+
+def shared_out(mine: int, every: int, share: Shard) -> str:
+    """``shard 2/8: 5 of 40 runs``, and how to see all of them."""
+    return f"shard {share}: {mine} of {every} runs; once all are done, the same command without --shard shows them"
 
 
 def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
@@ -113,7 +127,7 @@ def foretold(store: Store, jobs: Sequence[Job], terms: Terms, who: Who) -> Itera
     from tmln.fleet.forecast import forecast
     from tmln.fleet.plan import state_of
 
-    yield next(job.config for job in jobs if not job.reference).to_yaml().rstrip()
+    yield next((job for job in jobs if not job.reference), jobs[0]).config.to_yaml().rstrip()
     states = Counter(state_of(store, job) for job in jobs)
     references = sum(job.reference for job in jobs)
     yield f"# {len(jobs)} runs: {counted(states)}; {references} of them as references for INT"

@@ -42,6 +42,9 @@ class Crew:
     address: str | None = None
     gpus: float = 0.0
     retries: int = 2
+    collect: bool = False
+    fetch: bool = False
+    memory: str = ""
 
     @contextmanager
     def pool(self, threads: int | None = None, jobs: int | None = None) -> Iterator[Pool]:
@@ -59,8 +62,21 @@ class Crew:
             )
         if self.executor == "ray":
             from tmln.fleet.cluster import RayPool
+            from tmln.fleet.liaison import asked_memory
 
-            return RayPool(self.workers, threads, self.gpus, self.address, cores())
+            return RayPool(
+                self.workers,
+                threads,
+                self.gpus,
+                self.address,
+                cores(),
+                memory=asked_memory(self.memory),
+                collect=self.collect,
+                fetch=self.fetch,
+            )
+        if self.collect or self.fetch:
+            option = "--collect" if self.collect else "--fetch"
+            raise ValueError(f"{option} is for machines of a Ray cluster; use --executor ray")
         if self.address is not None:
             raise ValueError(
                 f"the {self.executor} executor has no address ({self.address!r} was given); use --executor ray"
@@ -91,15 +107,21 @@ def work_of(config: RunConfig) -> float:
 
     Those of convolutions and linear layers; no data are read. 0 for a network that does not take such an image.
     """
+    return sum(works_of(config))
+
+
+def works_of(config: RunConfig) -> tuple[float, float]:
+    """The same, of linear layers and of convolutions."""
     from tmln.lab.config import canonical
 
     full = config.resolved()
     side = full["benchmark_options"].get("size") or SIDE
-    return _work(full["model"], canonical(full["model_options"]), int(side))
+    return work_on(full["model"], canonical(full["model_options"]), int(side))
 
 
 @lru_cache(maxsize=256)
-def _work(model: str, options: str, side: int) -> float:
+def work_on(model: str, options: str, side: int) -> tuple[float, float]:
+    """Multiply-adds of linear layers and of convolutions on an image of this side; ``options`` as JSON."""
     import json
 
     import torch
@@ -108,12 +130,11 @@ def _work(model: str, options: str, side: int) -> float:
     from tmln.models import make_model
     from tmln.models.own import check_allowed
 
-    found = 0.0
+    found = [0.0, 0.0]
 
     def count(module: nn.Module, given: object, output: torch.Tensor) -> None:
-        nonlocal found
         assert isinstance(module.weight, torch.Tensor)
-        found += output.numel() * module.weight[0].numel()
+        found[not isinstance(module, nn.Linear)] += output.numel() * module.weight[0].numel()
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine threads wait for each other longer than they work
@@ -126,7 +147,7 @@ def _work(model: str, options: str, side: int) -> float:
                     module.register_forward_hook(count)
             network(torch.zeros(1, 3, side, side))
     except Exception:  # a network of somebody's own may be anything; its run says what is wrong with it
-        return 0.0
+        return 0.0, 0.0
     finally:
         torch.set_num_threads(threads)
-    return found
+    return found[0], found[1]

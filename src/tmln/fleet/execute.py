@@ -15,9 +15,11 @@ from tmln.fleet.serial import SerialPool
 from tmln.fleet.task import Pool, Task
 from tmln.fleet.together import TogetherPool
 from tmln.lab.config import run_id
+from tmln.lab.files import make_folder
 from tmln.lab.footprint import LEFT
 from tmln.lab.memory import free_bytes
 from tmln.lab.oracle import reference_config
+from tmln.lab.sharing import check
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.stopping import asked_to_stop
@@ -43,6 +45,9 @@ def execute(
     failures, open_jobs = _open_jobs(store, jobs, on_event)
     if not open_jobs:
         return failures
+    make_folder(Path(store.root))
+    if doubt := check(Path(store.root)):
+        on_event(Event("said", next(iter(open_jobs.values())), text=doubt))
     root = str(Path(store.root).resolve())
     references = {name: reference_config(job.config, terms.oracle) for name, job in open_jobs.items()}
     needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}

@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 
+from tmln.lab.sharing import check, make_once
 from tmln.writing import writing
 
 STALE_AFTER = 60.0  # seconds without a sign of life from another machine
 FREE = "\nfree\n"
+TRIES = 1000  # of a lock that others are at in the same moment
 
 
 class RunLocked(RuntimeError):
@@ -113,8 +115,12 @@ class RunLock:
             raise RuntimeError(f"lock {self.folder} is held by this object already")
         with writing(self.folder.parent):  # the run, which is what the user knows of
             self.folder.mkdir(parents=True, exist_ok=True)
-            while not self._try():
-                pass
+            for _ in range(TRIES):
+                if self._try():
+                    break
+            else:
+                check(self.folder)  # says what is wrong with its file system
+                raise RunLocked(f"run {self.folder.parent} is fought for by many processes; try again in a moment")
         self.lost = False
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat of {self.folder}", daemon=True)
@@ -166,16 +172,10 @@ class RunLock:
         if last and not self._abandoned(self.folder / f"{last:08d}"):
             return False
         path = self.folder / f"{last + 1:08d}"
-        aside = self.folder / f".taking-{uuid.uuid4().hex}"
         # with the room that its release will take: on a full disk it could not grow
         text = json.dumps(asdict(Owner.this_process())) + " " * len(FREE)
-        try:
-            aside.write_text(text, encoding="utf-8")
-            os.link(aside, path)  # whole or not at all: an empty lock would be nobody's until it is stale
-        except FileExistsError:
+        if not make_once(path, text):
             return False
-        finally:
-            aside.unlink(missing_ok=True)
         numbers = self._numbers()
         if numbers[:1] != [last + 1]:  # this number was used before, and the file of that time removed
             path.unlink(missing_ok=True)

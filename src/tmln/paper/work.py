@@ -9,6 +9,7 @@ from pathlib import Path
 from tmln.fleet.crew import Crew
 from tmln.fleet.forecast import Outlook, forecast
 from tmln.fleet.plan import Job, plan, state_of
+from tmln.fleet.shard import Shard
 from tmln.fleet.standings import duration
 from tmln.lab.config import RunConfig, canonical, run_id
 from tmln.lab.store import Store
@@ -18,10 +19,15 @@ from tmln.paper.item import Item, Recorded
 from tmln.paper.scales import Scale, missing_data
 from tmln.results.read import read_results
 
+ALL = Shard()
 
-def jobs_of(items: Iterable[Item], scale: Scale) -> list[Job]:
-    """Every run once, the joint ones, which are the reference of INT, first; only those whose data are at hand."""
-    jobs = plan([config for item in items for config in item.runs(scale)], "none")
+
+def jobs_of(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> list[Job]:
+    """Every run once, the joint ones, which are the reference of INT, first; only those whose data are at hand.
+
+    Runs are dealt out before that is looked at: machines that have other data deal alike.
+    """
+    jobs = share.of(plan([config for item in items for config in item.runs(scale)], "none"))
     at_hand = {name: missing_data(name) is None for name in {job.config.benchmark for job in jobs}}
     return [job for job in jobs if at_hand[job.config.benchmark]]
 
@@ -47,9 +53,11 @@ def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[St
     return Study(scale, Store(path), published=found), kept
 
 
-def foretold(items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew) -> list[str]:
+def foretold(
+    items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew, share: Shard = ALL
+) -> list[str]:
     """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
-    jobs = jobs_of(items, scale)
+    jobs = jobs_of(items, scale, share)
     states = Counter(state_of(store, job) for job in jobs)
     lines = [
         f"{scale.name}: {scale.about}",
@@ -59,7 +67,7 @@ def foretold(items: Sequence[Item], scale: Scale, store: Store, terms: Terms, cr
         f"{len(configs)} more wait for {name}, which is not at hand: tmln data get {name}"
         for name, configs in waiting(items, scale).items()
     ]
-    recorded = recordings(items, scale)
+    recorded = recordings(items, scale) if share.whole else []
     todo = [job.config for job in jobs if state_of(store, job) != "finished"]
     if not todo and not recorded:
         return [*lines, "nothing is to be trained"]

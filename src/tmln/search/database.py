@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import random
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 PATIENCE = 10  # seconds for a database server to answer
+TRIES = 5  # processes that begin together on an empty database make its tables in each other's way
 
 
 def open_study(url: str, name: str, directions: Sequence[str]) -> Any:
@@ -19,15 +22,29 @@ def open_study(url: str, name: str, directions: Sequence[str]) -> Any:
         raise ImportError("tmln tune needs optuna: pip install 'tmln[tune]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     server = url.startswith(("postgres", "mysql", "mariadb"))
-    options = {"connect_args": {"connect_timeout": PATIENCE}} if server else {}
+    # asked before use whether the line still stands: runs take hours, and servers and routers hang up
+    options = {"connect_args": {"connect_timeout": PATIENCE}, "pool_pre_ping": True} if server else {}
     with in_one_line(url):
         try:
-            storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
+            storage = _storage(optuna, url, options)
         except ImportError as error:
             driver = getattr(error.__cause__ or error.__context__, "name", None) or "a driver"
             package = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary"}.get(driver, driver)
             raise ImportError(f"the database {_shown(url)} needs {driver}: pip install {package}") from None
         return optuna.create_study(storage=storage, study_name=name, directions=list(directions), load_if_exists=True)
+
+
+def _storage(optuna: Any, url: str, options: dict[str, Any]) -> Any:
+    errors = importlib.import_module("sqlalchemy.exc")
+    for left in reversed(range(TRIES)):
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=options)
+        except (errors.IntegrityError, errors.ProgrammingError, errors.OperationalError) as error:
+            made = isinstance(error, errors.IntegrityError) or "already exists" in str(error)
+            if not (made and left):
+                raise
+            time.sleep(random.random())
+    raise AssertionError
 
 
 @contextmanager

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.lock import Owner, alive
 from tmln.lab.result import Result
+from tmln.search.beat import BEAT, Beating, Silences
 from tmln.search.database import open_study
 from tmln.search.space import Choices, Range, Space
 from tmln.seeds import seed_of
 
-OWNER, WHY = "owner", "why"  # what a trial in the database says of itself: whose it is, and why it has no values
+PAUSE = 1.0  # seconds between two looks at what other processes have come to
+# What a trial in the database says of itself: whose it is, why it has no values, and that it was begun before.
+OWNER, WHY, AGAIN = "owner", "why", "again"
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Search:
         self.study = open_study(storage, self.name, directions)
         # Several processes must not draw alike; one alone draws the same whenever it is interrupted.
         self._seed = None if shared else base.seed
+        self._silences = Silences()
         self._take_back()
 
     @property
@@ -87,17 +93,25 @@ class Search:
         batch: int,
         run: Callable[[Sequence[Trial]], list[list[Result | None]]],
         on_trial: Callable[[Trial], None] = lambda trial: None,
+        on_wait: Callable[[int], None] = lambda others: None,
     ) -> list[Trial]:
         """Until the study has this many trials, ``batch`` of them at a time; the new ones are returned.
 
-        ``run`` does the runs of several trials: one list of results for each, None where a run failed.
+        ``run`` does the runs of several trials: one list of results for each, None where a run failed. What other
+        processes are at counts, and is waited for: all of them end with the same best. ``on_wait`` is told of how many.
         """
         found: list[Trial] = []
         while (left := trials - len(self.ended())) > 0:
-            asked = [self._ask() for _ in range(min(batch, left))]
+            others = len(self._take_back())
+            asked = self._within([self._ask() for _ in range(min(batch, left - others))], trials)
+            if not asked:
+                on_wait(others)
+                time.sleep(PAUSE)
+                continue
             mine = [self._trial(trial) for trial in asked]
             try:
-                results = run(mine)
+                with Beating(asked):
+                    results = run(mine)
             except BaseException:
                 for trial in asked:
                     self._put_back(trial)
@@ -132,6 +146,7 @@ class Search:
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         trial = self.study.ask()
         trial.set_user_attr(OWNER, json.dumps(vars(Owner.this_process())))
+        trial.set_user_attr(BEAT, 0)
         for key, space in self.spaces.items():
             if isinstance(space, Choices):
                 trial.suggest_categorical(key, list(space.values))
@@ -141,31 +156,55 @@ class Search:
                 trial.suggest_float(key, space.low, space.high, log=space.log)
         return trial
 
-    def _tell(self, trial: Any, point: Trial, verdict: tuple[float, ...] | str) -> Trial:
+    def _within(self, asked: list[Any], trials: int) -> list[Any]:
+        """Those that there is a place for; of several processes that ask for the last one, the lowest number wins."""
         from optuna.trial import TrialState
 
+        running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+        taken = sorted([trial.number for trial in running] + [trial.number for trial in self.ended()])[:trials]
+        for trial in asked:
+            if trial.number not in taken:
+                self._put_back(trial, again=AGAIN in trial.user_attrs)
+        return [trial for trial in asked if trial.number in taken]
+
+    def _tell(self, trial: Any, point: Trial, verdict: tuple[float, ...] | str) -> Trial:
+        """A process that slept for long may find its trial put back: another does it, and this verdict is dropped."""
+        from optuna.exceptions import UpdateFinishedTrialError
+        from optuna.trial import TrialState
+
+        failed = isinstance(verdict, str)
+        with suppress(UpdateFinishedTrialError):
+            if failed:
+                trial.set_user_attr(WHY, verdict)
+            state, values = (TrialState.FAIL, None) if failed else (TrialState.COMPLETE, list(verdict))
+            self.study.tell(trial, values, state, skip_if_finished=True)
         if isinstance(verdict, str):
-            trial.set_user_attr(WHY, verdict)
-            self.study.tell(trial, state=TrialState.FAIL)
             return Trial(point.number, point.config, point.params, why=verdict)
-        self.study.tell(trial, list(verdict))
         return Trial(point.number, point.config, point.params, verdict)
 
-    def _put_back(self, trial: Any) -> None:
-        """The next process takes it up, and its runs go on from their checkpoints."""
+    def _put_back(self, trial: Any, again: bool = True) -> None:
+        """The next process takes it up, and its runs go on from their checkpoints; where several do this, one does."""
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        self.study.tell(trial.number, state=TrialState.FAIL)
-        self.study.enqueue_trial(trial.params)
+        with suppress(UpdateFinishedTrialError, ValueError):  # ValueError: it had ended when it was looked at
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            if again:
+                self.study.enqueue_trial(trial.params, user_attrs={AGAIN: True})
 
-    def _take_back(self) -> None:
-        """Trials of processes of this machine that were killed."""
+    def _take_back(self) -> list[Any]:
+        """Put back trials of processes that were killed, or far away and silent; those at work are returned."""
         from optuna.trial import TrialState
 
+        working = []
         for trial in self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
             owner = trial.user_attrs.get(OWNER)
-            if owner is not None and alive(Owner(**json.loads(owner))) is False:
+            there = alive(Owner(**json.loads(owner))) if owner is not None else None
+            if there is False or (there is None and self._silences.long(trial.number, trial.user_attrs.get(BEAT))):
                 self._put_back(trial)
+            else:
+                working.append(trial)
+        return working
 
     def _trial(self, trial: Any) -> Trial:
         params = {
