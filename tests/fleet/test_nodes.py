@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ def nodes() -> Iterator[Nodes]:
     try:
         found = Nodes(3)
     except NoRight as why:
-        if os.environ.get("CI"):
+        if os.environ.get("CI") and shutil.which("ip") is None:
             pytest.fail(f"no machines could be made: {why}")
         pytest.skip(f"no machines could be made here: {why}")
     found.env |= {
