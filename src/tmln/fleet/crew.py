@@ -42,9 +42,6 @@ class Crew:
     address: str | None = None
     gpus: float = 0.0
     retries: int = 2
-    collect: bool = False
-    fetch: bool = False
-    memory: str = ""
 
     @contextmanager
     def pool(self, threads: int | None = None, jobs: int | None = None) -> Iterator[Pool]:
@@ -62,21 +59,8 @@ class Crew:
             )
         if self.executor == "ray":
             from tmln.fleet.cluster import RayPool
-            from tmln.fleet.liaison import asked_memory
 
-            return RayPool(
-                self.workers,
-                threads,
-                self.gpus,
-                self.address,
-                cores(),
-                memory=asked_memory(self.memory),
-                collect=self.collect,
-                fetch=self.fetch,
-            )
-        if self.collect or self.fetch:
-            option = "--collect" if self.collect else "--fetch"
-            raise ValueError(f"{option} is for machines of a Ray cluster; use --executor ray")
+            return RayPool(self.workers, threads, self.gpus, self.address, cores())
         if self.address is not None:
             raise ValueError(
                 f"the {self.executor} executor has no address ({self.address!r} was given); use --executor ray"
