@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import logging
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,7 @@ def test_the_example_of_the_documents_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "fisher.md").read_text()
     block = text.split("## Layers of your own\n\n")[1].split("\n\nThe rule is for")[0]
     names: dict[str, Any] = {"nn": nn, "torch": torch, "tmln": tmln}
-    exec(textwrap.dedent(block), names)
+    exec(block.removeprefix("```python\n").removesuffix("```"), names)
     torch.manual_seed(0)
     model, (x, y) = nn.Sequential(nn.Linear(3, 3), names["Scale"](3), nn.Flatten(), nn.Linear(12, 4)), sequences(4)(6)
     assert names["Scale"] in RULES
