@@ -183,5 +183,5 @@ SCENES: Mapping[str, Mapping[int, Callable[[], Names]]] = {
     "docs/memory.md": {0: batches},
     "docs/fisher.md": {0: fisher, 1: fisher},
     "docs/methods.md": {0: stream},
-    "docs/integrations.md": {0: lightning, 1: trainer, 3: wrapped},
+    "docs/integrations.md": {0: lightning, 1: trainer, 4: wrapped},
 }

@@ -144,7 +144,7 @@ def test_a_page_is_fit_to_be_read(site: Path, browser: Any, name: str) -> None:
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert wrong == []
-    assert faults(page) == []  # axe asks for style sheets, which pages on disk refuse: after what they ask for themselves
+    assert faults(page) == []  # last: axe asks for style sheets, which pages on disk refuse
     page.close()
 
 
