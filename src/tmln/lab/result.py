@@ -219,7 +219,7 @@ def _check(result: Mapping[str, Any], name: str) -> None:
             raise ValueError(f"{name}: {key} is no mapping but {reprlib.repr(result[key])}")
     if not _is_matrix(result["accuracy"]):
         raise ValueError(f"{name}: accuracy is no list of rows of numbers but {reprlib.repr(result['accuracy'])}")
-    for key in (*ACCURACIES, "dormant_units", "feature_rank"):
+    for key in (*ACCURACIES[1:], "dormant_units", "feature_rank"):
         found = result.get(key)
         lists = list(found.values()) if isinstance(found, Mapping) else [found or []]
         if not all(isinstance(numbers, (list, tuple)) and _of_numbers(numbers) for numbers in lists):
