@@ -19,13 +19,14 @@ from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, build, fingerprint
+from tmln.lab.run import Execution, build, fingerprint, stream_of
 from tmln.lab.store import Run, Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
 from tmln.stopping import Interrupted, asked_to_stop
+from tmln.streams import Stream
 from tmln.streams.split import class_order
 
 
@@ -303,11 +304,11 @@ def test_masked_accuracy_has_a_metric_of_its_own(tmp_path: Path) -> None:
 
 
 def test_extra_test_sets_count_as_they_are_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_extra(wanted: RunConfig) -> tuple[Any, Learner]:
-        stream, learner = build(wanted)
-        return replace(stream, extra_tests={"first": stream[0].test}), learner
+    def with_extra(wanted: RunConfig) -> Stream:
+        stream = stream_of(wanted)
+        return replace(stream, extra_tests={"first": stream[0].test})
 
-    monkeypatch.setattr("tmln.lab.run.build", with_extra)
+    monkeypatch.setattr("tmln.lab.run.stream_of", with_extra)
     result = finish(tmp_path, config("naive"))
     assert result.metrics["acc_first"] == result.accuracy[-1][0] < result.accuracy[0][0]
 

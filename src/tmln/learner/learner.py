@@ -136,7 +136,8 @@ class Learner:
         refuse_together(model, self.ranks, compile, batch_statistics == "global")
         self.precision: Precision = precision_of(precision, fabric)
         self.backward = Backward(self.ranks, Scale() if self.precision == "16-mixed" else None)
-        micro_batch = micro_batch or piece_of(batch_size, accumulate, self.ranks)
+        piece = piece_of(batch_size, accumulate, self.ranks)
+        micro_batch = piece if micro_batch is None else micro_batch
         self.compile, self.micro_batch = compile, micro_batch
         self.at_a_time = min(AT_A_TIME, micro_batch or AT_A_TIME)  # in passes that take no step
         self.forward = self._made_forward()
