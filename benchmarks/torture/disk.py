@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from benchmarks.torture.verdict import Verdict, lost, unclear
 from benchmarks.torture.warm import Ended, Tell, call
 from benchmarks.torture.writes import operations, place_of
 
+HIDDEN = re.compile(r"\.(lock|trying-[0-9a-f]+)$")
 REMEDIES = ("free", "room", "space", "writ", "--out", "permission", "quota", "mount", "goes on")
 
 
@@ -92,6 +94,9 @@ def unclear_error(ended: Ended, failed: Operation, error: int) -> str:
     if ended.code != 2 or len(lines) != 1:
         return f"exit code {ended.code}, {len(lines)} lines: {ended.said.strip()[-200:]}"
     places = {failed.file, Path(failed.path).name, *(part for part in Path(failed.path).parts if part == "checkpoint")}
+    # of a lock, and of what is tried before runs begin, the folder that a user knows
+    at = [Path(failed.path), *Path(failed.path).parents]
+    places |= {above.name for inner, above in itertools.pairwise(at) if HIDDEN.match(inner.name)}
     places |= {re.sub(r"^\.making-(.*)-[0-9a-f]{8}$", r"\1", place) for place in places}  # as it was to be called
     rest = re.sub(r"\[Errno \d+\]|" + re.escape(os.strerror(error)), "", lines[0])
     if not any(place in rest for place in places):

@@ -176,7 +176,7 @@ def _bounded() -> None:
     """Of the work only the beginning: the stream, the model and the parts."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
-    def built(configs: list[RunConfig], *rest: object) -> None:
+    def built(configs: list[RunConfig], *rest: object, **terms: object) -> None:
         for config in configs:
             build(config)
 

@@ -10,7 +10,10 @@ import errno
 import os
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+from tmln.writing import writing
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL, errno.EACCES)
 # Stores of objects that look like a disk. On one machine they do what is asked; between machines nothing is exclusive.
@@ -51,13 +54,15 @@ def _made_alone(path: Path, text: str) -> bool:
 def missing(folder: Path) -> list[str]:
     """What the file system of this folder does not do, in words; a few small files are made and removed."""
     place = folder / f".trying-{uuid.uuid4().hex}"
-    place.mkdir(parents=True)
-    try:
-        return [said for said, holds in NEEDED.items() if not _holds(holds, place)]
-    finally:
-        for path in sorted(place.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-        place.rmdir()
+    with writing(folder):  # what the user knows of
+        place.mkdir(parents=True)
+        try:
+            return [said for said, holds in NEEDED.items() if not _holds(holds, place)]
+        finally:
+            with suppress(OSError):  # why it cannot be written is said already
+                for path in sorted(place.rglob("*"), reverse=True):
+                    path.rmdir() if path.is_dir() else path.unlink()
+                place.rmdir()
 
 
 def check(folder: Path) -> str:
