@@ -1,7 +1,7 @@
 """Are lower bounds what was tried? ``python -m tests.release.bounds pins.txt`` names those that are lower.
 
-A bound that other packages do not allow is never installed by ``make test-lowest``, and so never tested: it is a promise
-that nobody has kept. It is raised to what was installed.
+A bound that other packages do not allow is never installed by ``make test-lowest``, and so never tested: a promise that
+nobody has kept. It is raised to what was installed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,15 @@ from tests.release.project import ROOT, toml, version
 
 BESIDE = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}  # in the wheel's own folder
 ROOMS = ("src", "tests", "docs", "examples", "benchmarks")
-PAPERS = ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PAPERS = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+)
 NEEDED = (*PAPERS, "pyproject.toml", "Makefile", "constraints.txt")
 NEVER = ("__pycache__", ".venv", ".git", ".github", ".ci", "runs", "site", "dist", "tmln-demo")
 
@@ -34,7 +42,9 @@ def package_files(root: Path = ROOT) -> set[str]:
 def faults_of_wheel(names: Iterable[str], expected: Iterable[str], about: str) -> list[str]:
     """``about`` is the wheel's own folder, ``tmln-0.2.0.dist-info``."""
     there, wanted = set(names), {*expected, *(f"{about}/{name}" for name in BESIDE)}
-    return [f"missing: {name}" for name in sorted(wanted - there)] + [f"extra: {name}" for name in sorted(there - wanted)]
+    return [f"missing: {name}" for name in sorted(wanted - there)] + [
+        f"extra: {name}" for name in sorted(there - wanted)
+    ]
 
 
 def faults_of_sdist(names: Iterable[str], expected: Iterable[str], top: str) -> list[str]:

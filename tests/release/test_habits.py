@@ -86,7 +86,9 @@ def test_a_workflow_may_only_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_actions_are_pinned_and_say_their_version(path: Path) -> None:
-    used = [line.strip().removeprefix("- ") for line in path.read_text(encoding="utf-8").splitlines() if "uses:" in line]
+    used = [
+        line.strip().removeprefix("- ") for line in path.read_text(encoding="utf-8").splitlines() if "uses:" in line
+    ]
     assert used
     assert [line for line in used if not PINNED.fullmatch(line)] == []
 
@@ -115,7 +117,9 @@ def test_a_form_asks_for_the_configuration_hash(path: Path) -> None:
 
 def test_there_are_forms_and_a_private_way() -> None:
     assert [path.stem for path in FORMS] == ["bug", "result", "wish"]
-    required = {path.stem: [f["id"] for f in read(path)["body"] if f.get("validations", {}).get("required")] for path in FORMS}
+    required = {
+        path.stem: [f["id"] for f in read(path)["body"] if f.get("validations", {}).get("required")] for path in FORMS
+    }
     assert "run" in required["bug"]
     assert "run" in required["result"]
     assert "configuration hash" in (ROOT / ".github/PULL_REQUEST_TEMPLATE.md").read_text(encoding="utf-8")
