@@ -23,7 +23,8 @@ def toml() -> dict[str, Any]:
 
 def version() -> str:
     """As it stands in the one place where it stands. Read, not imported: what is installed may be another."""
-    return re.findall(r'^__version__ = "(.+?)"', (ROOT / "src/tmln/__init__.py").read_text(encoding="utf-8"), re.M)[0]
+    text = (ROOT / "src/tmln/__init__.py").read_text(encoding="utf-8")
+    return str(re.findall(r'^__version__ = "(.+?)"', text, re.M)[0])
 
 
 def targets() -> dict[str, list[str]]:
