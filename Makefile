@@ -10,21 +10,35 @@ SAMPLE ?= 300
 SEED   ?= 0
 MINUTES ?= 15
 PEERS ?= .venv-peers
+# make test-lowest TESTS=tests/optim: some of the suite
+LOWEST ?= .venv-lowest
+TESTS ?= tests
+CLEAN ?= .venv-clean
 # builds one in which torchvision's CUDA wheel is at peace with a CPU's torch, where it is at hand
 PEERS_SCRIPT ?= ../shared/bin/peer-avalanche-env
 
-.PHONY: help demo test test-peers docs lint bench mutants torture clean
+.PHONY: help demo test test-older-cpu test-lowest test-peers docs lint dist bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits, a table and a report
 	$(BIN)/tmln demo
 
 test: $(VENV)/.dev  ## all tests
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -rs -n auto --dist worksteal
+
+# One of the convolutions that CPUs with AVX2 at best take writes past its memory (docs/cpu.md): an allocator notices, where there is one.
+test-older-cpu: $(VENV)/.dev  ## networks once more, as on a CPU that has AVX2 at best
+	allocator=libc_malloc_debug.so.0; [ -z "$$(LD_PRELOAD=$$allocator env true 2>&1)" ] || allocator=; \
+	ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 LD_PRELOAD=$$allocator \
+	  $(BIN)/python -m pytest -rs -n auto --dist worksteal tests/models tests/measure tests/learner
+
+test-lowest: $(LOWEST)/.ready  ## all tests, with the lowest versions that the package says it works with
+	$(LOWEST)/bin/python -m tests.release.bounds $(LOWEST)/pins.txt
+	$(LOWEST)/bin/python -m pytest -rs -n auto --dist worksteal -W default $(TESTS)
 
 test-peers: $(PEERS)/.ready  ## the integration with Avalanche, in an environment of its own: it needs torchvision
 	$(PEERS)/bin/python -c "import avalanche"
@@ -38,6 +52,16 @@ lint: $(VENV)/.dev  ## style and strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.10- src
+
+dist: $(VENV)/.dist  ## wheel and sdist in dist/, checked; the wheel runs the demo in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tests.release.contents dist
+	$(PYTHON) -m venv --clear $(CLEAN)
+	$(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(echo dist/*.whl)[digits,report]"
+	cd $(CLEAN) && bin/python -I -m tmln demo --out tour && test -s tour/report.html
 
 bench: $(VENV)/.dev  ## the speed goals, as ratios
 	$(BIN)/python -m benchmarks
@@ -49,7 +73,7 @@ torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, cro
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(LOWEST) $(CLEAN) dist .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tmln needs Python >= 3.10, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3")'
@@ -67,8 +91,21 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[docs]'
 	@touch $@
 
+$(VENV)/.dist: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dist]'
+	@touch $@
+
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(PIP) -e '.[fuzz]'
+	@touch $@
+
+# uv says which versions are the lowest that go together; pip installs them, from wherever it has torch
+$(LOWEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
+	  --resolution lowest-direct --extra dev pyproject.toml --output-file $(LOWEST)/pins.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/pins.txt -e '.[dev]'
 	@touch $@
 
 $(PEERS)/.ready: pyproject.toml

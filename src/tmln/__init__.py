@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tmln.optim import TMLN, Boundaries
     from tmln.replay import Reservoir
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the only place: the package's metadata read it here
 __all__ = ["TMLN", "Boundaries", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
 
 # Loaded when first asked for: importing tmln alone costs nothing.
