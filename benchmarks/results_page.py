@@ -1,13 +1,15 @@
-"""The tables of docs/results.md, made of results/*.json: ``python -m benchmarks.results_page`` writes them anew.
+"""The tables of docs/results.md and README, made of results/*.json: ``python -m benchmarks.results_page`` renews them.
 
 A table stands between ``<!-- recipes: Split CIFAR-10 -->``, the item of ``tmln paper`` and the table's title, and
-``<!-- end -->``; with ``notes`` for a title stands what the item says about its tables. Nothing is run.
+``<!-- end -->``; with ``notes`` for a title stands what the item says about its tables. ``<!-- accuracy: er, tmln -->``
+is for a short table of these recipes. Nothing is run.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from tmln.paper.page import Page
 from tmln.paper.scales import SCALES
 from tmln.paper.work import published_study
 from tmln.results.textgrid import grid_markdown
+from tmln.streams import BENCHMARKS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "results"
+PAGES, RESULTS = (ROOT / "docs" / "results.md", ROOT / "README.md"), ROOT / "results"
 PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -34,11 +37,24 @@ def page(item: str) -> Page:
 def filled(place: re.Match[str]) -> str:
     """The place with its table in it."""
     item, title = place["item"], place["title"]
-    if title == "notes":
+    if item == "accuracy":
+        body = grid_markdown(accuracies([method.strip() for method in title.split(",")]))
+    elif title == "notes":
         body = "\n".join(f"- {note}" for note in page(item).notes)
     else:
         body = next(grid_markdown(sheet.lines) for sheet in page(item).sheets if sheet.title == title)
     return f"<!-- {item}: {title} -->\n\n{body}\n\n<!-- end -->"
+
+
+def accuracies(rows: Sequence[str]) -> list[list[str]]:
+    """ACC of these rows on every benchmark of the recipes."""
+    cells = {(row["benchmark"], row["row"]): row for row in page("recipes").records if row["metric"] == "acc"}
+    wheres = list(dict.fromkeys(where for where, _ in cells))
+    lines = [["ACC % ↑", *(BENCHMARKS[where].title for where in wheres)]]
+    for name in rows:
+        found = [cells[where, name] for where in wheres]
+        lines.append([name, *(f"{one['mean']:.1f} ± {one['std']:.1f}" for one in found)])
+    return lines
 
 
 def renewed(text: str) -> str:
@@ -47,4 +63,5 @@ def renewed(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
