@@ -19,7 +19,7 @@ HOME = re.findall(r'^Repository = "https://github.com/(.+)"$', PROJECT, re.MULTI
 
 def test_it_renders_whole() -> None:
     assert SHOWN.count("<h2") == README.count("\n## ")
-    assert SHOWN.count("<table") == 1
+    assert SHOWN.count("<table") == 2
     assert SHOWN.count("<img") == 1
     assert SHOWN.count("<pre") == README.count("\n```") / 2
 
