@@ -11,9 +11,10 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.curvature.untouched import untouched
 from tmln.optim.adam import MOMENTS, adam_directions
-from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.metric import laid_out, match_fisher
+from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 PROJECTIONS = ("orthogonal", "public")
@@ -191,13 +192,8 @@ class FOPNG(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """theta <- theta + v; in the first task a step of Adam or SGD."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = opened(self, closure)
         moving = [p for p in self._all if p.grad is not None]
-        if len(moving) < len(self._all):
-            check_nothing_lost(self)
         for p in moving:
             check_gradient(p, "FOPNG")
         gradients = {p: p.grad.to(state_dtype(p)) for p in moving if p.grad is not None}

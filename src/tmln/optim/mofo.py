@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.optim.adam import adam_directions, check_betas
-from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, replace
 from tmln.optim.guards import check_above, check_at_least, check_gradient
+from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 
@@ -86,12 +87,7 @@ class MoFO(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Every gradient goes into the means; of each tensor the weights with the largest move."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if any(p.grad is None for group in self.param_groups for p in group["params"]):
-            check_nothing_lost(self)
+        loss = opened(self, closure)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None and p.numel()]
             if params:

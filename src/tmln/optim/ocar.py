@@ -13,8 +13,9 @@ from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, batch_of
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.ranks import ALONE, Group, Ranks, ranks_of
-from tmln.optim.growth import check_follows, check_in_model, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, check_in_model, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice
+from tmln.optim.opening import opened
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
 
@@ -170,12 +171,7 @@ class OCAR(Optimizer):
         """A natural-gradient step for layers with factors, SGD for the rest; ``.grad`` is only read."""
         if not self.kfac.inverses:
             raise RuntimeError("OCAR has no metric yet; call optimizer.observe(inputs) before optimizer.step()")
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        if any(p.grad is None for group in self.param_groups for p in group["params"]):
-            check_nothing_lost(self, self.kfac.model)
+        loss = opened(self, closure, self.kfac.model)
         directions = self.kfac.precondition()
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]

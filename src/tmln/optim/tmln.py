@@ -21,7 +21,7 @@ from tmln.optim.boundary import (
     warn_of_nil,
     weigh,
 )
-from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
 from tmln.optim.metric import (
     check_agrees,
@@ -34,6 +34,7 @@ from tmln.optim.metric import (
 )
 from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
 from tmln.optim.offload import WAITING, parted, restore
+from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
@@ -206,14 +207,9 @@ class TMLN(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """theta -= eta * g / (F + lambda + gamma*S-bar), and the path: omega += -g * (theta_after - theta_before)."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = opened(self, closure)
         gradients = {p: p.grad for group in self.param_groups for p in group["params"] if p.grad is not None}
         moving = [[p for p in group["params"] if p in gradients] for group in self.param_groups]
-        if len(gradients) < sum(len(group["params"]) for group in self.param_groups):
-            check_nothing_lost(self)
         for p in gradients:
             check_gradient(p, "TMLN")
         if self.defaults["error_if_nonfinite"]:

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.curvature.ranks import Group, cut, is_sharded, over_mesh, part, ranks_of
-from tmln.optim.growth import check_follows, check_nothing_lost, replace
+from tmln.optim.growth import check_follows, replace
 from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient, check_share
+from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
 
 VARIANTS = ("global", "local")
@@ -147,13 +148,8 @@ class UPGD(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Trace every utility first, then move every weight: M belongs to the whole model."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = opened(self, closure)
         moves = [(group, weights) for group in self.param_groups if (weights := _with_gradient(group))]
-        if sum(len(weights) for _, weights in moves) < sum(len(group["params"]) for group in self.param_groups):
-            check_nothing_lost(self)
         for group, weights in moves:
             self._trace(group, weights)
         compared = [(g, p) for g, weights in moves if g["variant"] == "global" for p in weights]
