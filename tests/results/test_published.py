@@ -164,6 +164,12 @@ def test_whatever_else_lies_there(tmp_path: Path, text: str) -> None:
     assert len(read_results(tmp_path)[0]) == 1
 
 
+@pytest.mark.parametrize(("name", "said"), [("a.json", "no file .*tmln publish"), ("runs", "no folder .*tmln compare")])
+def test_what_is_not_there_is_called_what_it_would_be(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_results(tmp_path / name)
+
+
 def test_links_and_pipes_are_not_opened(tmp_path: Path) -> None:
     publish(read([result("er", 0)]), tmp_path / "elsewhere")
     folder = tmp_path / "runs"

@@ -14,6 +14,7 @@ from tmln.cli.say import say
 if TYPE_CHECKING:
     from tmln.fleet.costs import Rates, Size
 
+LEAST = 1e6  # bytes that are told
 WORTH = 0.005  # of the time: what is less is not shown
 
 
@@ -132,19 +133,20 @@ def lines(size: Size, rates: Rates) -> Iterator[str]:
     whole, kept = seconds(found), held(found)
     yield (
         f"{size.parameters:,} parameters, {size.batch} + {size.replay} samples a step, a memory of {size.capacity:,}, "
-        f"{size.tasks:,} tasks of {size.steps:,} steps, {size.ranks} ranks{', sharded' if size.sharded else ''}"
+        f"{size.tasks:,} tasks of {size.steps:,} steps, {size.ranks} rank{'s' * (size.ranks != 1)}"
+        f"{', sharded' if size.sharded else ''}"
     )
     for cost in found:
-        if cost.total > WORTH * whole or cost.held > 0.05 * kept:
+        if cost.total > WORTH * whole or cost.held > max(LEAST, 0.05 * kept):
             share = f"{100 * cost.total / whole:5.1f}% of the time" if cost.times else " " * 18
             each = f", {1e3 * cost.seconds:.3g} ms x {cost.times:,.0f}" if cost.times else ""
-            bytes_ = f", holds {shown(cost.held)}" if cost.held else ""
+            bytes_ = f", holds {shown(cost.held)}" if cost.held > LEAST else ""
             sent = f", sends {shown(cost.sent)}" if cost.sent and cost.times else ""
             yield f"  {share}  {cost.name}{each}{sent}{bytes_}"
     yield f"in all about {duration(whole)}, {shown(kept)} of memory a rank"
     largest = max(found, key=lambda cost: cost.held)
     for what, cost in (("time", found[0]), ("memory", largest)):
-        if cost.remedy:
+        if cost.remedy and (what == "time" or cost.held > LEAST):
             yield f"most {what}: {cost.name}; what helps: {cost.remedy}"
 
 

@@ -25,6 +25,7 @@ from typing import Any
 FILE = Path(__file__).with_name("costs.json")
 WEIGHT = 4  # bytes
 FISHER = "a smaller replay.capacity: F is taken on it"
+SHARDED = "fully_shard in a loop of your own, which divides them by the ranks"
 DIVIDED = f"ddp, where ranks share its samples (in shards each passes all), or {FISHER}"
 
 
@@ -109,7 +110,14 @@ def costs(size: Size, rates: Rates) -> list[Cost]:
     found = [
         Cost("forward and backward", each * rows / ranks, steps, size.activations * rows / ranks, 0.0, "more ranks"),
         Cost("calls of a step", rates.call * size.modules, steps, remedy="a larger batch, --compile"),
-        Cost("weights in a step", rates.weights * mine, steps, kept, 0.0, "fsdp, which divides them by the ranks"),
+        Cost(
+            "weights in a step",
+            rates.weights * mine,
+            steps,
+            kept,
+            0.0,
+            SHARDED,
+        ),
         Cost("drawing from memory", rates.sample * size.replay * size.sample, steps, remedy="a smaller replay.batch"),
         Cost("gradients over the network", sent / rates.bandwidth, steps, 0.0, sent, "a larger batch a rank"),
         Cost("Fisher", at_once, ends, remedy=DIVIDED if size.sharded else FISHER),

@@ -57,7 +57,8 @@ def _entries(runs: Path) -> Iterator[Result | Problem]:
         yield from _published(runs)
         return
     if not runs.is_dir():
-        raise ValueError(f"there is no folder {runs}; `tmln compare` makes one")
+        wanted, maker = ("file", "publish") if runs.suffix == ".json" else ("folder", "compare")
+        raise ValueError(f"there is no {wanted} {runs}; `tmln {maker}` makes one")
     for entry in Store(runs).runs():
         yield entry.result or Problem(entry.name, entry.state, entry.reason)
     for path in sorted(runs.glob("*.json")):
