@@ -49,8 +49,10 @@ def steps(stream: Stream, fabric: Any = None) -> Callable[[], None]:
 
 
 def boundary(stream: Stream, together: bool) -> Callable[[], None]:
-    """F of 512 samples, and what follows from it."""
+    """F of 512 samples, and what follows from it; a step before, or there would be no path."""
     model = network(stream)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e-4)
     optimizer = TMLN(model.parameters(), 0.01)
     x, y = stream[0].train.gather(torch.arange(SAMPLES))
     group: Group = None if together else "local"
@@ -58,6 +60,7 @@ def boundary(stream: Stream, together: bool) -> Callable[[], None]:
     mine = [(a[rows], b[rows]) for a, b in zip(x.split(CHUNK), y.split(CHUNK), strict=True)]
 
     def run() -> None:
+        optimizer.step()
         fisher = diagonal_fisher(model, mine, progress=False, group=group)
         optimizer.consolidate(fisher, group=group)
 

@@ -242,7 +242,11 @@ RECIPES: dict[str, Recipe] = {
     "tmln-kfac+": Recipe(
         replay=_BALANCED, step=_FACTORED, weights=_AVERAGE, about="TMLN's shield on K-FAC, balanced, averaged"
     ),
+    "tmln-kfac+der": Recipe(
+        replay=_DARK, step=_FACTORED, weights=_AVERAGE, about="TMLN's shield on K-FAC, DER++ as in tmln+der"
+    ),
     "ocar+": Recipe(replay=_BALANCED, step=Choice("ocar"), weights=_AVERAGE, about="OCAR, balanced, averaged"),
+    "ocar+der": Recipe(replay=_DARK, step=Choice("ocar"), weights=_AVERAGE, about="OCAR, DER++ as in tmln+der"),
     "der+": Recipe(
         replay=_DARK, step=_MOMENTUM, weights=_AVERAGE, about="DER++ stored at task ends, balanced, averaged"
     ),

@@ -15,7 +15,7 @@ from tmln.fleet.execute import execute
 from tmln.lab.config import RunConfig
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
-from tmln.paper import recipes, shield, table1, table4, table6
+from tmln.paper import confirm, recipes, shield, table1, table4, table6
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE6
@@ -36,6 +36,7 @@ TINY = Scale(
     resolution=3,
     samples=10,
     rounds=2,
+    larger={"model.hidden": 32},
 )
 
 
@@ -53,6 +54,7 @@ def _few() -> Iterator[None]:
         names = dict(table1.METHODS)
         patch.setattr(table1, "METHODS", {m: names[m] for m in ("joint", "naive", "tmln")})
         patch.setattr(recipes, "METHODS", ("tmln", "tmln+"))
+        patch.setattr(confirm, "METHODS", ("tmln", "tmln+"))
         patch.setattr(shield, "SHIELDS", shield.SHIELDS[:1])
         patch.setattr(shield, "FEWER", (2,))
         patch.setattr(shield, "MEMORIES", (20,))

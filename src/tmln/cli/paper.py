@@ -33,6 +33,7 @@ class ItemName(str, Enum):
     figure3 = "figure3"
     barrier = "barrier"
     recipes = "recipes"
+    confirm = "confirm"
     shield = "shield"
     tuning = "tuning"
     all = "all"

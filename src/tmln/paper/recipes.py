@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.lab.config import RunConfig
@@ -19,7 +19,7 @@ from tmln.results.statistics import summarise
 TITLE = "Recipes: past the paper, at equal memory and steps"
 METHODS = (
     "naive", "er", "er-ace", "der++", "icarl", "wa", "cls-er", "ocar", "tmln", "tmln-kfac",
-    "er+", "der+", "ocar+", "tmln+", "tmln+der", "tmln-kfac+",
+    "er+", "der+", "ocar+", "ocar+der", "tmln+", "tmln+der", "tmln-kfac+", "tmln-kfac+der",
 )  # fmt: skip
 COLUMNS = ("n", "acc", "fm", "peak", "int", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
 
@@ -33,31 +33,39 @@ def lines(stand: Stand) -> list[Line]:
 
 def runs(scale: Scale) -> list[RunConfig]:
     """Every recipe on every benchmark, and the references of INT."""
-    return [config for stand in _stands(scale) for config in configs_of(stand, lines(stand), scale.seeds)]
+    return [config for stand in past(scale) for config in configs_of(stand, lines(stand), scale.seeds)]
 
 
-def _stands(scale: Scale) -> list[Stand]:
+def past(scale: Scale) -> list[Stand]:
+    """The benchmarks that recipes past the paper are run on."""
     return [stand for stand in scale.stands.values() if stand.past]
 
 
 def render(study: Study) -> Page:
     """A sheet a benchmark: metrics, and how far each recipe is from the best, corrected for all pairs."""
     page = Page("recipes", TITLE)
-    for stand in _stands(study.scale):
-        wanted = lines(stand)
-        found = [find(study, stand, line.method, line.changes, study.scale.seeds) for line in wanted]
-        race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]
-        text = column_lines(race, contest(race, "acc"), COLUMNS) if race else [["method", ""]]
-        absent = [line for line, each in zip(wanted, found, strict=True) if not each.row]
-        text += [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent]
-        page.sheets.append(Sheet(stand.title, text))
-        page.records.extend(
-            _record(stand, line, metric, (each.row.summary(metric) if each.row else summarise([])).parts(scale=100))
-            for line, each in zip(wanted, found, strict=True)
-            for metric in ("acc", "fm", "int", "learning_accuracy")
-        )
-        page.notes.extend([*([sentence(race)] if race else []), *sheet_notes(stand, wanted, found)])
+    for stand in past(study.scale):
+        add_race(page, study, stand, lines(stand), study.scale.seeds, COLUMNS)
     return page
+
+
+def add_race(
+    page: Page, study: Study, stand: Stand, wanted: Sequence[Line], seeds: int, columns: Sequence[str]
+) -> None:
+    """A sheet of one benchmark, with its numbers and notes."""
+    found = [find(study, stand, line.method, line.changes, seeds) for line in wanted]
+    race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]
+    text = column_lines(race, contest(race, "acc"), columns) if race else [["method", ""]]
+    absent = [line for line, each in zip(wanted, found, strict=True) if not each.row]
+    text += [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent]
+    page.sheets.append(Sheet(stand.title, text))
+    page.records.extend(
+        _record(stand, line, metric, (each.row.summary(metric) if each.row else summarise([])).parts(scale=100))
+        for line, each in zip(wanted, found, strict=True)
+        for metric in ("acc", "fm", "int", "learning_accuracy")
+        if metric in columns
+    )
+    page.notes.extend([*([sentence(race)] if race else []), *sheet_notes(stand, wanted, found)])
 
 
 def _record(stand: Stand, line: Line, metric: str, parts: Mapping[str, Any]) -> Mapping[str, Any]:

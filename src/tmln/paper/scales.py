@@ -80,6 +80,7 @@ class Scale:
     samples: int = 500  # whose loss is taken at a point of a landscape or of a line
     rounds: int = 5  # turns of each method when overheads are measured
     tuned: bool = False  # every method as the tuning item chose
+    larger: Mapping[str, Any] = field(default_factory=dict)  # what the confirmation sets otherwise
     threads: int | None = None  # of this process, which records and measures; all cores unless given
 
     def stand(self, benchmark: str) -> Stand:
@@ -115,6 +116,7 @@ SCALES: dict[str, Scale] = {
         ),
         seeds=3,
         grid_seeds=2,
+        larger={"model.hidden": 256},
         threads=1,  # networks are too small for more
     ),
     "cpu": Scale(
@@ -140,6 +142,7 @@ SCALES: dict[str, Scale] = {
         seeds=5,
         grid_seeds=3,
         tuned=True,
+        larger={"model": "resnet18", "model.width": 8, "benchmark.shrink": 1, "epochs": 3},
         resolution=15,
         samples=200,
         rounds=3,
