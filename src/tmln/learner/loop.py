@@ -12,7 +12,7 @@ from tmln.learner.closure import BatchClosure
 from tmln.learner.dealt import check_same
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.intake import observe_intake
-from tmln.parts import Batch, Lesson, feed, to_model
+from tmln.parts import Batch, Lesson, feed, home, to_model
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:
@@ -103,11 +103,12 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int
 
 def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
     """The current samples and those that replay puts behind them, augmented, where the model is."""
-    model = learner.model
+    first, current = home(learner.model), len(y)  # found once: a small network's step would notice
     more_x, more_y, fields = learner.replay.draw(x, y)
-    inputs = feed(model, torch.cat([x, more_x]), lambda x: learner.augment(x, learner.noise))
-    labels = to_model(model, torch.cat([y, more_y]))
-    return Batch(inputs, labels, len(x), {name: to_model(model, value) for name, value in fields.items()})
+    if len(more_y):
+        x, y = torch.cat([x, more_x]), torch.cat([y, more_y])
+    inputs = feed(first, x, lambda x: learner.augment(x, learner.noise))
+    return Batch(inputs, to_model(first, y), current, {name: to_model(first, field) for name, field in fields.items()})
 
 
 def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:

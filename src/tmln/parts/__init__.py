@@ -5,7 +5,7 @@ from tmln.parts.family import Family, read_settings
 from tmln.parts.features import Features
 from tmln.parts.growth import Growth
 from tmln.parts.guide import Guide
-from tmln.parts.lesson import Batch, Lesson, feed, to_model
+from tmln.parts.lesson import Batch, Lesson, feed, home, to_model
 from tmln.parts.part import Beside, Given, Part, Settings, Term, copied, sums
 from tmln.parts.questions import Answer, Closure, Penalty, Replay, Step, Weights
 
@@ -30,6 +30,7 @@ __all__ = [
     "Weights",
     "copied",
     "feed",
+    "home",
     "read_settings",
     "sums",
     "to_model",
