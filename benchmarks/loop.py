@@ -34,7 +34,7 @@ def cifar() -> Stream:
     try:
         return make_stream("split-cifar100")
     except DataError:
-        x, y = torch.randint(0, 256, (2000, 3, 32, 32), dtype=torch.uint8), torch.arange(2000) % 100
+        x, y = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8), torch.arange(10_000) % 100
         return stream_of_classes((x, y), (x[:500], y[:500]), 10)
 
 
