@@ -172,18 +172,23 @@ def read_result(path: Path) -> Result:
     version = result.get("format")
     if (CHECKSUM in result or version not in (None, 1)) and result.pop(CHECKSUM, None) != checksum_of(result):
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
-    return believed(result, path.parent.name, path.name)
+    halves = b"\\ud" in data.lower() or b"\0" in data  # the second: of an encoding that is wider than a byte
+    return believed(result, path.parent.name, path.name, halves)
 
 
-def believed(content: dict[str, Any], name: str, file: str) -> Result:
-    """The result of the run ``name`` that ``file`` tells of; a ValueError if it says what no run could have said."""
+def believed(content: dict[str, Any], name: str, file: str, halves: bool | None = None) -> Result:
+    """The result of the run ``name`` that ``file`` tells of; a ValueError if it says what no run could have said.
+
+    ``halves``: whether there may be halves of characters in it; looked for where that is not known.
+    """
     _check_version(content, file)
     _check(content, file)
     _check_name(content, name, file)
     for key in (*ACCURACIES, "dormant_units", "feature_rank", "metrics"):
         if key in content:
             content[key] = _numbers(content[key])
-    halves = "\\ud" in json.dumps(content)  # of characters; a look at each string takes longer
+    if halves is None:
+        halves = "\\ud" in json.dumps(content)  # a look at each string takes longer
     return Result.of(readable(content) if halves else content, name)
 
 
