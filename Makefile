@@ -40,9 +40,9 @@ test-lowest: $(LOWEST)/.ready  ## all tests, with the lowest versions that the p
 	$(LOWEST)/bin/python -m tests.release.bounds $(LOWEST)/pins.txt
 	$(LOWEST)/bin/python -m pytest -rs -n auto --dist worksteal -W default $(TESTS)
 
-test-peers: $(PEERS)/.ready  ## the integration with Avalanche, in an environment of its own: it needs torchvision
+test-peers: $(PEERS)/.ready  ## with Avalanche and timm, in an environment of their own: they need torchvision
 	$(PEERS)/bin/python -c "import avalanche"
-	PYTHONPATH=src $(PEERS)/bin/python -m pytest -W ignore tests/integrations/test_avalanche.py
+	PYTHONPATH=src $(PEERS)/bin/python -m pytest -W ignore tests/integrations/test_avalanche.py tests/integrations/test_timm.py
 
 docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: built offline, a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
@@ -110,5 +110,5 @@ $(LOWEST)/.ready: pyproject.toml
 
 $(PEERS)/.ready: pyproject.toml
 	if [ -f $(PEERS_SCRIPT) ]; then bash $(PEERS_SCRIPT) $(PEERS); else $(PYTHON) -m venv $(PEERS); fi
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[avalanche]' pytest hypothesis
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[avalanche]' timm pytest hypothesis
 	@touch $@

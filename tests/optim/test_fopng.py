@@ -37,6 +37,15 @@ def test_fishers_are_halved_together_and_directions_shared_out_by_hand() -> None
     assert optimizer.state[p]["directions"].flatten().tolist() == [0.0, 10.0, 20.0]
 
 
+def test_of_more_tasks_than_directions_the_newest_have_one_each() -> None:
+    p = nn.Parameter(torch.zeros(1, dtype=D))
+    optimizer = FOPNG([p], most=2)
+    for task in range(4):
+        optimizer.consolidate([torch.ones(1, dtype=D)], {p: torch.tensor([[float(task)], [9.0]], dtype=D)})
+    assert optimizer.counts == [1, 1]
+    assert optimizer.state[p]["directions"].flatten().tolist() == [2.0, 3.0]
+
+
 @pytest.mark.parametrize("first", ["adam", "sgd"])
 def test_the_first_task_is_plain(first: Any) -> None:
     ours, theirs = small(), small()

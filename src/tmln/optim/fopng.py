@@ -110,7 +110,7 @@ class FOPNG(Optimizer):
     >>> optimizer.step()
 
     ``damping`` is lambda, added to F_new. F_old is the mean of the last one and the new task's. At most ``most``
-    directions are kept, of every task alike. ``projection="public"``: as in the authors' public code, which puts g in
+    directions are kept, of every task alike; of more tasks than that, of the newest. ``projection="public"``: as in the authors' public code, which puts g in
     place of the natural gradient (F_new + lambda)^-1 g, and adds lambda to A; its moves are not orthogonal.
     """
 
@@ -176,14 +176,14 @@ class FOPNG(Optimizer):
             if before is None:  # the first task, or a parameter that joined in this one
                 before = new.new_zeros(sum(self.counts[:-1]), *p.shape)
             state["directions"] = torch.cat([before, new])[kept.to(new.device)]
-        self.counts = [min(count, quota) for count in self.counts]
+        self.counts = [min(count, quota) for count in self.counts][-self.most :]
         self.solve = None
 
     def _kept(self, quota: int) -> Tensor:
-        """The places of the first ``quota`` directions of each task."""
+        """The places of the first ``quota`` directions of each task, of the newest ``most`` tasks."""
         starts = [sum(self.counts[:k]) for k in range(len(self.counts))]
-        every = zip(starts, self.counts, strict=True)
-        return torch.cat([torch.arange(start, start + min(count, quota)) for start, count in every])
+        newest = list(zip(starts, self.counts, strict=True))[-self.most :]
+        return torch.cat([torch.arange(start, start + min(count, quota)) for start, count in newest])
 
     @overload
     def step(self, closure: None = None) -> None: ...
