@@ -18,7 +18,16 @@ from typing import Any
 import torch
 
 from benchmarks.torture.kills import killed_at
-from benchmarks.torture.reached import Learner, Store, encode, load_file, make_model, make_stream, read_newest
+from benchmarks.torture.reached import (
+    Learner,
+    Store,
+    canonical,
+    encode,
+    load_file,
+    make_model,
+    make_stream,
+    read_newest,
+)
 from benchmarks.torture.scene import Scene, config_of, work
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call
@@ -94,7 +103,8 @@ def _listed(file: Path) -> Any:
     (entry,) = [entry for entry in Store(file.parents[1]).runs() if entry.path == file.parent]
     if entry.state == "corrupt":
         return None if entry.reason else "corrupt, without a reason"
-    return entry.state, repr(entry.config), repr(entry.result)
+    # 1 for 1.0 is the same configuration, and has the same name
+    return entry.state, canonical(entry.config), repr(entry.result)
 
 
 def _log(file: Path) -> Any:

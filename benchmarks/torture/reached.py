@@ -12,6 +12,7 @@ from tmln.fleet.crew import Crew
 from tmln.fleet.execute import execute
 from tmln.fleet.plan import Job
 from tmln.lab.config import RunConfig, run_id
+from tmln.lab.identity import canonical
 from tmln.lab.lock import LockLost, RunLock, RunLocked
 from tmln.lab.machine import machine
 from tmln.lab.result import checksum_of, read_result
@@ -44,6 +45,7 @@ __all__ = [
     "Store",
     "Terms",
     "build",
+    "canonical",
     "checksum_of",
     "cifar",
     "command_line",

@@ -267,15 +267,24 @@ def test_both_torn_is_none(tmp_path: Path) -> None:
     assert read_newest(tmp_path) is None
 
 
-def newer(text: str) -> str:
-    content = {**json.loads(text)["content"], "format": 99}
+def resealed(text: str, **changed: Any) -> str:
+    """With a checksum that is right: whoever writes a file can write that, too."""
+    content = {**json.loads(text)["content"], **changed}
     return json.dumps({"checksum": zlib.crc32(json.dumps(content).encode()), "content": content})
+
+
+@pytest.mark.parametrize("step", [math.inf, math.nan, None, "x", [1]])
+def test_a_step_that_is_no_number_is_passed_over(step: Any, tmp_path: Path) -> None:
+    for number in (1, 2):
+        last = write_checkpoint(tmp_path, {"n": number}, number)
+    (last / "state.json").write_text(resealed((last / "state.json").read_text(), step=step))
+    assert read_newest(tmp_path) == ({"n": 1}, 1)
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     for step in (1, 2):
         last = write_checkpoint(tmp_path, {"n": step}, step)
-    (last / "state.json").write_text(newer((last / "state.json").read_text()))
+    (last / "state.json").write_text(resealed((last / "state.json").read_text(), format=99))
     with pytest.raises(NewerFormat, match=r"00000002-step-2: format 99, .* up to 1: upgrade tmln"):
         read_newest(tmp_path)
 
@@ -332,7 +341,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     safetensors.torch.save_file({"w": torch.ones(3)}, path)
     with pytest.raises(Torn, match="not saved by tmln"):
         load_file(path)
-    header = {"tmln": newer(checkpoint._seal({}, {}))}
+    header = {"tmln": resealed(checkpoint._seal({}, {}), format=99)}
     safetensors.torch.save_file({"w": torch.ones(3)}, path, metadata=header)
     with pytest.raises(NewerFormat, match=r"model\.tmln: format 99"):
         load_file(path)

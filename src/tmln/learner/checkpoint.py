@@ -29,7 +29,9 @@ KEEP = 2
 TENSORS, STATE = "tensors.safetensors", "state.json"
 FOLDER = re.compile(r"(\d+)-step-\d+")
 # What reading a damaged file can raise.
-DAMAGE = (safetensors.SafetensorError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
+DAMAGE = (
+    safetensors.SafetensorError, OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError,
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 

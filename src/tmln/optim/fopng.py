@@ -110,8 +110,9 @@ class FOPNG(Optimizer):
     >>> optimizer.step()
 
     ``damping`` is lambda, added to F_new. F_old is the mean of the last one and the new task's. At most ``most``
-    directions are kept, of every task alike; of more tasks than that, of the newest. ``projection="public"``: as in the authors' public code, which puts g in
-    place of the natural gradient (F_new + lambda)^-1 g, and adds lambda to A; its moves are not orthogonal.
+    directions are kept, of every task alike; of more tasks than that, of the newest. ``projection="public"``: as in the
+    authors' public code, which puts g in place of the natural gradient (F_new + lambda)^-1 g, and adds lambda to A; its
+    moves are not orthogonal.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class FOPNGSettings(Settings):
         json_schema_extra={"search": {"low": 1e-05, "high": 0.1, "log": True}},
     )
     directions: int = Field(20, ge=1, description="samples of each task whose output gradients are kept")
-    most: int = Field(200, ge=1, description="of all tasks together; beyond, each task keeps an equal number, and of more tasks the newest one each")
+    most: int = Field(200, ge=1, description="of all tasks; beyond, an equal number of each, then one of the newest")
     of: Literal["mean", "label"] = Field("mean", description="of which output: the mean of all, or the label's")
     projection: Literal["orthogonal", "public"] = Field(
         "orthogonal", description="exact, or as in the authors' public code"
