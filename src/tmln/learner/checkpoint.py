@@ -29,9 +29,8 @@ KEEP = 2
 TENSORS, STATE = "tensors.safetensors", "state.json"
 FOLDER = re.compile(r"(\d+)-step-\d+")
 # What reading a damaged file can raise.
-DAMAGE = (
-    safetensors.SafetensorError, OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError,
-)  # fmt: skip
+_USUAL = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+DAMAGE = (safetensors.SafetensorError, OSError, *_USUAL)
 
 log = logging.getLogger(__name__)
 
