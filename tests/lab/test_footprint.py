@@ -13,11 +13,14 @@ from tests.lab.killing import config
 from tmln.fleet.forecast import try_steps
 from tmln.lab import footprint as module
 from tmln.lab.footprint import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size
-from tmln.lab.memory import free_bytes, held_bytes
+from tmln.lab.memory import free_bytes, held_bytes, peak_bytes
 from tmln.lab.result import Result
 from tmln.lab.run import Execution, build
 from tmln.lab.store import Store
+from tmln.learner import Learner
+from tmln.models import make_model
 from tmln.stopping import Interrupted
+from tmln.streams import stream_of_classes
 
 
 @pytest.mark.parametrize(
@@ -151,3 +154,15 @@ def test_where_not_even_one_sample_fits(monkeypatch: pytest.MonkeyPatch) -> None
     stream, learner = build(config("naive"))
     with pytest.raises(DoesNotFit, match="try a smaller model, or --memory"):
         fit(learner, stream)
+
+
+@pytest.mark.parametrize("method", ["er", "tmln", "ocar"])
+def test_no_more_is_held_than_was_said(method: str) -> None:
+    x, y = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8), torch.arange(512) % 4
+    stream = stream_of_classes((x, y), (x, y), 2)
+    learner = Learner(make_model("convnet", stream.shape, 4, width=32), method, batch_size=128)
+    need = footprint(learner, stream)
+    learner.learn(stream[0].train, classes=stream[0].classes)
+    learner.evaluate(stream[0].test)
+    assert held_bytes() <= need.total <= need.peak
+    assert need.peak >= peak_bytes()

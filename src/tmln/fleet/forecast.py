@@ -105,7 +105,7 @@ class Outlook:
             len(stream),
             model,
             SMALL + KEEP * (max(trial.state, model) + stored),
-            trial.memory.total,
+            trial.memory.peak,
         )
 
     def _trial(self, config: RunConfig) -> Trial:

@@ -16,7 +16,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.kfac_layers import factor_elements
-from tmln.lab.memory import free_bytes, held_bytes
+from tmln.lab.memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
 from tmln.learner.pieces import bytes_per_sample
 from tmln.optim.precision import state_dtype
@@ -28,6 +28,7 @@ VARIABLE = "TMLN_MEMORY"
 COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
 FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while they are measured anew
 BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
+LIBRARIES = 64 << 20  # bytes that a process grows by in its first steps and tests: kernels, their caches, threads
 LEFT = 0.9  # of what is free: other programs live, too
 BOUNDARY = 256  # samples that go through the model at a time at a task's end
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -55,8 +56,13 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Bytes of the whole process, at most."""
+        """Bytes of the whole process while it trains and tests, at most."""
         return self.held + self.weights + self.memory + self.at_a_time * self.sample
+
+    @property
+    def peak(self) -> int:
+        """The same from the process's beginning on: reading the data may have taken more."""
+        return max(self.total, peak_bytes())
 
 
 def read_size(text: str) -> int:
@@ -86,7 +92,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     kept = 0 if single else bytes_per_sample(learner.scored, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return Footprint(
-        held_bytes(),
+        held_bytes() + LIBRARIES,
         COPIES * weights + factor_bytes(learner),
         0 if memory is None else memory.capacity * stored,
         sample,
