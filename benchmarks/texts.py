@@ -46,12 +46,13 @@ class Method:
     """An optimizer, whether it replays, and the settings among which its validation texts choose."""
 
     name: str
-    kind: str  # adamw, tmln or tmln-adam
+    kind: str  # adamw, sgd, tmln or tmln-adam
     replay: bool
     candidates: Sequence[Mapping[str, float]]
 
 
 ADAMW = [{"lr": lr} for lr in (3e-5, 1e-4, 3e-4, 1e-3)]
+SGD = [{"lr": lr} for lr in (0.03, 0.1, 0.3, 1.0)]
 SHIELDED = [{"rate": rate, "damping": damping} for rate in (0.1, 0.3) for damping in (1e-3, 1e-5)]
 SHIELDED_ADAM = [{"lr": lr, "damping": damping} for lr in (1e-4, 3e-4) for damping in (1e-1, 1e-3)]
 METHODS = [
@@ -59,6 +60,7 @@ METHODS = [
     for replay in (False, True)
     for name, kind, candidates in (
         ("AdamW", "adamw", ADAMW),
+        ("SGD", "sgd", SGD),
         ("TMLN", "tmln", SHIELDED),
         ("TMLN, base adam", "tmln-adam", SHIELDED_ADAM),
     )
@@ -114,6 +116,8 @@ def optimizer_of(kind: str, model: nn.Module, settings: Mapping[str, float]) -> 
     """``rate`` is that of the first task, lr/damping in TMLN."""
     if kind == "adamw":
         return torch.optim.AdamW(model.parameters(), settings["lr"])
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), settings["lr"])
     if kind == "tmln-adam":
         lr, damping = settings["lr"], settings["damping"]
         return tmln.TMLN(model.named_parameters(), lr, damping, base="adam", weight_decay=0.01)
