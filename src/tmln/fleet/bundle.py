@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from tmln.lab.files import make_folder, read_own, refuse_links, write_whole
+from tmln.lab.files import make_folder, open_own, refuse_links, write_whole
 
 RESULT = "result.json"  # its presence means that a run is finished
-MOST = 1 << 40  # bytes of a file of a run
 CHECKPOINT = re.compile(r"checkpoint/\d+-step-(\d+)/.+")
 
 
@@ -26,7 +26,8 @@ def pack(folder: Path, only: Iterable[str] | None = None) -> bytes:
             name = path.relative_to(folder)
             hidden = any(part.startswith(".") for part in name.parts)
             if path.is_file() and not path.is_symlink() and not hidden and (only is None or str(name) in only):
-                file.writestr(name.as_posix(), read_own(path, MOST))
+                with os.fdopen(open_own(path, os.O_RDONLY), "rb") as own:
+                    file.writestr(name.as_posix(), own.read())
     return found.getvalue()
 
 
