@@ -22,7 +22,7 @@ MARK = re.compile(r"tm([0-9]+)(?:n[0-9]|-ray)?")  # of all that is made here: na
 QUICK = {
     "health_check_initial_delay_ms": 5000,
     "health_check_period_ms": 500,
-    "health_check_timeout_ms": 3000,
+    "health_check_timeout_ms": 4000,
     "health_check_failure_threshold": 3,
     "gcs_rpc_server_reconnect_timeout_s": 5,
     "agent_register_timeout_ms": 600_000,

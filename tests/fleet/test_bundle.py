@@ -10,6 +10,7 @@ import pytest
 
 from tmln.fleet import bundle
 from tmln.fleet.bundle import furthest, names_in, pack, unpack
+from tmln.lab.files import write_whole
 
 
 def made(folder: Path) -> Path:
@@ -27,8 +28,12 @@ def made(folder: Path) -> Path:
 
 def test_all_but_the_lock_and_the_result_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, written = pack(made(tmp_path / "run")), list[str]()
-    write = bundle.write_whole
-    monkeypatch.setattr(bundle, "write_whole", lambda path, data: (written.append(path.name), write(path, data)))
+
+    def write(path: Path, data: bytes) -> None:
+        written.append(path.name)
+        write_whole(path, data)
+
+    monkeypatch.setattr(bundle, "write_whole", write)
     unpack(packed, tmp_path / "there")
     assert written[-1] == "result.json"
     found = {

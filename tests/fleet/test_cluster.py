@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,9 +140,9 @@ def test_collected_files_are_put_into_the_run_that_was_locked_for_it(tmp_path: P
     pool.close()
 
 
-@pytest.mark.parametrize("option", ["collect", "fetch"])
-def test_options_of_ray_without_ray(option: str) -> None:
-    with pytest.raises(ValueError, match=f"--{option} is for machines of a Ray cluster"), Crew(**{option: True}).pool():
+@pytest.mark.parametrize(("crew", "option"), [(Crew(collect=True), "--collect"), (Crew(fetch=True), "--fetch")])
+def test_options_of_ray_without_ray(crew: Crew, option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is for machines of a Ray cluster"), crew.pool():
         pass
 
 
@@ -160,8 +162,8 @@ def test_memory_is_asked_of_a_machine_that_has_it() -> None:
 def test_a_process_that_is_connected_already_shares_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(gcs_address="10.0.0.1:6379")
     ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
-    monkeypatch.setitem(cluster.sys.modules, "ray", ray)
-    monkeypatch.setattr(cluster.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     pool = RayPool(None, None, 0.0, None, 2)
     assert LINES[0].wish.address == "10.0.0.1:6379"
     pool.close()

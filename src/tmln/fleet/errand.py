@@ -24,7 +24,7 @@ from tmln.streams.benchmarks import find_benchmark
 
 VARIABLE = "TMLN_SCRATCH"  # where a machine keeps runs that will be collected
 SEEN = 10.0  # seconds till a file that was made elsewhere must be seen here
-LEASE = 30.0  # seconds for which a run goes on without a word from its command, if nobody else could know of it
+LEASE = 90.0  # seconds for which a collected run goes on without a word from its command: Ray gives up after about 65
 
 
 @dataclass(frozen=True)
