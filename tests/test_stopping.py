@@ -148,3 +148,27 @@ def test_a_program_ends_with_one_line_whatever_it_is_at(work: str, name: str, tm
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == CODE, run.stderr
     assert run.stderr == f"tmln: {AT_ONCE}\n"
+
+
+@pytest.mark.parametrize(("after", "left"), [(5, False), (8, True)])
+def test_who_has_saved_has_the_time_that_all_have(after: int, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ticks of a tenth of a second, without a clock: a write of 20, then so many till the program has ended."""
+    monkeypatch.setattr(stopping, "ASKED", 0.7)
+    owner, ticks, leaves = stopping._Owner(), [1] * 20 + [0] * after, list[bool]()
+    owner.ends = owner.heard = True
+
+    class Done:
+        def wait(self, seconds: float) -> bool:
+            owner.writes = ticks.pop(0) if ticks else 0
+            return False
+
+        def is_set(self) -> bool:
+            return not ticks
+
+    class Hears:
+        def recv(self, most: int) -> bytes:
+            return bytes([signal.SIGINT])
+
+    monkeypatch.setattr(stopping, "_leave", lambda: leaves.append(True))
+    owner._watch(Hears(), Done(), 0)  # type: ignore[arg-type]
+    assert bool(leaves) == left

@@ -100,7 +100,7 @@ class _Owner:
                 return
         if done.wait(ASKED):
             return
-        told, spent = False, ASKED
+        told, spent, idle = False, ASKED, ASKED
         while not done.is_set():
             if not self.writes and (self.lost or not (told or self.heard or self.raised)):
                 told = True
@@ -108,7 +108,8 @@ class _Owner:
                 signal.pthread_kill(main, signal.SIGINT)
             done.wait(0.1)
             spent += 0.1
-            if self.ends and not done.is_set() and spent > (SAVING if self.writes else LAST):
+            idle += 0.0 if self.writes else 0.1  # who has saved still has the time that all have, to say so
+            if self.ends and not done.is_set() and (idle > LAST or spent > SAVING):
                 _leave()
 
     def _again(self, before: Callable[[Any], Any]) -> Callable[[Any], None]:

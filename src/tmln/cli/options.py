@@ -170,8 +170,8 @@ class Who:
     memory: Annotated[
         str | None,
         typer.Option(
-            help="What a run may hold, e.g. 4GB: batches go through the model in pieces that fit, with the same result "
-            "to rounding; its share of what is free unless given."
+            help="What a run may hold (and asks of Ray), e.g. 4GB: batches go through the model in pieces that fit, "
+            "with the same result to rounding; its share of what is free unless given."
         ),
     ] = None
     address: Annotated[
@@ -179,6 +179,13 @@ class Who:
         typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
     ] = None
     gpus: Annotated[float, typer.Option(min=0, help="GPUs that each run asks of Ray, e.g. 0.5.")] = 0.0
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="Ray's machines share no disk: runs are sent back through Ray when they end."),
+    ] = False
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Each of Ray's machines gets the data set first, if it has not got it.")
+    ] = False
     retries: Annotated[
         int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
     ] = 2
@@ -187,7 +194,16 @@ class Who:
         """The same as the fleet takes it: nothing is checked or started before runs are shared out."""
         from tmln.fleet.crew import Crew
 
-        return Crew(self.executor, self.workers, self.address, self.gpus, self.retries)
+        return Crew(
+            self.executor,
+            self.workers,
+            self.address,
+            self.gpus,
+            self.retries,
+            self.collect,
+            self.fetch,
+            self.memory or "",
+        )
 
     def terms(self, kept: Kept, oracle: Oracle) -> Terms:
         """The terms of every run of a command."""

@@ -1,139 +1,215 @@
-"""Runs as tasks of a Ray cluster, an existing one or a local one; the folder of runs is one that all machines share."""
+"""Runs as tasks of a Ray cluster, an existing one or a local one. A head that is lost and comes back loses no run."""
 
 from __future__ import annotations
 
-import importlib
-import logging
+import importlib.util
 import os
+import pickle
 import socket
+import sys
 import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tmln.fleet.perform import perform, seldom
+from tmln.fleet.bundle import RESULT, pack, unpack
+from tmln.fleet.errand import Errand
+from tmln.fleet.line import Line
 from tmln.fleet.task import Outcome, Task
-from tmln.stopping import asked_to_stop
+from tmln.fleet.wish import Wish, import_ray
+from tmln.lab.config import run_id
+from tmln.lab.lock import LockLost, RunLocked
+from tmln.lab.oracle import reference_config
+from tmln.lab.store import Run, Store
+from tmln.stopping import saving
+from tmln.writing import CannotWrite, writing
 
 if TYPE_CHECKING:
-    from tmln.fleet.task import Message, Take
+    from tmln.fleet.task import Take
 
 PATIENCE = 5.0  # seconds for a cluster's address to answer
-PAUSE = 0.5  # seconds between two signs of life of a task
-OBJECT_STORE = 80 * 2**20  # bytes, near Ray's least: results are small, the rest is in the folder of runs
+AWAY = 900.0  # seconds that a cluster that was there may be away
+PAUSE = 1.0  # seconds between two tries to reach it again
 QUEUE = 1000  # tasks handed to Ray at one time: enough for it to see that more machines are wanted
+HELD = 64  # the same of runs that are collected: each has a lock here
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of RFC 9113, with empty settings
 
 
 class RayPool:
-    """Each run has a CPU for every thread, and ``gpus``; Ray itself retries nothing, so that every loss is told."""
+    """Hands tasks to a process of its own, which speaks with Ray (:mod:`tmln.fleet.liaison`)."""
 
     shared = False
 
-    def __init__(self, workers: int | None, threads: int | None, gpus: float, address: str | None, here: int) -> None:
+    def __init__(
+        self,
+        workers: int | None,
+        threads: int | None,
+        gpus: float,
+        address: str | None,
+        here: int,
+        *,
+        memory: int = 0,
+        collect: bool = False,
+        fetch: bool = False,
+    ) -> None:
         """``threads`` of each run as far as they are given; ``here`` are the cores of this machine."""
-        self._ray = ray = _import_ray()
-        self.capacity = workers or QUEUE
-        self._ours = not ray.is_initialized()
-        if self._ours:
-            _connect(ray, address, max(here, (threads or 1) * workers) if workers else None)
-        self.cores = _room(ray, threads or 1, gpus)
-        self._task = ray.remote(num_gpus=gpus, max_retries=0)(_task)
-        self._board = ray.remote(num_cpus=0)(Board).remote()
-        self._names: dict[Any, str] = {}  # of the tasks by their futures
+        if importlib.util.find_spec("ray") is None:
+            import_ray()
+        self.capacity = workers or (HELD if collect else QUEUE)
+        self.collect, self.fetch = collect, fetch
+        cpus = max(here, (threads or 1) * workers) if workers else None
+        self._wish = Wish(address or _connected(), cpus, threads or 1, gpus, memory)
+        self._open: dict[str, Task] = {}
+        self._unsent: dict[str, Task] = {}  # of them those that Ray does not know of
+        self._begun: set[str] = set()
+        self._held: dict[str, Run] = {}
+        self._tokens: dict[str, Path] = {}
+        self._lost_at = self._again_at = 0.0
+        self._stopping = False
+        if address is not None:
+            reach(address)
+        self._line: Line | None = Line(self._wish)
+        self.cores = self._line.cores
 
     def submit(self, name: str, task: Task) -> None:
-        """Sent at once; Ray begins it where so many cores are free."""
-        sent = self._task.options(num_cpus=task.threads)
-        self._names[sent.remote(name, task, self._board, os.environ.get("TMLN_DATA"))] = name
+        """Sent at once, or as soon as the cluster is there again."""
+        self._open[name] = self._unsent[name] = task
 
     def wait(self, seconds: float, take: Take) -> None:
-        """What tasks that are at work have said, and the outcomes of those that have ended."""
-        if not self._names:
-            time.sleep(seconds)
+        """What Ray's tasks have said. A cluster that is lost gives its runs back, and is waited for."""
+        if self._stopping:
+            for name in list(self._open if self._line is None else self._unsent):
+                self._close(name)
+                take(name, Outcome("stopped", error="it was not begun"))
+        if self._line is None:
+            self._return(seconds)
             return
-        futures = list(self._names)
-        self._ray.wait(futures, num_returns=1, timeout=seconds)
-        done, _ = self._ray.wait(futures, num_returns=len(futures), timeout=0)
-        messages: list[tuple[str, Message]] = self._ray.get(self._board.take.remote())
-        ended = {self._names.pop(future): self._outcome(future) for future in done}
-        for name, message in messages:
-            if name in self._names.values():
-                take(name, message)
-        for name, outcome in ended.items():
-            take(name, outcome)
+        tasks, self._unsent = self._unsent, {}
+        errands = {name: errand for name, task in tasks.items() if (errand := self._errand(name, task, take))}
+        try:
+            for name, errand in errands.items():
+                self._line.tell("do", name, errand.task.threads, pickle.dumps(errand))
+            heard = self._line.heard(seconds)
+        except (EOFError, OSError):
+            self._lose(self._line, take)
+            return
+        for name, message in heard:
+            if name in self._open:
+                self._hand_on(name, message, take)
 
     def stop(self) -> None:
-        """As Ctrl-C does: each run saves and ends."""
-        for future in self._names:
-            self._ray.cancel(future)  # reaches a running task as SIGINT does
+        """Each run saves and ends; none is begun any more."""
+        self._stopping = True
+        with suppress(OSError):  # lost in this moment, which wait() will see
+            if self._line is not None:
+                self._line.tell("stop")
 
     def close(self) -> None:
-        """Without waiting; a cluster that was there before goes on."""
-        for future in self._names:
-            self._ray.cancel(future, force=True)
-        self._ray.kill(self._board)
-        if self._ours:
-            self._ray.shutdown()
+        """Without waiting for runs; a cluster that was there before goes on."""
+        with saving():
+            if self._line is not None:
+                self._line.close()
+            self._line = None
+        for name in list(self._open):
+            self._close(name)
+        for token in self._tokens.values():
+            with suppress(OSError):
+                token.unlink(missing_ok=True)
 
-    def _outcome(self, future: Any) -> Outcome:
-        errors = self._ray.exceptions
+    def _errand(self, name: str, task: Task, take: Take) -> Errand | None:
+        """None of a run that cannot be sent, or need not: its outcome is told."""
+        data = os.environ.get("TMLN_DATA")
+        if not self.collect:
+            if task.root not in self._tokens:
+                self._tokens[task.root] = token = Path(task.root) / f".command-{uuid.uuid4().hex}"
+                with writing(token):
+                    token.touch()
+            return Errand(task, data, self.fetch, token=self._tokens[task.root].name)
         try:
-            outcome: Outcome = self._ray.get(future)
-            return outcome
-        except errors.TaskCancelledError:
-            return Outcome("stopped", error="its task was cancelled")
-        except errors.RayTaskError as error:  # before or after the run: no tmln on that machine, say
-            return Outcome("failed", error=str(error).strip().splitlines()[-1])
-        except errors.RayError as error:
-            return Outcome("lost", error=f"its worker was lost ({str(error).strip().splitlines()[0]})")
+            run = Store(task.root).open(task.job.config)
+            run.lock.acquire()
+            self._held[name] = run
+            if run.result is None:
+                wanted = reference_config(task.job.config, task.terms.oracle)
+                names = [] if wanted is None else [run_id(wanted)]
+                sent = {other: pack(Path(task.root) / other, ("config.yaml", RESULT)) for other in names}
+                return Errand(task, data, self.fetch, True, sent={**sent, run.name: pack(run.path)})
+            outcome = Outcome("finished", run.result)
+        except RunLocked as error:
+            outcome = Outcome("locked", error=str(error))
+        except CannotWrite as error:
+            outcome = _unwritten(error)
+        self._close(name)
+        take(name, outcome)
+        return None
+
+    def _hand_on(self, name: str, message: Any, take: Take) -> None:
+        if isinstance(message, bytes):
+            message = pickle.loads(message)
+        if isinstance(message, tuple):
+            message = self._collected(self._held.get(name), *message)
+        if message == "begun":
+            self._begun.add(name)
+        elif isinstance(message, Outcome):
+            self._close(name)
+        take(name, message)
+
+    def _collected(self, run: Run | None, outcome: Outcome, files: bytes) -> Outcome:
+        try:
+            if run is not None and files:
+                run.lock.check()
+                unpack(files, run.path)
+        except LockLost as error:
+            return Outcome("locked", error=str(error))
+        except CannotWrite as error:
+            return _unwritten(error)
+        return outcome
+
+    def _close(self, name: str) -> None:
+        for known in (self._open, self._unsent):
+            known.pop(name, None)
+        self._begun.discard(name)
+        if name in self._held:
+            self._held.pop(name).lock.release()
+
+    def _lose(self, line: Line, take: Take) -> None:
+        """What had begun is given back; what waited for its turn does so again, without a word."""
+        line.end()
+        self._line, self._lost_at = None, time.monotonic()
+        for name in list(self._begun) or list(self._open)[:1]:
+            self._close(name)
+            take(name, Outcome("away", error="the Ray cluster was lost, and is waited for"))
+        for run in self._held.values():
+            run.lock.release()
+        self._held.clear()
+        self._unsent.update(self._open)
+
+    def _return(self, seconds: float) -> None:
+        """Try now and then to reach the cluster again; an error if it has been away for too long."""
+        if self._stopping or time.monotonic() < self._again_at:
+            time.sleep(seconds)
+            return
+        try:
+            if self._wish.address is not None:
+                reach(self._wish.address)
+            self._line = Line(self._wish)
+        except ValueError as error:
+            if time.monotonic() - self._lost_at > AWAY:
+                raise ValueError(f"{error} (it was lost {AWAY / 60:g} minutes ago; the same command goes on)") from None
+            self._again_at = time.monotonic() + PAUSE
 
 
-class Board:
-    """An actor that tasks leave their latest moments with."""
-
-    def __init__(self) -> None:
-        self.notes: list[tuple[str, Message]] = []
-
-    def note(self, name: str, message: Message) -> None:
-        """Called by workers."""
-        self.notes.append((name, message))
-
-    def take(self) -> list[tuple[str, Message]]:
-        """What was noted since the last call."""
-        notes, self.notes = self.notes, []
-        return notes
+def _unwritten(error: CannotWrite) -> Outcome:
+    return Outcome("unwritable" if error.everywhere else "failed", error=str(error), cause=error)
 
 
-def _task(name: str, task: Task, board: Any, data: str | None) -> Outcome:
-    if data is not None:
-        os.environ.setdefault("TMLN_DATA", data)
-    board.note.remote(name, "begun")
-    with asked_to_stop() as stop:
-        return perform(task, seldom(lambda moment: board.note.remote(name, moment), PAUSE), stop)
-
-
-def _import_ray() -> Any:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")  # we tell of it ourselves
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError("the ray executor needs ray: pip install 'tmln[ray]', or --executor local") from error
-
-
-def _connect(ray: Any, address: str | None, cpus: int | None) -> None:
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    logging.getLogger("ray").setLevel(logging.ERROR)  # it speaks before it has read its options
-    if address is None:
-        local = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-        ray.init("local", _node_ip_address="127.0.0.1", **local, **options)
-        return
-    reach(address)
-    try:
-        ray.init(address, **options)
-    except Exception as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"no Ray cluster at {address!r}: {text}") from None
+def _connected() -> str | None:
+    """Of the cluster that this process is connected to already, if it is."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def reach(address: str) -> None:
@@ -153,16 +229,3 @@ def reach(address: str) -> None:
         raise ValueError(f"no Ray cluster at {address!r} ({error}); {remedy}") from None
     if reply[3:4] != b"\4" and os.environ.get("RAY_USE_TLS") != "1":
         raise ValueError(f"what answers at {address!r} is not Ray; {remedy}")
-
-
-def _room(ray: Any, cpus: int, gpus: float) -> int:
-    """The CPUs of the largest machine that has room; a task that fits nowhere would wait for ever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fitting = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus]
-    if not fitting:
-        largest = max((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
-        raise ValueError(
-            f"no machine of the Ray cluster has {cpus} CPUs and {gpus:g} GPUs, which each run asks for; "
-            f"the largest has {largest[0]:g} CPUs and {largest[1]:g} GPUs"
-        )
-    return max(fitting)

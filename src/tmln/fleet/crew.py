@@ -42,6 +42,9 @@ class Crew:
     address: str | None = None
     gpus: float = 0.0
     retries: int = 2
+    collect: bool = False
+    fetch: bool = False
+    memory: str = ""
 
     @contextmanager
     def pool(self, threads: int | None = None, jobs: int | None = None) -> Iterator[Pool]:
@@ -59,8 +62,21 @@ class Crew:
             )
         if self.executor == "ray":
             from tmln.fleet.cluster import RayPool
+            from tmln.lab.footprint import read_size
 
-            return RayPool(self.workers, threads, self.gpus, self.address, cores())
+            return RayPool(
+                self.workers,
+                threads,
+                self.gpus,
+                self.address,
+                cores(),
+                memory=read_size(self.memory) if self.memory else 0,
+                collect=self.collect,
+                fetch=self.fetch,
+            )
+        if self.collect or self.fetch:
+            option = "--collect" if self.collect else "--fetch"
+            raise ValueError(f"{option} is for machines of a Ray cluster; use --executor ray")
         if self.address is not None:
             raise ValueError(
                 f"the {self.executor} executor has no address ({self.address!r} was given); use --executor ray"

@@ -57,7 +57,7 @@ def execute(
             name: Task(_anywhere(job), root, terms, terms.threads or threads_of(job.config, there.cores))
             for name, job in open_jobs.items()
         }
-        with asked_to_stop() as stop:  # after the workers are there: Ray takes signals for itself when it starts
+        with asked_to_stop() as stop:  # after the workers are there: while they start there is nothing to save
             if isinstance(there, SerialPool):
                 there.asked = stop
             return failures + Schedule(tasks, needs, on_event, crew.retries).work(there, stop)

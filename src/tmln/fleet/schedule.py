@@ -127,6 +127,9 @@ class Schedule:
         elif outcome.state == "locked":
             self.waiting[name] = time.monotonic() + LOCKED_PAUSE
             self.tell(Event("elsewhere", job, text=outcome.error))
+        elif outcome.state == "away":  # no fault of the run's, however often
+            self.waiting = {name: 0.0, **self.waiting}
+            self.tell(Event("again", job, text=outcome.error))
         else:
             self.losses[name] += 1
             why = outcome.error or "its worker was stopped"

@@ -27,9 +27,9 @@ class Task:
 @dataclass(frozen=True)
 class Outcome:
     """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved,
-    ``unwritable`` would be every other run, too: the disk is full."""
+    ``away`` that of all workers, ``unwritable`` would be every other run, too: the disk is full."""
 
-    state: Literal["finished", "failed", "locked", "stopped", "lost", "unwritable"]
+    state: Literal["finished", "failed", "locked", "stopped", "lost", "away", "unwritable"]
     result: Result | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
