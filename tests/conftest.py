@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 from collections.abc import Generator
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from tests.warm import Warm
 
 settings.register_profile("tmln", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tmln")
@@ -16,6 +19,12 @@ settings.load_profile("tmln")
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of this Python that a test starts, and those that they start, have imported torch when they begin."""
+    monkeypatch.setattr(subprocess, "Popen", Warm)
 
 
 @pytest.hookimpl(wrapper=True)
