@@ -43,7 +43,7 @@ def arguments(out: Path, after: Path) -> list[str]:
 
 def done(*command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMLN_DEVICE": "cpu"}
-    environment[MORE] = "lightning_fabric.strategies,torch.distributed.run,tests.fleet.followers"
+    environment[MORE] = "lightning_fabric.strategies,tests.fleet.followers"
     words = [sys.executable, "-m", *command]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
