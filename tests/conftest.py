@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.warm import Warm
 
-settings.register_profile("tmln", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("tmln", max_examples=40, **UNTIMED)  # type: ignore[arg-type]
+settings.register_profile("thorough", max_examples=1000, **UNTIMED)  # type: ignore[arg-type]  # --hypothesis-profile
 settings.load_profile("tmln")
 
 
