@@ -62,21 +62,28 @@ PHASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that has the run, done without interruption."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    assert execute(store, [Job(config("tmln"))]) == []
+    return store
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupted_in_a_phase_it_goes_on_to_the_bit(
-    phase: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, number: int, undisturbed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stopping, "ASKED", 0.05)
     job = Job(config("tmln"))
-    assert execute(Store(tmp_path / "whole"), [job]) == []
     at_call(monkeypatch, *PHASES[phase], number)
     with pytest.raises(Interrupted, match="the same command goes on"):
         execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4))
     monkeypatch.undo()
     assert Store(tmp_path / "stopped").open(job.config).result is None
     assert execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4)) == []
-    stores = [Store(tmp_path / name) for name in ("whole", "stopped")]
+    stores = [undisturbed, Store(tmp_path / "stopped")]
     runs = [store.open(job.config) for store in stores]
     whole, stopped = (comparable(result_of(store, job.config)) for store in stores)
     assert whole == stopped
