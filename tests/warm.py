@@ -99,11 +99,5 @@ def _warm() -> str:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
     process = COLD([sys.executable, "-c", code], env=environment, **pipes)  # type: ignore[call-overload]
     assert process.stdout.readline() == b"ready\n"
-
-    def end() -> None:
-        process.communicate()
-        Path(place).unlink()
-        Path(folder).rmdir()
-
-    atexit.register(end)
+    atexit.register(process.communicate)  # its input ends, and so does it
     return place

@@ -48,7 +48,10 @@ class Program:
 
 
 def serve(place: str) -> None:
-    """Till whoever started this process has gone: each line is a program asked for, its number, and how it ended."""
+    """Till whoever started this process has gone: each line is a program asked for, its number, and how it ended.
+
+    ``place`` is a file that is not there yet, in a folder of its own; both are cleared away at the end.
+    """
     _load(WARM)
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     base = [path for path in sys.path if path and path not in given]
@@ -67,6 +70,8 @@ def serve(place: str) -> None:
     while True:
         sources = [key.fileobj for key, _ in ready.select()]
         if sys.stdin in sources:
+            Path(place).unlink()
+            Path(place).parent.rmdir()
             return
         if wakes in sources:
             wakes.recv(1 << 10)
