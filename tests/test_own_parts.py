@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from tests import test_every_part as every_part
 from tests.cli.typed import typed
 from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
+from tests.warm import Warm
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
@@ -101,7 +101,8 @@ for case, config in configs({family: part.name for family, part in TOYS.items()}
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for each case, where it was killed; one process for all, which knows the toys."""
     root = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, "-c", KILLED, str(root)], cwd=ROOT, check=True)
+    with Warm([sys.executable, "-c", KILLED, str(root)], cwd=ROOT) as process:
+        assert process.wait() == 0
     return root
 
 

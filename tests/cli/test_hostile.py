@@ -126,6 +126,7 @@ def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
 SMALL = ("--epochs", "1", "--oracle", "none", "--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10")
 
 
+@pytest.mark.usefixtures("warm")
 def test_models_of_ones_own_are_imported_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets_for_a_test.py").write_text(SOURCE)
     config = tmp_path / "own.yaml"

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.warm import Warm
+
 ROOT = Path(__file__).parents[2]
 ENTRY = """
 import pickle, sys
@@ -28,7 +30,7 @@ def both(module: str, folder: Path) -> list[Any]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "GLOO_SOCKET_IFNAME": "lo"}
     results = [folder / f"rank{rank}" for rank in (0, 1)]
     processes = [
-        subprocess.Popen(
+        Warm(
             [sys.executable, "-c", ENTRY, module, str(rank), str(folder / "meeting"), str(result)],
             env=environment,
             stderr=subprocess.PIPE,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.lab.killing import PATIENCE
+from tests.warm_process import MORE
 from tmln.fleet.together import TogetherPool
 from tmln.lab.config import RunConfig
 from tmln.lab.result import Result
@@ -42,6 +43,7 @@ def arguments(out: Path, after: Path) -> list[str]:
 
 def done(*command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMLN_DEVICE": "cpu"}
+    environment[MORE] = "lightning_fabric.strategies,tests.fleet.followers"
     words = [sys.executable, "-m", *command]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
@@ -52,6 +54,7 @@ def only(out: Path) -> tuple[RunConfig, Result | None]:
     return RunConfig.of(entry.config), entry.result
 
 
+@pytest.mark.usefixtures("warm")
 def test_killed_gone_on_with_and_the_same_however_it_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

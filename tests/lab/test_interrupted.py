@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -63,21 +62,28 @@ PHASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that has the run, done without interruption."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    assert execute(store, [Job(config("tmln"))]) == []
+    return store
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("phase", PHASES)
 def test_interrupted_in_a_phase_it_goes_on_to_the_bit(
-    phase: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, number: int, undisturbed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stopping, "ASKED", 0.05)
     job = Job(config("tmln"))
-    assert execute(Store(tmp_path / "whole"), [job]) == []
     at_call(monkeypatch, *PHASES[phase], number)
     with pytest.raises(Interrupted, match="the same command goes on"):
         execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4))
     monkeypatch.undo()
     assert Store(tmp_path / "stopped").open(job.config).result is None
     assert execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4)) == []
-    stores = [Store(tmp_path / name) for name in ("whole", "stopped")]
+    stores = [undisturbed, Store(tmp_path / "stopped")]
     runs = [store.open(job.config) for store in stores]
     whole, stopped = (comparable(result_of(store, job.config)) for store in stores)
     assert whole == stopped
@@ -114,6 +120,7 @@ class Deaf(MLP):
         return super().forward(x)
 
 
+@pytest.mark.usefixtures("warm")
 def test_workers_that_hear_nothing_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     monkeypatch.setattr(stopping, "ASKED", 1e6)  # the schedule asks by itself
@@ -132,17 +139,26 @@ def test_workers_that_hear_nothing_end_too(tmp_path: Path, monkeypatch: pytest.M
     assert all(gone(pid) for pid in pids)
 
 
+WITHOUT_ROOM = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+runpy.run_module("tmln", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.usefixtures("warm")
 def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_path: Path) -> None:
     """Not one failure after the other; with room the same goes on."""
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,0.2,0.3,0.4", *few, "--oracle", "none"]
     words += ["--checkpoint-steps", "3", "--out", str(tmp_path / "runs")]
-    command = [sys.executable, "-m", "tmln", *words, "--workers", "1"]
-
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
-
-    met = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, preexec_fn=small)
+    met = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ROOM, *words, "--workers", "1"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     assert met.returncode == 2, met.stderr
     last = met.stderr.strip().splitlines()[-1]
     assert last.startswith(f"tmln: cannot write {tmp_path}/runs/split-digits-tmln-s0-")

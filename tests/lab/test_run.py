@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.lab.killing import PATIENCE
+from tests.warm import Warm
 from tmln import metrics
 from tmln.fleet.crew import Crew
 from tmln.fleet.execute import Event, execute
@@ -92,7 +93,7 @@ def test_equal_configurations_give_equal_bits(tmp_path: Path) -> None:
     assert finish(tmp_path / "c", config(seed=1)).weights_sha256 != one.weights_sha256
 
 
-# Importing all that a run needs takes seconds, so one process does that and forks those that are killed.
+# One process forks those that are killed, and says how they ended.
 KILLED = """
 import os, signal, sys, warnings
 warnings.simplefilter("ignore")
@@ -124,7 +125,7 @@ for line in sys.stdin:
 def kill() -> Iterator[Callable[[Path, Path, int], int]]:
     """Works on the run of this root and this file till it is killed at this step; the exit code."""
     command = [sys.executable, "-c", KILLED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+    with Warm(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         ask, answers = process.stdin, process.stdout
@@ -188,6 +189,7 @@ def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> No
     assert comparable(resumed) == comparable(whole)
 
 
+@pytest.mark.usefixtures("warm")
 def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
     words = ["run", "--benchmark", "split-digits", "--epochs", "100000", "--oracle", "none", "--out", str(tmp_path)]
     process = subprocess.Popen([sys.executable, "-m", "tmln", *words], stderr=subprocess.PIPE, text=True)
@@ -282,6 +284,7 @@ def test_steps_are_counted_before_they_are_taken(method: str, tmp_path: Path) ->
     assert steps_in(build(config(method))[0], config(method)) == finish(tmp_path, config(method)).steps
 
 
+@pytest.mark.usefixtures("warm")
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     """The second waits, and says for whom; once the first has gone it does the run itself."""
     run = Store(tmp_path).open(config())

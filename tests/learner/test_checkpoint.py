@@ -397,6 +397,7 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.usefixtures("warm")
 def test_killed_at_any_moment_the_newest_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = tmp_path / "before"
     for step in (1, 2):

@@ -137,6 +137,7 @@ def test_killed_at_every_call_and_again_on_the_way_back(power: bool, tmp_path: P
         assert work(folder) == expected, last
 
 
+@pytest.mark.usefixtures("warm")
 @needs_proc
 def test_killed_by_a_signal(tmp_path: Path) -> None:
     """The same by the system's own means, in processes of their own, forked by one that has imported torch."""

@@ -44,29 +44,45 @@ class Reader:
         self.browser = browser
         self.asked: list[str] = []
         self.wrong: list[str] = []
-        self.pages: list[Any] = []
+        self.mine: list[str] = []  # addresses of pages
+        self.tabs: list[Any] = []
+        self.shared: Any | None = None
 
-    def open(self, runs: Path, fragment: str = "", width: int = 1300, scheme: str = "light") -> Any:
-        """The page of a folder of runs, read and ready."""
-        address = write_report(runs, runs.parent / f"{runs.name}.html").as_uri()
-        page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.pages.append(page)
-        page.set_default_timeout(PATIENCE)
-        page.on("request", lambda request: self._note(request.url, address))
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.goto(address + fragment)
-        page.wait_for_selector("html[data-ready]")
-        return page
+    def open(
+        self, runs: Path, fragment: str = "", width: int = 1300, scheme: str = "light", apart: bool = False
+    ) -> Any:
+        """The page of a folder of runs, read and ready: in the tab where others were before, or ``apart``, to stay.
+
+        A tab that has read one page knows the scripts of all, which takes most of the time. Nothing else is kept.
+        """
+        self.mine.append(address := write_report(runs, runs.parent / f"{runs.name}.html").as_uri())
+        tab = self._tab() if apart or self.shared is None else self.shared
+        self.shared = self.shared if apart else tab
+        tab.goto("about:blank")  # or else another place of the same page were no new page
+        tab.emulate_media(color_scheme=scheme)
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto(address + fragment)
+        tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    def _tab(self) -> Any:
+        tab = self.browser.new_page()
+        self.tabs.append(tab)
+        tab.set_default_timeout(PATIENCE)
+        tab.on("request", lambda request: self._note(request.url))
+        tab.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: self.wrong.append(str(error)))
+        return tab
 
     def close(self) -> None:
         """A page that nobody looks at still has its pictures, and a megabyte of scripts."""
-        for page in self.pages:
-            page.close()
-        self.pages.clear()
+        for tab in self.tabs:
+            tab.close()
+        self.tabs.clear()
+        self.shared = None
 
-    def _note(self, url: str, address: str) -> None:
-        if url.partition("#")[0] != address and not url.startswith(("data:", "blob:")):
+    def _note(self, url: str) -> None:
+        if url.partition("#")[0] not in self.mine and not url.startswith(("data:", "blob:")):
             self.asked.append(url)
 
 

@@ -57,7 +57,7 @@ def reader(browser: Any) -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Opened once: the address alone makes a view."""
-    return reader.open(keep(tmp_path_factory.mktemp("pages") / "runs", usual()))
+    return reader.open(keep(tmp_path_factory.mktemp("pages") / "runs", usual()), apart=True)
 
 
 @pytest.fixture

@@ -20,13 +20,19 @@ from tmln.metrics import METRICS, Metric
 from tmln.results.measurements import save_analysis
 
 
+@pytest.fixture(scope="module")
+def one(browser: Any) -> Iterator[Reader]:
+    one = Reader(browser)
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def reader(browser: Any) -> Iterator[Reader]:
-    reader = Reader(browser)
-    yield reader
-    reader.close()
-    assert reader.asked == []
-    assert reader.wrong == []
+def reader(one: Reader) -> Iterator[Reader]:
+    one.asked, one.wrong = [], []
+    yield one
+    assert one.asked == []
+    assert one.wrong == []
 
 
 EVIL = (
@@ -106,6 +112,7 @@ def test_what_is_injected_could_neither_run_nor_ask(browser: Any, runs: Path) ->
         server.shutdown()
     assert reached == []
     assert any("Content Security Policy" in text for text in reader.wrong)
+    reader.close()
 
 
 def test_an_empty_folder_says_so(reader: Reader, tmp_path: Path) -> None:

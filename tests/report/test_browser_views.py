@@ -58,7 +58,7 @@ def reader(browser: Any) -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return reader.open(keep(tmp_path_factory.mktemp("views") / "runs", swept()))
+    return reader.open(keep(tmp_path_factory.mktemp("views") / "runs", swept()), apart=True)
 
 
 @pytest.fixture

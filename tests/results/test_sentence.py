@@ -232,12 +232,12 @@ def claims(methods: int, seeds: int, draw: random.Random, times: int, test: Test
     return found
 
 
-def test_a_thousand_comparisons_without_a_difference_lead_in_at_most_one_of_twenty() -> None:
+def test_comparisons_without_a_difference_lead_in_at_most_one_of_twenty() -> None:
     """From results to the sentence: any method said to lead, or to be above another, is a mistake."""
     draw = random.Random(14)
     shapes = [(2, 3), (2, 5), (3, 3), (3, 5), (4, 5), (5, 3), (6, 10), (8, 5), (8, 3), (10, 5)]
-    found = {shape: claims(*shape, draw, times=100) for shape in shapes}
-    assert sum(found.values()) <= 50, found
+    found = {shape: claims(*shape, draw, times=100 if shape[0] == 2 else 50) for shape in shapes}
+    assert sum(found.values()) <= 30, found  # of 600
     # one pair alone is a test at 5% and no less: within what chance does to 200 of them, once in a thousand
     assert 1 <= found[2, 3] + found[2, 5] <= 21, found
 

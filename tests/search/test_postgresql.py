@@ -84,6 +84,7 @@ def _known(user: str) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("warm")
 def test_four_processes_search_together(server: str) -> None:
     """None asks for more than there are to be, no trial is done twice, and all end with the same best."""
     done = subprocess.run([sys.executable, "-c", FOUR, server], capture_output=True, text=True)

@@ -171,6 +171,7 @@ def test_searches_that_differ_do_not_mix(tmp_path: Path) -> None:
 FEW = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
     words = ["tune", "--benchmark", "split-digits", "--trials", "2", "--objective", "acc", "--out", str(tmp_path)]
     first = CliRunner().invoke(app, [*words, *FEW, "--space", "lr=0.001..1", "--workers", "1"])

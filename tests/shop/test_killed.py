@@ -32,6 +32,7 @@ def place(path: Path) -> tuple[int, int]:
     return int(found["epoch"]), int(found["step"])
 
 
+@pytest.mark.usefixtures("warm")
 def test_stopped_and_killed_it_goes_on(weeks: Path, tmp_path: Path) -> None:
     state, beside = tmp_path / "shop.tmln", tmp_path / ".shop.tmln.learning"
     teach(state, weeks / "week1", Wish(epochs=1))
