@@ -65,6 +65,7 @@ METHODS = [
         ("TMLN, base adam", "tmln-adam", SHIELDED_ADAM),
     )
 ]
+METHODS.append(Method("SGD + replay, at the rate that TMLN chose", "sgd", True, [{"lr": 0.1}]))
 
 
 def parsed(text: str) -> list[str]:
