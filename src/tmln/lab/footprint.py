@@ -48,6 +48,7 @@ class Footprint:
     sample: int  # of one in a training pass
     rows: int  # samples of a step, replayed ones included
     pieces: int | None = None  # samples that go through the model at a time, if not all
+    before: int = 0  # the most that was held so far: while the data were read, say
 
     @property
     def at_a_time(self) -> int:
@@ -61,8 +62,8 @@ class Footprint:
 
     @property
     def peak(self) -> int:
-        """The same from the process's beginning on: reading the data may have taken more."""
-        return max(self.total, peak_bytes())
+        """The same from the process's beginning on."""
+        return max(self.total, self.before)
 
 
 def read_size(text: str) -> int:
@@ -98,6 +99,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
         sample,
         rows,
         learner.micro_batch,
+        peak_bytes(),
     )
 
 
