@@ -75,6 +75,18 @@ def test_a_server_that_did_it_and_says_it_was_there(tmp_path: Path, monkeypatch:
     assert (tmp_path / "lock").read_text() == "mine"
 
 
+def test_what_was_there_may_be_gone_when_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def then_gone(aside: Path, path: Path) -> bool:
+        path.unlink()
+        return same(aside, path)
+
+    same = os.path.samefile
+    monkeypatch.setattr(os.path, "samefile", then_gone)
+    (tmp_path / "lock").write_text("theirs")
+    assert not make_once(tmp_path / "lock", "mine")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_missing_here_and_nothing_is_left(tmp_path: Path) -> None:
     assert missing(tmp_path) == []
     assert check(tmp_path) == ""

@@ -30,7 +30,9 @@ def make_once(path: Path, text: str) -> bool:
         return True
     except FileExistsError:
         # a server whose answer was lost is asked again, and then finds what it made itself
-        return path.exists() and os.path.samefile(aside, path)
+        with suppress(FileNotFoundError):  # who had it is through with it
+            return os.path.samefile(aside, path)
+        return False
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
