@@ -230,6 +230,7 @@ def test_blocks_do_not_change_the_sums(name: str, block: int, large: int, monkey
     torch.manual_seed(0)
     model, (x, y) = case.make(), case.draw(7)
     monkeypatch.setattr(tmln.curvature.squares, "BLOCK", block)
+    monkeypatch.setattr(tmln.curvature.squares, "TILES", block)
     monkeypatch.setattr(tmln.curvature.squares, "LARGE", large)
     fisher = diagonal_fisher(model, [(x, y)])
     assert fisher.way == "hooks"

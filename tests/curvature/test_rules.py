@@ -127,6 +127,7 @@ def test_uses_of_all_kinds_are_summed_before_squaring(tile: int, block: int, mon
     torch.manual_seed(0)
     monkeypatch.setattr("tmln.curvature.squares.TILE", tile)
     monkeypatch.setattr("tmln.curvature.squares.BLOCK", block)
+    monkeypatch.setattr("tmln.curvature.squares.TILES", block)
     left, right, again = torch.randn(4, 9, 6).double(), torch.randn(4, 9, 3).double(), torch.randn(4, 9, 6).double()
     indices, g = torch.tensor([[0, 5, 5], [1, 2, 3], [0, 0, 0], [4, 4, 1]]), torch.randn(4, 3, 3).double()
     looked = torch.zeros(4, 6, 3).double()

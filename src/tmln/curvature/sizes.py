@@ -14,6 +14,7 @@ class Size:
     """|g|^power, elementwise: blind to the sign of a gradient, which the check of a way turns (``witness.py``)."""
 
     of: Callable[[Tensor], Tensor]
+    into_: Callable[[Tensor], Tensor]  # the same in place
     power: int
 
     def add_(self, total: Tensor, gradient: Tensor) -> Tensor:
@@ -21,5 +22,5 @@ class Size:
         return total.addcmul_(gradient, gradient) if self.power == 2 else total.add_(self.of(gradient))
 
 
-SQUARED = Size(torch.square, 2)
-ABSOLUTE = Size(torch.abs, 1)
+SQUARED = Size(torch.square, torch.square_, 2)
+ABSOLUTE = Size(torch.abs, torch.abs_, 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.pieces import Lookup, Piece, Product, gradients, merged
 from tmln.curvature.sizes import SQUARED, Size
+from tmln.curvature.threads import spread
 
 # Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the cache. Over the
 # convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
@@ -18,8 +19,15 @@ BLOCK = 2**19
 # Floats of one sample in a tile of rows. Squaring the 768x3072 layer of a transformer, 16 positions, took 2.5x the time
 # of a plain weight gradient sample by sample, and 1.8x in tiles of 64 rows (one Zen 4 core).
 TILE = 2**16
-# Above this many elements, adding squares sample by sample beats squaring a block and summing it.
+# Floats of all samples in a tile of rows: 4 MB took 0.9x the time of 2 MB (layers of 768x768 to 3072x768, 16 samples of
+# 16 positions, one Zen 4 core), and threads, which take turns in Python, do so half as often.
+TILES = 2**20
+# Above this many elements, adding squares sample by sample beats squaring a block and summing it,
 LARGE = 2**14
+# unless it holds so many samples, and may be overwritten by its squares (8: 1.1x, 16: 0.8x the time, as above).
+MANY = 8
+# Floats of all samples from which on tiles are dealt out to threads, which takes a fraction of a millisecond.
+SPREAD = 2**22
 # What squaring one sample's gradient costs, in positions of the product that makes it (as above: 28 instead of 16).
 SQUARING = 12
 
@@ -62,10 +70,15 @@ class Sums:
                     for left, right in _blocks(only):
                         self._put(p, pair_squares(left, right))
                     return None
-        for rows, block in tiles(p, pieces, size):
+        own = all(piece.by_rows for piece in pieces)  # a tile is made for this; what is made whole may be somebody's
+
+        def measure(tile: tuple[slice, int]) -> None:
+            rows, block = tile
             for start in range(0, size, block):
                 samples = slice(start, min(start + block, size))
-                self._measure(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows))
+                self._measure(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows), own)
+
+        each_tile(measure, p, pieces, size)
         return None
 
     def add_whole(self, sums: Mapping[Tensor, Tensor]) -> None:
@@ -80,16 +93,19 @@ class Sums:
     def _put(self, p: Tensor, value: Tensor) -> None:
         self.values[p] = self.values[p].add_(value) if p in self.values else value
 
-    def _measure(self, p: Tensor, rows: slice, found: Tensor) -> None:
+    def _measure(self, p: Tensor, rows: slice, found: Tensor, own: bool) -> None:
         found = at_least_single(found)
         if found[0].numel() == p.numel() < LARGE:
             return self._put(p, _summed(found, self.size))
         if p not in self.values:
             whole = found[0].numel() == p.numel()  # else rows of it, which have the order of the parameter itself
-            self.values[p] = torch.zeros_like(found[0]) if whole else found.new_zeros(p.shape)
+            place = torch.zeros_like(found[0]) if whole else found.new_zeros(p.shape)
+            self.values.setdefault(p, place)  # unless another thread, at other rows, has just done so
         into = self.values[p] if found[0].numel() == p.numel() else self.values[p][rows]
         if found[0].numel() < LARGE:
             into.add_(self.size.of(found).sum(0))
+        elif own and len(found) >= MANY:
+            into.add_(self.size.into_(found).sum(0))
         else:
             for gradient in found:
                 self.size.add_(into, gradient)
@@ -107,7 +123,17 @@ def tiles(p: Tensor, pieces: Sequence[Piece], size: int) -> Iterator[tuple[slice
     step = max(1, TILE // columns)
     for start in range(0, height, step):
         rows = slice(start, min(start + step, height))
-        yield rows, min(size, max(1, BLOCK // ((rows.stop - rows.start) * columns)))
+        yield rows, min(size, max(1, TILES // ((rows.stop - rows.start) * columns)))
+
+
+def each_tile(do: Callable[[tuple[slice, int]], None], p: Tensor, pieces: Sequence[Piece], size: int) -> None:
+    """All :func:`tiles`, dealt out to threads where they are many."""
+    found = list(tiles(p, pieces, size))
+    if p.device.type == "cpu" and p.numel() * size >= SPREAD:
+        return spread(do, found)
+    for tile in found:
+        do(tile)
+    return None
 
 
 def by_pairs(positions: int) -> bool:

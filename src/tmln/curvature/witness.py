@@ -13,7 +13,7 @@ from tmln.curvature.batches import Batch, LogLikelihood
 from tmln.curvature.functional import LoopPass
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.pieces import Piece, gradients, merged
-from tmln.curvature.squares import tiles
+from tmln.curvature.squares import each_tile
 from tmln.curvature.watch import Unsupported
 
 # The two samples' gradients are compared as g_0 - WEIGHT * g_1. The sign is in the score of the chunk that they are in,
@@ -49,8 +49,12 @@ class Witness:
     def add(self, p: Tensor, pieces: Sequence[Piece], size: int) -> None:
         """Gradients that a pass has found for a chunk whose score is :func:`signed`."""
         pieces, pair = merged(pieces), slice(0, 2)
-        for rows, _ in tiles(p, pieces, 2):
+
+        def differ(tile: tuple[slice, int]) -> None:
+            rows, _ = tile
             self._differ(p, rows, gradients(pieces, len(p) if p.dim() else 1, pair, rows), WEIGHT)
+
+        each_tile(differ, p, pieces, 2)
 
     def add_plain(self, p: Tensor, found: Tensor) -> None:
         """Gradients [2, *shape] of the two samples under the plain score."""
