@@ -8,6 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import Any
 
+from tmln.fleet.ending import end
 from tmln.fleet.wish import Wish
 
 STARTS = 300.0  # seconds for Ray to be there: on a busy machine it takes its time
@@ -63,9 +64,5 @@ class Line:
 
     def end(self, grace: float = 0.0) -> None:
         """At once, or after so long."""
-        try:
-            self._process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process, grace)
         self._pipe.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, TYPE_CHECKING
 
+from tmln.fleet.ending import end
 from tmln.fleet.task import Outcome, Task
 
 if TYPE_CHECKING:
@@ -78,11 +79,7 @@ class LocalPool:
             if worker.name is not None or not worker.used:  # what is still loading has nothing to lose
                 worker.process.kill()
         for worker in self._workers:
-            try:
-                worker.process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+            end(worker.process, GRACE)
             worker.output.close()
         self._workers.clear()
 

@@ -67,18 +67,18 @@ class Batch:
         return Batch(x, y, min(max(self.current - rows.start, 0), len(y)))
 
 
-def home(model: nn.Module) -> Tensor:
-    """The weight that tells where the model is, and in which precision."""
-    return next(model.parameters())
+def home(model: nn.Module | Tensor) -> Tensor:
+    """The weight that tells where the model is, and in which precision; what was found so before is itself."""
+    return model if isinstance(model, Tensor) else next(model.parameters())
 
 
 def to_model(model: nn.Module | Tensor, value: Tensor) -> Tensor:
     """The tensor where the model, or its :func:`home`, is. Every move between devices goes through here."""
-    return value.to((home(model) if isinstance(model, nn.Module) else model).device)
+    return value.to(home(model).device)
 
 
 def feed(model: nn.Module | Tensor, stored: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
     """Stored samples as the model takes them: on its device, prepared, floats in its precision."""
-    first = home(model) if isinstance(model, nn.Module) else model
+    first = home(model)
     inputs, precision = prepare(to_model(first, stored)), first.dtype
     return inputs.to(precision) if inputs.is_floating_point() and precision.is_floating_point else inputs
