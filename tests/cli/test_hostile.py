@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.typed import typed
-from tmln.cli.options import configs_of
+from tmln.cli.asked import configs_of
 from tmln.fleet.perform import perform
 from tmln.fleet.plan import Job
 from tmln.fleet.task import Task

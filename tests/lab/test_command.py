@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from tmln.cli.options import configs_of
+from tmln.cli.asked import configs_of
 from tmln.lab.command import changed_of, command_of, commands_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.recipes import RECIPES

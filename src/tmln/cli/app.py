@@ -18,7 +18,8 @@ import typer
 from typer.core import TyperGroup
 
 from tmln.cli import benchmarks, data, forecast, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
-from tmln.cli.options import How, What, Who, add
+from tmln.cli.grouped import add
+from tmln.cli.options import How, What, Who
 from tmln.cli.say import Shown, say
 from tmln.cli.work import work
 from tmln.families import FAMILIES

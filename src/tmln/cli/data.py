@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import add
+from tmln.cli.grouped import add
 from tmln.cli.say import say
 
 app = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)

@@ -1,19 +1,17 @@
-"""Options that several commands share: each group is declared once, and :func:`grouped` puts it into a command."""
+"""Options that several commands share: each group is declared once, and ``grouped.py`` puts it into a command."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.benchmarks import TakesSettings
+from tmln.cli.asked import configs_of, names_in
 from tmln.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -261,107 +259,3 @@ class Spread:
                 "--devices does one run after another, in processes of its own: leave out --executor and --workers"
             )
         return devices
-
-
-def add(app: typer.Typer, command: Callable[..., None], name: str | None = None) -> None:
-    """A command, its groups of options spread out; the list of commands has its first words whole."""
-    words = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
-    flat = grouped(command)
-    takes_settings = "sets" in inspect.signature(flat).parameters
-    app.command(name, cls=TakesSettings if takes_settings else None, short_help=words)(flat)
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer is to read it: a parameter that is a group becomes the options of that group.
-
-    The parameter's default says in which of them the command differs: ``what: What = What(seeds=3)``.
-    """
-    hints, groups = get_type_hints(command, include_extras=True), dict[str, Any]()
-    flat: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        kind = hints[parameter.name]
-        if is_dataclass(kind):
-            default = kind() if parameter.default is parameter.empty else parameter.default  # type: ignore[operator]
-            inner = get_type_hints(kind, include_extras=True)
-            groups[parameter.name] = kind
-            pairs = [(field.name, inner[field.name], getattr(default, field.name)) for field in fields(kind)]
-        else:
-            pairs = [(parameter.name, kind, parameter.default)]
-        flat += [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for name, annotation, default in pairs
-        ]
-
-    @functools.wraps(command)
-    def typed(**given: Any) -> None:
-        made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
-        }
-        command(**given, **made)
-
-    typed.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    typed.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
-    return typed
-
-
-def names_in(text: str) -> list[str]:
-    """``a, b`` as a list, each name once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def method_names(method: str | None, methods: str | None) -> Sequence[str | None]:
-    """Of ``--method`` or ``--methods``; None is the configuration's own."""
-    if method is not None and methods is not None:
-        raise ValueError("give --method or --methods, not both")
-    if methods is None:
-        return [method]
-    names = names_in(methods)
-    if not names:
-        raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
-    return names
-
-
-def configs_of(
-    benchmark: str | None,
-    methods: Sequence[str | None],
-    seeds: int = 1,
-    epochs: int | None = None,
-    sets: list[str] | None = None,
-    file: Path | None = None,
-    compile: bool = False,
-    parts: Mapping[str, str] | None = None,
-) -> list[RunConfig]:
-    """What the options ask for: methods times seeds, every error before any work."""
-    from tmln.lab.config import RunConfig
-    from tmln.models.own import check_allowed
-    from tmln.recipes import find_recipe
-
-    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    if compile:
-        changes["compile"] = True
-    for text in sets or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, e.g. step.damping=0.2; got {text!r}")
-        changes[key.strip()] = value.strip()
-    changes |= parts or {}
-    if file is None and benchmark is None:
-        raise ValueError("which benchmark? --benchmark split-digits, say (tmln list benchmarks)")
-    configs = []
-    for method in methods:
-        if method is not None:
-            find_recipe(method)
-        base = RunConfig.from_yaml(_text_of(file)) if file else RunConfig(benchmark=str(benchmark))
-        given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
-        base = base.with_settings({**given, **changes})
-        check_allowed(base.model or "", base.model_options)
-        base.recipe().check_code()
-        configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
-    return configs
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no text in UTF-8 (byte {error.start}); a configuration is YAML") from None

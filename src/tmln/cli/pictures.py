@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import Benchmark, Epochs, Methods, Seeds, Sets, Threads, configs_of, names_in
+from tmln.cli.asked import configs_of, names_in
+from tmln.cli.options import Benchmark, Epochs, Methods, Seeds, Sets, Threads
 from tmln.cli.say import say
 from tmln.cli.tables import Format, print_grid
 

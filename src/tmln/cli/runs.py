@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What, Who, names_in
+from tmln.cli.asked import names_in
+from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What, Who
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 

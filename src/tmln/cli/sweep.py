@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Share, Spaces, What, Who, method_names
+from tmln.cli.asked import method_names
+from tmln.cli.options import DryRun, How, Method, Share, Spaces, What, Who
 from tmln.cli.say import say
 from tmln.cli.work import result_of, work
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.options import OracleName, names_in
+from tmln.cli.asked import names_in
+from tmln.cli.options import OracleName
 from tmln.cli.say import say
 
 if TYPE_CHECKING:

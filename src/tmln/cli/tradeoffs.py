@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.options import Out, Sets, Threads, configs_of, names_in
+from tmln.cli.asked import configs_of, names_in
+from tmln.cli.options import Out, Sets, Threads
 from tmln.cli.say import say
 from tmln.cli.tables import Format, FormatOption, finished_results, print_grid, print_whole
 

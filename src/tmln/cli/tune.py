@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import How, Method, OracleName, Spaces, What, Who, method_names, names_in
+from tmln.cli.asked import method_names, names_in
+from tmln.cli.options import How, Method, OracleName, Spaces, What, Who
 from tmln.cli.say import say
 from tmln.cli.work import display_of, result_of, work
 
