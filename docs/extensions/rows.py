@@ -1,4 +1,4 @@
-"""A method's row in our results: from files of ``tmln publish``, and only while the method is what it was then."""
+"""A method's rows in our results: at its own settings while the method is what it was then, and as it was tuned."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from benchmarks.results_page import page as paper_item
 
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig
@@ -16,10 +18,12 @@ from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, rows_of
 from tmln.results.sentence import sentence
 from tmln.results.tables import cell, row_lines
-from tmln.results.textgrid import grid_markdown
+from tmln.results.textgrid import Lines, grid_markdown
+from tmln.streams import BENCHMARKS
 
 RESULTS = Path(__file__).parents[2] / "results"
 COLUMNS = ("acc", "fm", "peak", "int", "seconds")
+TUNED = ("acc", "fm", "int")  # what the tables of docs/results.md have in common
 METHOD = ("settings", *FAMILIES)  # the fields of a configuration that a method is
 
 
@@ -53,6 +57,37 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
         cells = [cell(row.summary(name), one) for name, one in zip(COLUMNS, metrics, strict=True)]
         lines.append([f"{row.where} {row.settings}".strip(), str(row.summary("acc").n), *cells])
     return grid_markdown(lines) if mine else ""
+
+
+@cache
+def tuned() -> dict[tuple[str, str], dict[str, str]]:
+    """By method and benchmark, of docs/results.md: the cell of each metric, in percent, and ``n``, how many seeds."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    of_recipes = [record for record in paper_item("recipes").records if record["row"] == record["method"]]
+    of_table = [record for record in paper_item("table1").records if not record["changes"]]
+    for record in of_recipes + of_table:
+        if record["metric"] in TUNED and record["n"]:
+            cells = found.setdefault((record["method"], record["benchmark"]), {"n": str(record["n"])})
+            cells[record["metric"]] = f"{record['mean']:.1f} ± {record['std']:.1f}"
+    return found
+
+
+def tuned_table(method: str) -> str:
+    """In Markdown, a line for each benchmark on which the method was tuned; empty where there is none."""
+    lines = [["benchmark", "seeds", *(metric_of(name).title for name in TUNED)]]
+    for (name, where), cells in tuned().items():
+        if name == method:
+            lines.append([BENCHMARKS[where].title, cells["n"], *(cells.get(metric, "-") for metric in TUNED)])
+    return grid_markdown(lines) if len(lines) > 1 else ""
+
+
+def accuracies(methods: Sequence[str]) -> Lines:
+    """ACC of these, a line each: at their own settings, then tuned, benchmark by benchmark."""
+    own = {row.method: cell(row.summary("acc"), metric_of("acc")) for row in rows() if row.where == "split-digits"}
+    wheres = list(dict.fromkeys(where for _, where in tuned()))
+    head = ["method", BENCHMARKS["split-digits"].title, *(f"{BENCHMARKS[where].title}, tuned" for where in wheres)]
+    found = {(name, where): cells["acc"] for (name, where), cells in tuned().items()}
+    return [head, *([name, own.get(name, "-"), *(found.get((name, at), "-") for at in wheres)] for name in methods)]
 
 
 def page() -> str:
