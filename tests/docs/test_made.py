@@ -11,7 +11,7 @@ from docs.extensions.docstrings import html
 from docs.extensions.house_pages import moved
 from docs.extensions.paper_pages import pages as paper_pages
 from docs.extensions.part_pages import method_page, part_page, settings, slug, with_it
-from docs.extensions.rows import RESULTS, rows, still_so, table
+from docs.extensions.rows import PAGE, RESULTS, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
 from tmln.paper.items import ITEMS
@@ -51,9 +51,16 @@ def test_a_method_has_its_parts_and_its_row() -> None:
 
 def test_a_part_has_the_rows_of_its_methods() -> None:
     page = part_page("weights", "average")
-    assert "| method | Split Digits | Split CIFAR-100, tuned | Split CIFAR-10, tuned | PACS, tuned |" in page
+    assert "| method | split-digits | Split CIFAR-100, tuned | Split CIFAR-10, tuned | pacs, tuned |" in page
     (line,) = [line for line in page.splitlines() if line.startswith("| [`tmln+`](../methods/tmln-plus.md) |")]
     assert line.endswith(f"| {' | '.join(accuracies(['tmln+'])[1][1:])} | - |")
+
+
+def test_a_row_is_ours_not_the_papers() -> None:
+    """On PACS the table has the paper's CORe50 beside each number."""
+    (line,) = [line for line in tuned_table("upgd").splitlines() if line.startswith("| pacs |")]
+    _, row = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| UPGD | 5 |")]
+    assert line.split(" | ")[2] == row.replace("*", "").split(" | ")[2]
 
 
 def test_a_part_without_a_method_says_so() -> None:
