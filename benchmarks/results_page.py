@@ -16,6 +16,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tmln.draw.picture import save_figure
+from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.page import Page
 from tmln.paper.scales import SCALES
@@ -30,12 +31,17 @@ PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", r
 
 
 @cache
+def study() -> Study:
+    """All that is published, read once for all tables."""
+    return published_study(SCALES["cpu"], [ITEMS["recipes"]], RESULTS)[0]
+
+
+@cache
 def page(item: str) -> Page:
     """What the published results say about it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of steps that may be unstable: what diverges is in the notes
-        study, items = published_study(SCALES["cpu"], [ITEMS[item]], RESULTS)
-        return items[0].render(study)
+        return ITEMS[item].render(study())
 
 
 def filled(place: re.Match[str]) -> str:

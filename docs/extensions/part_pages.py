@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.extensions.docstrings import html
-from docs.extensions.rows import table
+from docs.extensions.rows import accuracies, table, tuned_table
 
 from tmln.measure.memory_cost import as_text
 from tmln.parts import Beside, Guide, Part
@@ -63,7 +63,7 @@ def settings(family: str, part: type[Part[Any]]) -> str:
 
 def advice(guide: Guide) -> list[str]:
     """When to take it, and when not."""
-    return [f"**Take it** {_lower(guide.use)}", "", f"**Leave it** {_lower(guide.avoid)}", ""]
+    return [f"**Take it:** {_lower(guide.use)}", "", f"**Not:** {_lower(guide.avoid)}", ""]
 
 
 def _lower(text: str) -> str:
@@ -73,6 +73,15 @@ def _lower(text: str) -> str:
 def equation(guide: Guide) -> list[str]:
     """As a block."""
     return ["```{math}", guide.equation, "```", ""]
+
+
+def with_it(methods: list[str]) -> str:
+    """ACC of every method with a part."""
+    if not methods:
+        return "None by name; put it in any."
+    head, *lines = accuracies(methods)
+    found = grid_markdown([head, *([method_link(name), *cells] for name, *cells in lines)])
+    return f"ACC in percent ([what that is and how it was found](../../results.md)):\n\n{found}"
 
 
 def part_page(family: str, name: str) -> str:
@@ -93,7 +102,7 @@ def part_page(family: str, name: str) -> str:
     lines += ["It needs to be told where a task ends.", ""] if part.needs_boundary else []
     needs = ", ".join(part_link(other, needed) for other, needed in part.needs.items())
     lines += [f"It needs {needs}.", ""] if needs else []
-    lines += ["## Methods with it", "", ", ".join(map(method_link, users)) or "None by name; put it in any.", ""]
+    lines += ["## Methods with it, in our results", "", with_it(users), ""]
     option = "Learner(model, " + f'{family}="{name}")'
     lines += [f"In Python `tmln.{option}`, on the command line `--{family} {name}`.", ""]
     return "\n".join(lines)
@@ -131,9 +140,11 @@ def method_page(name: str) -> str:
     ]
     lines += [f"It holds {as_text(held)} beside the model. {UNITS}", ""] if held else []
     lines += ["## In our results", ""]
-    lines += [table(name) or "It is in none of our tables yet.", "", "Made by", ""]
+    lines += ["At its own settings:", "", own, ""] if (own := table(name)) else []
     command = f"$ tmln compare --benchmark split-digits --methods naive,er,{name} --seeds 3"
-    lines += ["```console", command, "```", "", "and its like; [all of them](../results.md).", ""]
+    lines += ["Beside others, by", "", "```console", command, "```", "", "and [all of them](../results.md).", ""]
+    said = "Tuned as all others were, on small [real images](../../results.md):"
+    lines += [said, "", on_images, ""] if (on_images := tuned_table(name)) else []
     return "\n".join(lines)
 
 

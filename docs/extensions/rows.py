@@ -1,4 +1,4 @@
-"""A method's row in our results: from files of ``tmln publish``, and only while the method is what it was then."""
+"""A method's rows in our results: at its own settings while the method is what it was then, and as it was tuned."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results_page import PAGES, PLACE
+
 from tmln.families import FAMILIES
 from tmln.lab.config import RunConfig
 from tmln.lab.result import Result
 from tmln.metrics import metric_of
+from tmln.paper.table1 import METHODS as PAPERS_NAMES
 from tmln.recipes import RECIPES
 from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, rows_of
 from tmln.results.sentence import sentence
 from tmln.results.tables import cell, row_lines
-from tmln.results.textgrid import grid_markdown
+from tmln.results.textgrid import Lines, grid_markdown
 
 RESULTS = Path(__file__).parents[2] / "results"
+PAGE = PAGES[0]  # docs/results.md
 COLUMNS = ("acc", "fm", "peak", "int", "seconds")
+TUNED = ("acc", "fm", "int")  # what the tables of docs/results.md have in common
 METHOD = ("settings", *FAMILIES)  # the fields of a configuration that a method is
 
 
@@ -53,6 +58,43 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
         cells = [cell(row.summary(name), one) for name, one in zip(COLUMNS, metrics, strict=True)]
         lines.append([f"{row.where} {row.settings}".strip(), str(row.summary("acc").n), *cells])
     return grid_markdown(lines) if mine else ""
+
+
+@cache
+def tuned() -> dict[tuple[str, str], dict[str, str]]:
+    """By method and the title of a table, as docs/results.md has them: what stands under each heading.
+
+    The page is read, not its runs again: a test holds its tables to the published file.
+    """
+    names = {title: method for method, title in PAPERS_NAMES.items()}
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for place in PLACE.finditer(PAGE.read_text(encoding="utf-8")):
+        if place["item"] not in ("recipes", "table1") or place["title"] == "notes":
+            continue
+        lines = [line for line in place[0].replace("**", "").splitlines() if line.startswith("|")]
+        head, _, *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        for row in table:
+            which = names.get(row[0], row[0]), place["title"].split(" for ")[0]
+            found.setdefault(which, dict(zip(head, row, strict=True)))
+    return found
+
+
+def tuned_table(method: str) -> str:
+    """In Markdown, a line for each benchmark on which the method was tuned; empty where there is none."""
+    lines = [["benchmark", "seeds", *(metric_of(name).title for name in TUNED)]]
+    for (name, where), cells in tuned().items():
+        if name == method:
+            lines.append([where, cells["n"], *(cells[metric_of(metric).title] for metric in TUNED)])
+    return grid_markdown(lines) if len(lines) > 1 else ""
+
+
+def accuracies(methods: Sequence[str]) -> Lines:
+    """ACC of these, a line each: at their own settings, then tuned, benchmark by benchmark."""
+    own = {row.method: cell(row.summary("acc"), metric_of("acc")) for row in rows() if row.where == "split-digits"}
+    wheres = list(dict.fromkeys(where for _, where in tuned()))
+    head = ["method", "split-digits", *(f"{where}, tuned" for where in wheres)]
+    found = {which: cells[metric_of("acc").title] for which, cells in tuned().items()}
+    return [head, *([name, own.get(name, "-"), *(found.get((name, at), "-") for at in wheres)] for name in methods)]
 
 
 def page() -> str:

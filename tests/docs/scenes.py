@@ -61,6 +61,11 @@ def learner() -> Names:
     return {"tmln": tmln, "model": network(), "tasks": [(TensorDataset(*samples()), TensorDataset(*samples()))] * 2}
 
 
+def devices() -> Names:
+    """What a learner learns first."""
+    return {"tmln": tmln, "model": network(), "week1": TensorDataset(*samples())}
+
+
 def weeks() -> Names:
     """Two weeks of pictures, and some new ones."""
     for place in ("", "photos/"):
@@ -179,6 +184,7 @@ def wrapped() -> Names:
 
 SCENES: Mapping[str, Mapping[int, Callable[[], Names]]] = {
     "README.md": {0: loop, 1: learner, 2: weeks, 3: learner},
+    "docs/devices.md": {0: devices},
     "docs/own_data.md": {0: weeks, 1: grown_head},
     "docs/memory.md": {0: batches},
     "docs/fisher.md": {0: fisher, 1: fisher},

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 from typer.main import get_command
 
-from tests.docs.blocks import PAGES, ROOT, blocks, commands, name_of
+from tests.docs.blocks import FENCE, PAGES, ROOT, blocks, commands, name_of
 from tests.docs.scenes import SCENES
+from tests.release.project import toml
 from tmln.cli import app
 
 CODE = {
@@ -58,8 +60,16 @@ def check(command: str) -> None:
         assert {word for word in words[1:] if "=" not in word} <= {*TARGETS}
         return
     if words[0] == "python":
-        assert (ROOT / words[1]).exists()
+        assert importlib.util.find_spec(words[2]) if words[1] == "-m" else (ROOT / words[1]).exists()
         return
+    if words[0] == "pip":
+        ours = [Requirement(word) for word in words[2:] if word.startswith("tmln")]
+        assert {extra for one in ours for extra in one.extras} <= {*toml()["project"]["optional-dependencies"]}
+        return
+    if words[0] == "apt":  # the system's
+        return
+    if words[0] in ("torchrun", "srun"):  # they start what comes behind
+        words = words[words.index("tmln") :]
     assert words[0] == "tmln"
     group: Any = get_command(app)
     context = group.make_context("tmln", words[1:])
@@ -73,7 +83,25 @@ def test_a_command_exists(page: str, command: str) -> None:
     check(command)
 
 
-@pytest.mark.parametrize("wrong", ["tmln lern --state x", "tmln learn --stat x", "tmln run --seeds many", "make tests"])
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_is_typed_stands_between_fences(page: Path) -> None:
+    """Indented it would look alike, and nobody would try it."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert re.findall(r"^    (?:pip|tmln|make|python|torchrun|import|from) .*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "tmln lern --state x",
+        "tmln learn --stat x",
+        "tmln run --seeds many",
+        "make tests",
+        "pip install 'tmln[digit]'",
+        "python -m benchmarks.none",
+        "torchrun -m tmln ran",
+    ],
+)
 def test_what_does_not_exist_is_noticed(wrong: str) -> None:
     with pytest.raises((Exception, SystemExit)):
         check(wrong)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from benchmarks.results_page import accuracies
 from docs.extensions.api_pages import SOURCE, modules, names
 from docs.extensions.docstrings import html
 from docs.extensions.house_pages import moved
-from docs.extensions.part_pages import method_page, part_page, settings, slug
-from docs.extensions.rows import RESULTS, rows, still_so, table
+from docs.extensions.paper_pages import pages as paper_pages
+from docs.extensions.part_pages import method_page, part_page, settings, slug, with_it
+from docs.extensions.rows import PAGE, RESULTS, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
+from tmln.paper.items import ITEMS
+from tmln.paper.published import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6
 from tmln.recipes import FAMILIES, RECIPES
 from tmln.results.read import read_results
 
@@ -42,6 +46,37 @@ def test_a_method_has_its_parts_and_its_row() -> None:
     assert "[`average`](../parts/weights-average.md)" in page
     assert "`replay.balance=1.0`" in page
     assert "| split-digits | 3 |" in page
+    assert f"| Split CIFAR-100 | 5 | {accuracies(['tmln+'])[1][1]} |" in page  # as in README
+
+
+def test_a_part_has_the_rows_of_its_methods() -> None:
+    page = part_page("weights", "average")
+    assert "| method | split-digits | Split CIFAR-100, tuned | Split CIFAR-10, tuned | pacs, tuned |" in page
+    (line,) = [line for line in page.splitlines() if line.startswith("| [`tmln+`](../methods/tmln-plus.md) |")]
+    assert line.endswith(f"| {' | '.join(accuracies(['tmln+'])[1][1:])} | - |")
+
+
+def test_a_row_is_ours_not_the_papers() -> None:
+    """On PACS the table has the paper's CORe50 beside each number."""
+    (line,) = [line for line in tuned_table("upgd").splitlines() if line.startswith("| pacs |")]
+    _, row = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| UPGD | 5 |")]
+    assert line.split(" | ")[2] == row.replace("*", "").split(" | ")[2]
+
+
+def test_a_part_without_a_method_says_so() -> None:
+    assert with_it([]) == "None by name; put it in any."
+
+
+def test_the_paper_is_shown_whole() -> None:
+    """Every number that it prints, in the words in which the tables of `tmln paper` have it."""
+    (page,) = paper_pages().values()
+    printed = [cells for rows in (*TABLE1.values(), TABLE2) for cells in rows.values()]
+    printed += [cells for grid in TABLE6.values() for cells in grid.values()]
+    assert all(str(number) in page for cells in printed for number in cells.values())
+    assert all(f"{loss:.4f}" in page for tasks in TABLE5.values() for losses in tasks for loss in losses)
+    assert all(f"{cost.relative_time:.2f} |" in page for cost in TABLE4.values())
+    assert all(f"`{ours}={value:g}`" in page for chosen in TABLE3.values() for ours, (_, value) in chosen.items())
+    assert all(f"| {name} |" in page for name in ITEMS)
 
 
 def test_addresses_are_told_apart() -> None:
