@@ -170,7 +170,7 @@ def lines() -> Iterator[Line]:
     with peers("cifar") as others:
         best = best_times({**ours, **others}, rounds=8)
     what = "ER, CIFAR-100, width 20: throughput of the learner"
-    yield Line(f"{what} / a bare loop", best["bare"] / best["tmln"], 0.95, True)
+    yield Line(f"{what} / a bare loop", best["bare"] / best["tmln"], 0.97, True)
     for name in others:
         lean = "lean" in name
         yield Line(f"{what} / {name}", best[name] / best["tmln"], None if lean else 1.5, True)
@@ -183,7 +183,7 @@ def lines() -> Iterator[Line]:
         runs = {"bare": digits_bare(digits, method == "er"), "tmln": digits_learner(digits, method)}
         with peers(f"digits-{method}") as others:
             best = best_times({**runs, **others}, rounds=12)
-        yield Line(f"{method}, Split-Digits: the learner / a bare loop", best["bare"] / best["tmln"], 0.8, True)
+        yield Line(f"{method}, Split-Digits: the learner / a bare loop", best["bare"] / best["tmln"], 0.95, True)
         for name in others:
             goal = None if "lean" in name else 3.5
             yield Line(f"{method}, Split-Digits: the learner / {name}", best[name] / best["tmln"], goal, True)

@@ -42,6 +42,12 @@ def test_a_task_that_is_told_is_easier() -> None:
     assert found["loss"] == pytest.approx(float(nn.functional.cross_entropy(LOGITS, torch.tensor([0, 1, 1, 1]))))
 
 
+def test_where_no_task_is_told_there_is_no_accuracy_within_it() -> None:
+    samples = Samples.of(LOGITS, torch.tensor([0, 1, 1, 1]))
+    (found,) = evaluate_tasks(Said(), [(samples, None)], lambda x: x, batch_size=3)
+    assert found == {key: value for key, value in measured().items() if key != "masked_accuracy"}
+
+
 def test_closed_classes_do_not_compete_and_the_told_task_is_the_same() -> None:
     found = measured(open_classes=(0, 1, 2))
     assert (found["accuracy"], found["masked_accuracy"]) == (2 / 4, 3 / 4)

@@ -76,7 +76,7 @@ def test_words_of_the_template_in_data_are_only_words(tmp_path: Path) -> None:
 
 
 def test_without_plotly_the_remedy_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(ImportError, match=r'pip install "tmln\[report\]"'):
         page(document(runs))
 
@@ -99,7 +99,7 @@ def test_the_demo_lives_without_plotly(
 
     report_of_demo(runs)
     assert capsys.readouterr().out == f"report: {runs / 'report.html'}\n"
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "plotly", None)
     report_of_demo(runs)
     assert 'pip install "tmln[report]"' in capsys.readouterr().out
 

@@ -49,6 +49,15 @@ def test_a_batch_is_a_copy() -> None:
     assert torch.equal(samples.x, X)
 
 
+def test_batches_are_all_samples_in_order() -> None:
+    samples = Samples.of(X, Y).subset(torch.tensor([4, 3, 2, 1, 0]))
+    found = list(samples.batches(2))
+    assert [y.tolist() for _, y in found] == [[1, 2], [0, 1], [0]]
+    assert torch.equal(torch.cat([x for x, _ in found]), X.flip(0))
+    ((x, y),) = samples.subset(torch.tensor([], dtype=torch.int64)).batches(2)
+    assert (x.shape, len(y)) == ((0, 2, 3, 4), 0)
+
+
 def test_map_sees_each_batch_as_it_is_read() -> None:
     seen: list[int] = []
 

@@ -11,11 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from tmln.families import FAMILIES
 from tmln.lab.identity import canonical
-from tmln.lab.plainyaml import read_value
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -90,9 +87,13 @@ def _flat(full: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _written(value: Any) -> str:
     """Text that :func:`tmln.lab.plainyaml.read_value` reads as this value."""
     if isinstance(value, str):
+        from tmln.lab.plainyaml import read_value  # most values are numbers: a report of them needs no YAML
+
         return value if read_value(value) == value else json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, (int, float)):
         return repr(value)
+    import yaml
+
     return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9).strip()

@@ -17,7 +17,6 @@ from tmln.lab.files import make_folder, read_own, refuse_link, refuse_links, syn
 from tmln.lab.identity import is_named
 from tmln.lab.lock import STALE_AFTER, RunLock
 from tmln.lab.logfile import append_line, checksum, read_lines, truncate_after
-from tmln.lab.plainyaml import read_yaml
 from tmln.lab.result import NewerResult, Result, read_result, write_result
 from tmln.writing import writing
 
@@ -216,6 +215,8 @@ def _look(path: Path) -> Entry:
 
 def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
     """What config.yaml in this folder says, or else why it is not believed."""
+    from tmln.lab.plainyaml import read_yaml  # finished runs need no YAML: whoever shows them imports none
+
     try:
         config = read_yaml(read_own(path / "config.yaml").decode())
     except FileNotFoundError:

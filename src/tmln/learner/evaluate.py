@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.ranks import ALONE, Ranks
 from tmln.learner.scored import mask_logits
-from tmln.parts import feed, to_model
+from tmln.parts import feed, home, to_model
 from tmln.streams.samples import Samples
 
 Look = Callable[[int, Tensor, Tensor], None]
@@ -33,15 +33,14 @@ def evaluate(
     batch_size: int = 512,
 ) -> dict[str, float]:
     """``{"accuracy": fraction, "loss": mean cross entropy}``; the model's mode comes back as it was."""
-    test = [(samples, samples.classes)]
-    (found,) = evaluate_tasks(model, test, prepare, open_classes=open_classes, batch_size=batch_size)
-    return {"accuracy": found["accuracy"], "loss": found["loss"]}
+    (found,) = evaluate_tasks(model, [(samples, None)], prepare, open_classes=open_classes, batch_size=batch_size)
+    return found
 
 
 @torch.no_grad()
 def evaluate_tasks(
     model: nn.Module,
-    tests: Sequence[tuple[Samples, Sequence[int]]],
+    tests: Sequence[tuple[Samples, Sequence[int] | None]],
     prepare: Callable[[Tensor], Tensor],
     *,
     open_classes: Sequence[int] | None = None,
@@ -51,12 +50,13 @@ def evaluate_tasks(
     ranks: Ranks = ALONE,
 ) -> list[dict[str, float]]:
     """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
+    Where classes are None, that among them is left out.
 
     ``scores(model, x)`` gives the output, of which the loss is, and what both accuracies go by. ``look(index, scores,
     labels)`` is shown what answers in every batch of the test ``index`` in that pass. Each of ``ranks`` passes its
     share of a batch, and all of them have what was found of the whole.
     """
-    modes = [(module, module.training) for module in model.modules()]
+    trained = [module for module in model.modules() if module.training]
     model.eval()
     try:
         return [
@@ -66,14 +66,14 @@ def evaluate_tasks(
             for index, (samples, classes) in enumerate(tests)
         ]
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in trained:
+            module.training = True
 
 
 def _measure(
     model: nn.Module,
     samples: Samples,
-    classes: Sequence[int],
+    classes: Sequence[int] | None,
     prepare: Callable[[Tensor], Tensor],
     open_classes: Sequence[int] | None,
     batch_size: int,
@@ -83,11 +83,11 @@ def _measure(
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
+    first, count = home(model), len(samples)
     right, masked, loss = 0, 0, 0.0
-    for rows in torch.arange(len(samples)).split(batch_size):
-        x, y = samples.gather(rows)
-        y = to_model(model, y)
-        raw, scored = scores(model, feed(model, x[ranks.rows(len(x))], prepare))
+    for x, y in samples.batches(batch_size):
+        y = to_model(first, y)
+        raw, scored = scores(model, feed(first, x[ranks.rows(len(x))], prepare))
         if ranks.size > 1:
             same, raw = scored is raw, ranks.joined(raw, len(x))
             scored = raw if same else ranks.joined(scored, len(x))
@@ -96,7 +96,8 @@ def _measure(
         if look is not None:
             look(answered, y)
         right += int((answered.argmax(1) == y).sum())
-        masked += int((mask_logits(scored, classes).argmax(1) == y).sum())
+        if classes is not None:
+            masked += int((mask_logits(scored, classes).argmax(1) == y).sum())
         loss += float(F.cross_entropy(output, y, reduction="sum"))
-    count = len(samples)
-    return {"accuracy": right / count, "masked_accuracy": masked / count, "loss": loss / count}
+    within = {} if classes is None else {"masked_accuracy": masked / count}
+    return {"accuracy": right / count, **within, "loss": loss / count}

@@ -62,7 +62,7 @@ def _made(intake: dict[str, Any], prepare: Prepare, augment: Augment) -> dict[st
 def _values(make: Callable[[], Tensor]) -> Tensor | None:
     """Some of the values; None where the function refuses the artificial sample."""
     with torch.random.fork_rng([]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed() takes as long as a step, for devices without a say
         try:
             made = make().detach().flatten().double().cpu()
         except Exception:

@@ -306,15 +306,16 @@ class Learner:
         :meth:`learn`; a class that was never learned is an error.
         """
         samples = asked(self, dataset, classes)
-        (found,) = self.evaluate_tasks([(samples, samples.classes)])
-        return {"accuracy": found["accuracy"], "loss": found["loss"]}
+        (found,) = self.evaluate_tasks([(samples, None)])
+        return found
 
     def evaluate_tasks(
-        self, tests: Sequence[tuple[Samples, Sequence[int]]], look: Look | None = None
+        self, tests: Sequence[tuple[Samples, Sequence[int] | None]], look: Look | None = None
     ) -> list[dict[str, float]]:
         """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): the weights that
         answer, in eval mode. Before a class was met, all compete. Both accuracies are of the answer part's scores, the
-        loss is of the model's own output. ``look(index, scores, labels)`` sees every batch of what answers."""
+        loss is of the model's own output. ``look(index, scores, labels)`` sees every batch of what answers. Where
+        classes are None, the accuracy among them is left out."""
         seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
         with self.weights.answering():

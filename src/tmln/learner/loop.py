@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +13,7 @@ from tmln.learner.closure import BatchClosure
 from tmln.learner.dealt import check_same
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.intake import observe_intake
-from tmln.parts import Batch, Lesson, feed, home, to_model
+from tmln.parts import Batch, Lesson, feed, to_model
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def set_rate(learner: Learner, factor: float) -> None:
 def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
     """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
-    batch = joined(learner, x, y)
+    batch = joined(learner, x, y, lesson.home)
     learner.last_batch = len(batch.y)
     step.before_forward(batch, lesson)
     closure = BatchClosure(learner, batch, lesson, epoch, number)
@@ -101,9 +102,9 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int
     return closure.value
 
 
-def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
-    """The current samples and those that replay puts behind them, augmented, where the model is."""
-    first, current = home(learner.model), len(y)  # found once: a small network's step would notice
+def joined(learner: Learner, x: Tensor, y: Tensor, first: Tensor) -> Batch:
+    """The current samples and those that replay puts behind them, augmented, where the model's ``first`` weight is."""
+    current = len(y)
     more_x, more_y, fields = learner.replay.draw(x, y)
     if len(more_y):
         x, y = torch.cat([x, more_x]), torch.cat([y, more_y])
@@ -113,10 +114,6 @@ def joined(learner: Learner, x: Tensor, y: Tensor) -> Batch:
 
 def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
     """What the parts are told of a task."""
-    at_a_time, ranks = learner.at_a_time, learner.ranks
-
-    def once() -> Iterator[tuple[Tensor, Tensor]]:
-        return (samples.gather(rows) for rows in torch.arange(len(samples)).split(at_a_time))
-
-    rate, prepare = learner.step.rate, learner.prepare
-    return Lesson(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, ranks)
+    at_a_time, rate, prepare = learner.at_a_time, learner.step.rate, learner.prepare
+    once = partial(samples.batches, at_a_time)
+    return Lesson(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, learner.ranks)

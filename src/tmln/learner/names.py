@@ -71,7 +71,7 @@ def by_name(samples: Samples, names: Sequence[str], known: Sequence[str]) -> Sam
 
 def check_numbers(samples: Samples, known: Sequence[str]) -> None:
     """Labels without names mean classes that the learner has; which others they would be, nobody has said."""
-    highest = int(samples.y.max()) if len(samples) else -1
+    highest = max(samples.classes, default=-1)
     if known and highest >= len(known):
         raise ValueError(
             f"label {highest}, but the learner has {len(known)} classes by name ({', '.join(known)}); say which "

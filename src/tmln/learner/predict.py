@@ -44,8 +44,8 @@ def outputs(learner: Learner, samples: Samples) -> Iterator[Tensor]:
     model.eval()
     try:
         with learner.weights.answering():
-            for rows in torch.arange(len(samples)).split(2 * learner.at_a_time):
-                _, scores = learner.answer.scores(model, feed(model, samples.gather(rows)[0], learner.prepare))
+            for x, _ in samples.batches(2 * learner.at_a_time):
+                _, scores = learner.answer.scores(model, feed(model, x, learner.prepare))
                 yield mask_logits(scores, seen)
     finally:
         for module, mode in modes:

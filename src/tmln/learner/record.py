@@ -116,8 +116,8 @@ def overlap(samples: Samples, record: Record) -> dict[str, int]:
     if not any(marks):
         return {}
     found: dict[str, int] = {}
-    for rows in torch.arange(len(samples)).split(512):
-        for mark in _marks(samples.gather(rows)[0]):
+    for x, _ in samples.batches(512):
+        for mark in _marks(x):
             for note, held in zip(record.lessons, marks, strict=True):
                 if held and mark in held:
                     found[note.name] = found.get(note.name, 0) + 1

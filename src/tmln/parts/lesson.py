@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -27,6 +28,11 @@ class Lesson:
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
     at_a_time: int = 256  # samples that fit through the model
     ranks: Ranks = ALONE  # who learns it together: all of them have the task, the memory and the weights whole
+
+    @cached_property
+    def home(self) -> Tensor:
+        """The model's :func:`home`, found once a task: the head has grown by then."""
+        return home(self.model)
 
     def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Stored samples as the model takes them at test time."""

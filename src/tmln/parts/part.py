@@ -188,7 +188,8 @@ def _pack(value: Any) -> Any:
 def copied(value: Any, device: torch.device | None = None) -> Any:
     """A state of its own: tensors are copies, on ``device`` if given, in lists and dictionaries of the same form."""
     if isinstance(value, Tensor):
-        return value.detach().to(device or value.device, copy=True)
+        found = value.detach()
+        return found.clone() if device is None or device == value.device else found.to(device)
     if isinstance(value, (list, tuple)):
         return type(value)(copied(item, device) for item in value)
     if isinstance(value, Mapping):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from pydantic import Field
 from torch import nn
 
+from tmln.optim.sgd import SGD
 from tmln.parts import Beside, Guide, Lesson, Settings, Step, Term
 from tmln.replay.reservoir import Reservoir
 
@@ -42,7 +42,7 @@ class SGDStep(Step[SGDSettings]):
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
         options = settings.model_dump(include={"momentum", "weight_decay"})
-        self.optimizer = torch.optim.SGD(model.parameters(), lr, foreach=True, **options)
+        self.optimizer = SGD(model.parameters(), lr, foreach=True, **options)
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

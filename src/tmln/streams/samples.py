@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -144,14 +145,20 @@ class Samples:
         """All inputs at once: small sets only."""
         return self.source.take(self.rows)
 
-    @property
+    @cached_property
     def classes(self) -> tuple[int, ...]:
-        """The labels that occur, ascending."""
+        """The labels that occur, ascending; found once."""
         return tuple(torch.unique(self.y).tolist())
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels at ``indices`` (each in 0..len-1), in that order."""
-        return self.source.take(self.rows[indices]), self.y[indices]
+        return self.source.take(self.rows.index_select(0, indices)), self.y.index_select(0, indices)
+
+    def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All inputs and labels in order, ``size`` at a time; of no samples, one batch of none."""
+        for start in range(0, max(1, len(self)), size):
+            rows = slice(start, start + size)
+            yield self.source.take(self.rows[rows]), self.y[rows]
 
     def subset(self, indices: Tensor) -> Samples:
         """The samples at ``indices``, without copying an input."""
