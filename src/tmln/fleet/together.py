@@ -74,7 +74,9 @@ def together(devices: Devices) -> Iterator[TogetherPool | None]:
         pool.dismiss()
         done = True
     except Interrupted as stopped:
-        if str(stopped) != AT_ONCE:  # all of them have stopped at the same step, and wait
+        # All of them have stopped at the same step, and wait. Those started here are ended: on a busy machine their own
+        # end takes longer than a stopped program may.
+        if str(stopped) != AT_ONCE and not children:
             pool.dismiss()
             done = True
         raise

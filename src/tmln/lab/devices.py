@@ -116,9 +116,11 @@ def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
     return fabric, children
 
 
-def end(children: Sequence[subprocess.Popen[bytes]], at_once: bool) -> None:
+def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
     """They end by themselves when all is done; where it is not, nothing of theirs is lost."""
-    for child in children:
+    ending = [*children]
+    children.clear()  # from now on their end is no death that whoever watches them is to tell of
+    for child in ending:
         if not at_once:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE)
