@@ -22,9 +22,9 @@ from tmln.lab.store import Store
 ROOT = Path(__file__).parents[2]
 
 
-def arguments(out: Path, after: Path) -> list[str]:
+def arguments(out: Path, after: Path, model: str = "MortalRank", *more: str) -> list[str]:
     sets = ["benchmark.per_class=24", "benchmark.per_class_test=10", "benchmark.tasks=2", "batch_size=16"]
-    sets += ["model=tests.fleet.followers:MortalRank", f"model.after={after}", "model.at=8"]
+    sets += [f"model=tests.fleet.followers:{model}", f"model.after={after}", "model.at=8", *more]
     asked = [word for text in sets for word in ("--set", text)]
     kept = ["--oracle", "none", "--logger", "none", "--checkpoint-steps", "3", "--threads", "1", "--out", str(out)]
     return [
@@ -92,6 +92,38 @@ def test_killed_gone_on_with_and_the_same_however_it_is_started(
     assert by_one.steps == resumed.steps
     assert by_one.dormant_units == pytest.approx(resumed.dormant_units)
     assert by_one.feature_rank == pytest.approx(resumed.feature_rank, rel=1e-4)
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(
+    ("strategy", "sent", "words"),
+    [
+        ("fsdp", "1:SIGTERM", "stopped at step 8 of 32"),
+        ("ddp", "01:SIGINT", "stopped at step 8 of 32"),
+        ("ddp", "01:SIGINT,SIGINT", "stopped at once"),
+    ],
+)
+def test_signals_stop_all_ranks_and_the_same_command_goes_on_to_the_bit(
+    strategy: str, sent: str, words: str, tmp_path: Path
+) -> None:
+    """To one that follows; as by Ctrl-C in a terminal to all; and by two of them, which wait for nothing."""
+
+    def run(out: str) -> subprocess.CompletedProcess[str]:
+        command = arguments(tmp_path / out, tmp_path / "sent", "Signalled", f"model.sent={sent}")
+        return done("tmln", *command, "--devices", "2", "--strategy", strategy)
+
+    stopped = run("runs")
+    assert stopped.returncode == 130, stopped.stderr
+    assert stopped.stderr.count("tmln:") == 1, stopped.stderr
+    assert f"tmln: {words}" in stopped.stderr
+    assert only(tmp_path / "runs")[1] is None
+    for out in ("runs", "whole"):  # gone on with; and from the beginning, as what was sent is not sent again
+        again = run(out)
+        assert again.returncode == 0, again.stderr
+    resumed, whole = (only(tmp_path / out)[1] for out in ("runs", "whole"))
+    assert resumed is not None
+    assert whole is not None
+    assert resumed.weights_sha256 == whole.weights_sha256
 
 
 def test_on_one_device_there_is_nobody_to_follow() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.devices import Devices
+from tmln.recipes import find_recipe
 
 
 @pytest.mark.parametrize(
@@ -13,12 +14,19 @@ from tmln.lab.devices import Devices
     [
         ({"strategy": "dpp"}, "unknown strategy 'dpp'; did you mean 'ddp'"),
         ({"accelerator": "tpu"}, "unknown accelerator 'tpu'"),
-        ({"strategy": "fsdp"}, "strategy 'fsdp' deals out the weights, and a learner keeps all weights on every rank"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Devices(2, **given).check()
+
+
+def test_a_method_that_needs_whole_weights_is_refused_before_a_process_is_started() -> None:
+    Devices(2, "ddp").check_method(find_recipe("ocar"))
+    Devices(1, "fsdp").check_method(find_recipe("ocar"))  # one device has all of them
+    Devices(2, "fsdp").check_method(find_recipe("tmln"))
+    with pytest.raises(ValueError, match="step 'ocar' needs them whole"):
+        Devices(2, "fsdp").check_method(find_recipe("ocar"))
 
 
 def test_a_device_of_its_own_does_not_go_with_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ def test_two_ranks_do_what_one_process_does(name: str, ranks: list[dict[str, Any
     assert all(torch.equal(a, b) for a, b in zip(alone["draws"], first["draws"], strict=True))
 
 
-class _Fabric:
+class FakeFabric:
+    """Of two processes that were not started."""
+
     world_size, device = 2, torch.device("cpu")
 
     def __init__(self, strategy: str) -> None:
@@ -52,14 +54,14 @@ class _Fabric:
 
 
 def test_what_a_learner_does_not_do_on_fabrics_devices() -> None:
-    with pytest.raises(ValueError, match="does not work under Fabric's FSDPStrategy: a learner keeps all weights"):
-        Learner(nn.Linear(2, 2), fabric=_Fabric("FSDPStrategy"))
+    with pytest.raises(ValueError, match="does not work under Fabric's DeepSpeedStrategy: choose 'ddp'"):
+        Learner(nn.Linear(2, 2), fabric=FakeFabric("DeepSpeedStrategy"))
     with pytest.raises(RuntimeError, match="Fabric has 2 processes, not started yet"):
-        Learner(nn.Linear(2, 2), fabric=_Fabric("DDPStrategy"))
+        Learner(nn.Linear(2, 2), fabric=FakeFabric("DDPStrategy"))
     wrapped = nn.Linear(2, 2)
     wrapped._forward_module = nn.Linear(2, 2)
     with pytest.raises(TypeError, match="set up by Fabric already"):
-        Learner(wrapped, fabric=_Fabric("DDPStrategy"))
+        Learner(wrapped, fabric=FakeFabric("DDPStrategy"))
     with pytest.raises(ValueError, match="accumulate must be at least 1, got 0"):
         Learner(nn.Linear(2, 2), accumulate=0)
     with pytest.raises(ValueError, match="batch_statistics must be 'global' or 'rank', got 'all'"):

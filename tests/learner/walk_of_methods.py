@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.ranks import ranks_of
+from tmln.curvature.ranks import ranks_of, whole
 from tmln.learner import Learner
 from tmln.recipes import RECIPES
 
@@ -19,6 +19,7 @@ FEATURES, CLASSES, BATCH = 6, 4, 8
 # Beside the named methods: parts and settings that none of them has, and what a learner can be told.
 MORE: dict[str, dict[str, Any]] = {
     "merge by fisher": {"method": "er", "weights": "merge", "settings": {"weights.by": "fisher"}},
+    "rebalanced": {"method": "er", "answer": "rebalanced"},
     "clipped": {"method": "tmln", "settings": {"step.clip_norm": 0.01, "step.momentum": 0.5}},
     "refreshed": {"method": "tmln", "settings": {"step.fisher_refresh_every": 3}},
     "factors": {"method": "tmln-kfac", "settings": {"step.factors": "boundary", "step.labels": "exact"}},
@@ -38,13 +39,13 @@ CASES: dict[str, dict[str, Any]] = {**{name: {"method": name} for name in RECIPE
 CASES["fopng"]["double"] = True  # it solves a system in which the rounding of single precision shows at 1e-5
 
 
-def fabric() -> Any:
+def fabric(strategy: Any = "ddp") -> Any:
     """Of the group that is there."""
     from lightning_fabric import Fabric
 
     ranks = ranks_of(None)
     os.environ.update(LOCAL_RANK=str(ranks.rank), NODE_RANK="0", WORLD_SIZE=str(ranks.size))
-    made = Fabric(accelerator="cpu", devices=ranks.size, strategy="ddp")
+    made = Fabric(accelerator="cpu", devices=ranks.size, strategy=strategy)
     made.launch()
     return made
 
@@ -83,7 +84,7 @@ def left(learner: Learner) -> dict[str, Any]:
     memory = learner.replay.memory
     stored = list(memory.batches(100)) if memory is not None and len(memory) else []
     return {
-        "weights": {name: value.clone() for name, value in learner.model.state_dict().items()},
+        "weights": {name: whole(value).clone() for name, value in learner.model.state_dict().items()},
         "tests": [learner.evaluate(task) for task in tasks()],
         "memory": [v for batch in stored for v in (batch.values() if isinstance(batch, Mapping) else batch)],
         "draws": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],

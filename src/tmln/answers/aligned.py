@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings
+from tmln.curvature.ranks import whole
 from tmln.parts import Answer, Beside, Features, Given, Guide, Lesson, Term
 
 
@@ -44,6 +45,7 @@ class AlignedAnswer(Answer[AlignedSettings]):
     """
 
     name = "aligned"
+    shards = True
     Settings = AlignedSettings
     saved: ClassVar[tuple[str, ...]] = ("old", "new")
     active: ClassVar[Mapping[str, Any]] = {"lengthen": True}
@@ -79,10 +81,10 @@ class AlignedAnswer(Answer[AlignedSettings]):
             return output, output
         layer = self.features.layer(model, x)
         assert isinstance(layer, nn.Linear)
-        gamma = alignment(layer.weight, self.old, self.new)
+        gamma = alignment(whole(layer.weight), self.old, self.new)
         if gamma > 1 and not self.settings.lengthen:
             return output, output
-        bias = torch.zeros_like(output[0]) if layer.bias is None else layer.bias
+        bias = torch.zeros_like(output[0]) if layer.bias is None else whole(layer.bias)
         scores, new = output.clone(), self.new
         scores[:, new] = gamma * (output[:, new] - bias[new]) + bias[new]
         return output, scores

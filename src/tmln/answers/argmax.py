@@ -12,6 +12,7 @@ class LargestOutput(Answer[Settings]):
     """The class with the largest output."""
 
     name = "argmax"
+    shards = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\hat y = \arg\max_c f_c(x)",

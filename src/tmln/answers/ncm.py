@@ -44,6 +44,7 @@ class NearestMean(MemoryAnswer[LayerSettings]):
     """The class whose mean feature in the memory, at the task's end, is nearest; features have length 1."""
 
     name = "ncm"
+    shards = True
     Settings = LayerSettings
     saved: ClassVar[tuple[str, ...]] = ("means", "classes")
     guide = Guide(

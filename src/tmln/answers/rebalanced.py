@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.answers.memory import LayerSettings, MemoryAnswer
+from tmln.curvature.ranks import whole
 from tmln.parts import Given, Growth, Guide
 
 
@@ -65,6 +66,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
     """The largest output of a last layer that was fitted to the memory at the task's end, for the answer only."""
 
     name = "rebalanced"
+    shards = True
     Settings = RebalancedSettings
     saved: ClassVar[tuple[str, ...]] = ("rows",)
     linear = True
@@ -96,7 +98,8 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         assert isinstance(layer, nn.Linear)
         closed = output.isinf().all(0)
         s = self.settings
-        rows = refitted(features, y, layer.weight, layer.bias, closed, s.decay, s.iterations)
+        weight, bias = whole(layer.weight), None if layer.bias is None else whole(layer.bias)
+        rows = refitted(features, y, weight, bias, closed, s.decay, s.iterations)
         self.rows = [t.to(layer.weight.dtype) for t in rows]
 
     def better(self, output: Tensor, features: Tensor) -> Tensor:

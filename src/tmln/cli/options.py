@@ -234,7 +234,7 @@ class Spread:
         int | None,
         typer.Option(min=1, help="Devices of this machine over which a run is spread, a process each."),
     ] = None
-    strategy: Annotated[str, typer.Option(help="ddp: every process has all weights; fsdp is refused for now.")] = "ddp"
+    strategy: Annotated[str, typer.Option(help="ddp: every process has all weights; fsdp: its part of each.")] = "ddp"
     accelerator: Annotated[str, typer.Option(help="With --devices: auto, cpu or cuda.")] = "auto"
     precision: Annotated[
         str | None, typer.Option(help="Of training passes: 32, bf16-mixed or 16-mixed; another is another run.")

@@ -30,6 +30,8 @@ def run(
       tmln run --benchmark split-digits --method tmln --seeds 5 --set step.damping=0.2
     """
     configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(who)
+    for config in configs:
+        devices.check_method(config.recipe())
     if dry_run or not devices.asked:
         work(configs, how, who, dry_run, accumulate=spread.accumulate, shard=shard)
         return

@@ -43,8 +43,10 @@ class TogetherPool(SerialPool):
         self.fabric, self.ranks = fabric, ranks_of(None)
 
     def perform(self, task: Task, on_step: Callable[[Moment], None]) -> Outcome:
-        """A run that fails ends the job, with its own words."""
+        """A run that fails, or that any of the ranks was asked to stop, ends the job, with its own words."""
         outcome = perform(task, on_step, self.asked, self.fabric)
+        if self.ranks.size > 1 and outcome.state == "stopped":
+            raise Interrupted(outcome.error)
         if self.ranks.size > 1 and outcome.state in ("failed", "unwritable"):
             if "onnection" in outcome.error:  # another rank has gone: who it was is seen in lab/devices.py, and said
                 time.sleep(PAUSE)
@@ -72,7 +74,9 @@ def together(devices: Devices) -> Iterator[TogetherPool | None]:
         pool.dismiss()
         done = True
     except Interrupted as stopped:
-        if str(stopped) != AT_ONCE:  # all of them have stopped at the same step, and wait
+        # All of them have stopped at the same step, and wait. Those started here are ended: on a busy machine their own
+        # end takes longer than a stopped program may.
+        if str(stopped) != AT_ONCE and not children:
             pool.dismiss()
             done = True
         raise

@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 import torch
 
 from tmln.lab.device import VARIABLE as DEVICE
-from tmln.learner.placing import SHARDED
+from tmln.learner.shards import refuse_in_shards
+from tmln.recipes import Recipe
 from tmln.suggest import did_you_mean
 
 STRATEGIES = ("ddp", "fsdp")
@@ -50,13 +51,17 @@ class Devices:
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"unknown {name} {value!r}{did_you_mean(value, known)} ({', '.join(known)})")
-        if self.strategy == "fsdp":
-            raise ValueError(f"strategy 'fsdp' deals out the weights, and {SHARDED}")
+
+    def check_method(self, recipe: Recipe) -> None:
+        """A method that cannot be done so is refused before a process is started."""
+        if self.strategy == "fsdp" and self.asked and self.count != 1:
+            recipe.check_code()
+            refuse_in_shards(recipe)
 
     def fabric(self) -> Any:
         """Fabric, not launched yet."""
         self.check()
-        Fabric, DDPStrategy = _lightning()
+        Fabric, strategies = _lightning()
         accelerator, count, machines = self._kind(), self.count, 1
         if _by_torchrun():
             local = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -73,7 +78,11 @@ class Devices:
         if machines == 1 and "lo" in {name for _, name in socket.if_nameindex()}:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name need not lead to it
         try:
-            strategy = DDPStrategy(process_group_backend=backend, timeout=PATIENCE)
+            given: dict[str, Any] = {"process_group_backend": backend, "timeout": PATIENCE}
+            if self.strategy == "fsdp":  # Fabric's, which knows CPUs, too; the learner deals out its model itself
+                strategy = strategies.ModelParallelStrategy(lambda model, mesh: model, **given)
+            else:
+                strategy = strategies.DDPStrategy(**given)
             return Fabric(accelerator=accelerator, devices=count, num_nodes=machines, strategy=strategy)
         except Exception as error:  # Fabric's own kinds, for devices that are not there
             raise ValueError(f"{count} devices of {accelerator!r} are not to be had here: {error}") from None
@@ -107,9 +116,11 @@ def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
     return fabric, children
 
 
-def end(children: Sequence[subprocess.Popen[bytes]], at_once: bool) -> None:
+def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
     """They end by themselves when all is done; where it is not, nothing of theirs is lost."""
-    for child in children:
+    ending = [*children]
+    children.clear()  # from now on their end is no death that whoever watches them is to tell of
+    for child in ending:
         if not at_once:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE)
@@ -124,7 +135,7 @@ def _lightning() -> tuple[Any, Any]:
         with suppress(ImportError):
             found = importlib.import_module(package).Fabric
             logging.getLogger(package).setLevel(logging.WARNING)
-            return found, importlib.import_module(f"{package}.strategies").DDPStrategy
+            return found, importlib.import_module(f"{package}.strategies")
     raise ImportError("several devices need Lightning Fabric: pip install 'tmln[distributed]'")
 
 

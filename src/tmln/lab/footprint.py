@@ -16,9 +16,11 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.kfac_layers import factor_elements
+from tmln.curvature.ranks import part
 from tmln.lab.memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
 from tmln.learner.pieces import bytes_per_sample
+from tmln.learner.shards import in_shards
 from tmln.optim.precision import state_dtype
 from tmln.parts import feed
 from tmln.streams import Stream
@@ -26,6 +28,7 @@ from tmln.streams.samples import Samples
 
 VARIABLE = "TMLN_MEMORY"
 COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
+GATHERED = 2  # copies of all weights where they lie in shards: a Fisher pass takes them whole, and so does a write
 FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while they are measured anew
 BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
 LIBRARIES = 64 << 20  # bytes that a process grows by in its first steps and tests: kernels, their caches, threads
@@ -84,7 +87,9 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
     inputs = feed(learner.model, few, learner.prepare)
     stored = few[0].numel() * few.element_size()
-    weights = sum(p.numel() * p.element_size() for p in learner.model.parameters())
+    weights = sum(part(p).numel() * p.element_size() for p in learner.model.parameters())
+    whole = sum(p.numel() * p.element_size() for p in learner.model.parameters())
+    gathered = GATHERED * whole if in_shards(learner.model) else 0
     memory = learner.replay.memory
     drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
@@ -94,7 +99,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return Footprint(
         held_bytes() + LIBRARIES,
-        COPIES * weights + factor_bytes(learner),
+        COPIES * weights + gathered + factor_bytes(learner),
         0 if memory is None else memory.capacity * stored,
         sample,
         rows,

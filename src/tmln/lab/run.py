@@ -17,7 +17,7 @@ from torch import nn
 
 import tmln
 from tmln import metrics
-from tmln.curvature.ranks import ALONE, ranks_of
+from tmln.curvature.ranks import ALONE, ranks_of, whole
 from tmln.lab.command import changed_of
 from tmln.lab.commit import commit
 from tmln.lab.config import RunConfig
@@ -35,6 +35,7 @@ from tmln.lab.terms import Terms
 from tmln.lab.unwritten import Unwritten
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
+from tmln.learner.shards import assembled_for, in_shards
 from tmln.learner.tally import Liveliness, Tally
 from tmln.models import make_model
 from tmln.models.own import check_allowed
@@ -128,7 +129,7 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(whole(value.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -213,7 +214,7 @@ class Execution:
         self.run.append_log({"step": self.progress.step, "task": index, "accuracy": row})
         self._log({f"accuracy/task {j + 1}": value for j, value in enumerate(row)})
         self._log({"accuracy/seen": sum(row[: index + 1]) / (index + 1)})
-        if time.monotonic() - self._saved_at > 10.0:  # a task's end is a good place, if the last one is not fresh
+        if self._agreed(self._unsaved > 10.0)[0]:  # a task's end is a good place, if the last one is not fresh
             self._save()
 
     def _log_boundary(self, index: int) -> None:
@@ -234,9 +235,9 @@ class Execution:
             self._log({"loss": loss})
         moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
         self.on_step(moment)
-        stop = bool(self.learner.ranks.largest([float(self.stop())])[0])  # asked one, asked all
+        stop, late = self._agreed(self.stop(), self._unsaved > self.terms.checkpoint_seconds)
         by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
-        if stop or by_step or time.monotonic() - self._saved_at > self.terms.checkpoint_seconds:
+        if stop or by_step or late:
             self._save()
         if stop:
             raise Interrupted(f"stopped at step {step} of {self.total}; the same command goes on from there")
@@ -281,15 +282,28 @@ class Execution:
     def _peak(self) -> int:
         return max(self.progress.peak, peak_bytes())
 
+    @property
+    def _unsaved(self) -> float:
+        """Seconds since the last checkpoint."""
+        return time.monotonic() - self._saved_at
+
+    def _agreed(self, *asked: bool) -> list[bool]:
+        """What one rank is asked, all are: a signal comes to one, and clocks differ."""
+        return [bool(found) for found in self.learner.ranks.largest([float(value) for value in asked])]
+
     def _save(self) -> None:
-        if not isinstance(self.run, Run):
+        if not (isinstance(self.run, Run) or in_shards(self.learner.model)):
             return
         with saving():
+            learned = assembled_for(self.learner.state_dict(), self.learner.ranks.rank)
+            self._saved_at = time.monotonic()
+            if not isinstance(self.run, Run):
+                return
             state = {
                 **vars(self.progress),
                 "seconds": self._seconds(),
                 "peak": self._peak(),
-                "learner": self.learner.state_dict(),
+                "learner": learned,
             }
             state["log_size"], state["log_crc32"] = self.run.log_size, self.run.log_checksum
             self.run.lock.check()

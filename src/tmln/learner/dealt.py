@@ -14,7 +14,7 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.ranks import Ranks
+from tmln.curvature.ranks import Ranks, is_sharded
 from tmln.learner.closure import random_states
 from tmln.learner.synced import average_statistics, synced_statistics
 
@@ -61,7 +61,9 @@ def average_gradients(parameters: Sequence[Tensor], ranks: Ranks) -> None:
     """The mean over the ranks of every ``.grad``; one that no rank has stays None. One message."""
     if ranks.size == 1:
         return
-    there = [p for p in parameters if p.requires_grad]
+    there = [p for p in parameters if p.requires_grad and not is_sharded(p)]  # of shards, the pass itself did
+    if not there:
+        return
     reached = torch.tensor([p.grad is not None for p in there], dtype=torch.float32, device=there[0].device)
     found = [torch.zeros_like(p) if p.grad is None else p.grad for p in there]
     ranks.sum_all_([*found, reached])
@@ -74,7 +76,7 @@ def check_same(model: nn.Module, ranks: Ranks) -> None:
     """An error if the ranks' weights are not the same to the bit: what differs once goes apart for good."""
     if ranks.size == 1:
         return
-    marks = {name: _mark(value) for name, value in model.state_dict().items()}
+    marks = {name: _mark(value) for name, value in model.state_dict().items() if not is_sharded(value)}
     place = ranks.apart([float(mark) for mark in marks.values()])
     if place is not None:
         raise RuntimeError(

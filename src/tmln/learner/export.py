@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from tmln.curvature.gathered import gathered
 from tmln.curvature.untouched import untouched
 from tmln.parts import feed
 from tmln.suggest import did_you_mean
@@ -43,7 +44,7 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):
         try:
-            with learner.weights.answering(), untouched(learner.model, training=False):
+            with learner.weights.answering(), gathered(learner.model), untouched(learner.model, training=False):
                 WRITERS[path.suffix](learner, aside)
             os.replace(aside, path)
         finally:

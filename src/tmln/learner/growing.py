@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.untouched import untouched
 from tmln.learner.head import candidates, find_head, resize
+from tmln.learner.shards import REMEDY, in_shards
 from tmln.parts import Growth, feed
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -50,6 +51,11 @@ def _outputs(model: nn.Module, x: Tensor) -> int | None:
 
 def grow(learner: Learner, name: str, rows: int) -> Growth:
     """The layer called ``name`` gets so many rows, and every part follows."""
+    if in_shards(learner.model):
+        raise ValueError(
+            f"{name!r} would have to be given {rows} rows, and a head in shards does not change: make the model with "
+            f"an output for every class that will come, or {REMEDY}"
+        )
     prefix = "" if learner.scored is learner.model else "model"  # what parts are given may be wrapped
     seed = seed_of(learner.seed, f"head of {rows}")
     growth = resize(learner.scored, ".".join(filter(None, (prefix, name))), rows, seed)

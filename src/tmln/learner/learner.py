@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.curvature.ranks import ALONE
 from tmln.learner.backward import Backward
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.dealt import Dealt
@@ -29,6 +30,7 @@ from tmln.learner.predict import Prediction, answers, predict
 from tmln.learner.record import Record
 from tmln.learner.retention import Kept, Retention
 from tmln.learner.scored import Scored
+from tmln.learner.shards import assembled_for, in_shards, load_weights
 from tmln.learner.state import as_before, restore, state_of
 from tmln.learner.taking import asked, take
 from tmln.parts import Answer, Part, Penalty, Replay, Step, Weights
@@ -132,7 +134,7 @@ class Learner:
         self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
-        self.ranks, self.batch_statistics = placed(model, fabric), batch_statistics
+        self.ranks, self.batch_statistics = placed(model, fabric, self.recipe), batch_statistics
         refuse_together(model, self.ranks, compile, batch_statistics == "global")
         self.precision: Precision = precision_of(precision, fabric)
         self.backward = Backward(self.ranks, Scale() if self.precision == "16-mixed" else None)
@@ -263,7 +265,7 @@ class Learner:
     def start(self, met: Iterable[int]) -> None:
         """A task with these classes is to begin: afresh, where the recipe says so."""
         if self.initial is not None:
-            self.model.load_state_dict(self.initial)
+            load_weights(self.model, self.initial)
             self._make_parts()
         self.place = Place(known=self.classes, order=self.order.get_state())
         self.meet({*self.classes, *met})
@@ -295,7 +297,8 @@ class Learner:
     def _made_forward(self) -> nn.Module:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         forward = forward if self.precision == "32" else Mixed(forward, HALVES[self.precision])
-        forward = forward if self.micro_batch is None else InPieces(forward, self.micro_batch)
+        even = self.ranks if in_shards(self.model) else ALONE
+        forward = forward if self.micro_batch is None else InPieces(forward, self.micro_batch, even)
         return forward if self.ranks.size == 1 else Dealt(forward, self.ranks, self.batch_statistics == "global")
 
     def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
@@ -351,6 +354,7 @@ class Learner:
         saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
         before = [{"state": state, "record": record.plain()} for state, record in self.previous]
         content = {**saved, "record": self.record.plain(), "previous": before, "about": self.about}
+        content = assembled_for(content, self.ranks.rank)
         self.ranks.all_do(lambda: save_file(path, content) if self.ranks.rank == 0 else None)
 
     @classmethod

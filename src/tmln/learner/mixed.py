@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from tmln.curvature.ranks import Part, is_sharded, over_parts, part
 
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 HALVES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -63,5 +66,7 @@ class Scale:
 
 
 def _finite(values: list[Tensor]) -> bool:
-    """One number for all: a sum of norms is finite where all of them are."""
-    return bool(torch.stack(torch._foreach_norm(values)).sum().isfinite())
+    """One number for all: a sum of norms is finite where all of them are, in all parts."""
+    total = float(torch.stack(torch._foreach_norm([part(value) for value in values])).sum())
+    cut = next((value for value in values if is_sharded(value)), values[0])
+    return math.isfinite(over_parts([Part(cut, total)], "sum")[0])

@@ -9,23 +9,27 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.ranks import ALONE, Ranks, ranks_of
 from tmln.learner.mixed import Precision
+from tmln.learner.shards import deal_out, refuse_in_shards
+from tmln.recipes import Recipe
 
-STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")  # under which every rank has all weights
-SHARDED = (
-    "a learner keeps all weights on every rank: use strategy 'ddp', or a loop of your own with fully_shard, where "
-    "tmln.TMLN and diagonal_fisher work in shards"
-)
+WHOLE = ("SingleDeviceStrategy", "DDPStrategy")  # under which every rank has all weights
+SHARDED = ("ModelParallelStrategy", "FSDPStrategy")  # under which it has its part of each
 
 
-def placed(model: nn.Module, fabric: Any) -> Ranks:
-    """The model on this process's device with the first rank's weights, and those who learn together."""
+def placed(model: nn.Module, fabric: Any, recipe: Recipe) -> Ranks:
+    """The model on this process's device with the first rank's weights, and those who learn together.
+
+    Of a Fabric that deals weights out, its processes are taken: the shards are torch's own, over all of them.
+    """
     if fabric is None:
         return ALONE
     if hasattr(model, "_forward_module"):
         raise TypeError("the model was set up by Fabric already; give the learner the plain one, and it does the rest")
     strategy = type(fabric.strategy).__name__
-    if strategy not in STRATEGIES:
-        raise ValueError(f"a learner does not work under Fabric's {strategy}: {SHARDED}")
+    if strategy not in (*WHOLE, *SHARDED):
+        raise ValueError(f"a learner does not work under Fabric's {strategy}: choose 'ddp', or 'fsdp' for shards")
+    if strategy in SHARDED:
+        refuse_in_shards(recipe)
     model.to(fabric.device)
     if fabric.world_size == 1:
         return ALONE
@@ -33,6 +37,8 @@ def placed(model: nn.Module, fabric: Any) -> Ranks:
     if ranks.size != fabric.world_size:
         raise RuntimeError(f"Fabric has {fabric.world_size} processes, not started yet: call fabric.launch() first")
     model.load_state_dict(ranks.from_first(lambda: {k: v.cpu() for k, v in model.state_dict().items()}))
+    if strategy in SHARDED:
+        deal_out(model, ranks, fabric.device)
     return ranks
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tmln.curvature.gathered import at_rest
 from tmln.learner.epoch import Place
 from tmln.learner.growing import fit_head
 from tmln.learner.intake import check_intake
+from tmln.learner.shards import load_weights
 from tmln.parts import copied
 from tmln.streams.arrays import as_samples
 
@@ -48,7 +50,8 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
         if part.saved and family not in states:
             raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
     fit_head(learner, state["model"])
-    learner.model.load_state_dict(state["model"])
+    at_rest(learner.model)  # a pass that failed may have left layers gathered
+    load_weights(learner.model, state["model"])
     for family, part in learner.by_family.items():
         if family in states:
             part.load_state_dict(states[family])

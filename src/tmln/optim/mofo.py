@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from tmln.curvature.ranks import is_sharded, whole
 from tmln.optim.adam import adam_directions, check_betas
 from tmln.optim.growth import check_follows, replace
 from tmln.optim.guards import check_above, check_at_least, check_gradient
@@ -25,7 +26,8 @@ def largest(momentum: Tensor, fraction: float) -> Tensor:
     """
     size = momentum.abs()
     count = max(1, int(size.numel() * fraction))
-    return size >= size.flatten().kthvalue(size.numel() - count + 1).values
+    last = whole(size).flatten().kthvalue(size.numel() - count + 1).values
+    return size >= (float(last) if is_sharded(size) else last)
 
 
 class MoFO(Optimizer):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from tmln.curvature.ranks import is_sharded, whole
 from tmln.optim.precision import state_dtype
 
 
@@ -60,10 +62,35 @@ def instead(values: dict[str, Tensor], of: dict[str, Tensor]) -> Iterator[None]:
         put(own, of)
 
 
+def everything(model: nn.Module) -> dict[str, Tensor]:
+    """All that a checkpoint holds of it, by name."""
+    return dict(model.state_dict(keep_vars=True))
+
+
+@torch.no_grad()
+def said_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tensor:
+    """The model's output with these weights in place of its own, in eval mode; it comes back as it was."""
+    own = everything(model)
+    weights = {name: value.to(own[name].dtype) for name, value in values.items()}
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        if not any(map(is_sharded, weights.values())):
+            said: Tensor = functional_call(model, weights, (x,))
+            return said
+        # as data: a backward pass that is still to come knows of no change, and there is none when it comes
+        with instead(weights, {name: own[name].data for name in weights}):
+            output: Tensor = model(x)
+            return output
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def check_finite(values: dict[str, Tensor], what: str) -> None:
     """An average over, or a merger with, weights that are no numbers is none either."""
     for name, value in values.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        if value.is_floating_point() and not bool(whole(value.isfinite().all())):
             raise FloatingPointError(
                 f"{what} of {name} is not finite at the task's end: training diverged; lower lr or raise the damping"
             )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import as_sharded
 from tmln.parts.growth import Growth
 from tmln.parts.guide import Guide
 from tmln.parts.lesson import Lesson
@@ -85,6 +86,8 @@ class Part(Generic[S]):
     - ``needs_boundary``: it is of no use unless somebody says where a task ends;
     - ``bends``: it changes the task's gradient or moves the weights besides the step;
     - ``guide``: what its page in the documentation says besides: its rule, its origin, when to take it and when not;
+    - ``shards``: it works where each rank holds a part of every weight (``--strategy fsdp``); where that depends on
+      settings, :meth:`in_shards` says so;
     - ``only_answers``: it has no say in training, whose weights are the same without it, to the bit;
     - for the tests that walk the tables: ``off``, settings at which it does nothing (None: there are none),
       ``active``, settings at which it visibly acts on a small network without diverging, and ``turned``, a change to
@@ -104,6 +107,7 @@ class Part(Generic[S]):
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guide: ClassVar[Guide | None] = None
     only_answers: ClassVar[bool] = False
+    shards: ClassVar[bool] = False
     wraps: ClassVar[bool] = False  # around another part of its family, its setting ``inner``
     needs_boundary: bool = False
     bends: bool = False
@@ -119,6 +123,11 @@ class Part(Generic[S]):
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
         """What it holds in the middle of a task after the first; None where nobody has counted."""
         return None
+
+    @classmethod
+    def in_shards(cls, settings: Any) -> bool:
+        """Whether it works on weights of which each rank holds a part."""
+        return cls.shards
 
     @classmethod
     def fields(cls, settings: Any) -> dict[str, FieldInfo]:
@@ -139,6 +148,11 @@ class Part(Generic[S]):
     def aligned(self) -> list[Tensor]:
         """The parameters that lists among ``saved`` are about, in their order."""
         return []
+
+    @property
+    def named(self) -> Mapping[str, Tensor]:
+        """The model's tensors that mappings among ``saved`` are about, by name."""
+        return {}
 
     def grow(self, growth: Growth) -> None:
         """The model's head has more outputs, with other parameters: which state follows them? What is declared does."""
@@ -168,13 +182,37 @@ class Part(Generic[S]):
         for name in self.saved:
             value = getattr(self, name)
             if isinstance(value, torch.optim.Optimizer):  # torch's takes the tensors themselves, and writes into them
-                value.load_state_dict(copied(state[name]))
+                value.load_state_dict(cut_alike(value, copied(state[name])))
             elif hasattr(value, "load_state_dict"):
                 value.load_state_dict(state[name])
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())
             else:
-                setattr(self, name, copied(state[name], self.device))
+                setattr(self, name, self._laid_out(copied(state[name], self.device)))
+
+    def _laid_out(self, value: Any) -> Any:
+        """Tensors that are about parameters in shards are cut as these are."""
+        if isinstance(value, list) and self.aligned and all(isinstance(item, Tensor) for item in value):
+            return [as_sharded(item, p) for item, p in zip(value, self.aligned, strict=False)]
+        if isinstance(value, dict) and self.named:
+            named = self.named
+            return {key: as_sharded(item, named[key]) if key in named else item for key, item in value.items()}
+        return value
+
+
+def cut_alike(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """An optimizer's state, whole or in shards, as its parameters lie now."""
+    ids = [index for group in state["param_groups"] for index in group["params"]]
+    parameters = dict(zip(ids, (p for group in optimizer.param_groups for p in group["params"]), strict=False))
+    cut = {
+        index: {key: _cut(value, parameters.get(index)) for key, value in found.items()}
+        for index, found in state["state"].items()
+    }
+    return {**state, "state": cut}
+
+
+def _cut(value: Any, p: Tensor | None) -> Any:
+    return as_sharded(value, p) if p is not None and isinstance(value, Tensor) and value.shape == p.shape else value
 
 
 def _pack(value: Any) -> Any:

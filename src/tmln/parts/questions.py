@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tmln.parts.copies import moving
 from tmln.parts.growth import Growth
 from tmln.parts.lesson import Batch, Lesson
 from tmln.parts.part import Given, Part, S
@@ -159,6 +160,10 @@ class Weights(Part[S]):
     @property
     def device(self) -> torch.device | None:
         return next((p.device for p in self.model.parameters()), None)
+
+    @property
+    def named(self) -> Mapping[str, Tensor]:
+        return moving(self.model)
 
     def after_step(self) -> None:
         """The parameters have moved, and all that counts the move has done so."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tmln.curvature.ranks import as_sharded, is_sharded
+from tmln.parts.copies import everything, said_with
 
 
 def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
@@ -19,9 +24,29 @@ def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
 
 
 def frozen(model: nn.Module) -> nn.Module:
-    """A copy in eval mode that does not learn."""
+    """A copy in eval mode that does not learn. Of a model in shards it is the weights alone, in the same shards."""
     inner: nn.Module = getattr(model, "_orig_mod", model)  # of a compiled model
+    if any(map(is_sharded, inner.parameters())):
+        return _Remembered(inner)
     return copy.deepcopy(inner).eval().requires_grad_(False)
+
+
+class _Remembered(nn.Module):
+    """What a model in shards, of which there can be no second one, said with the weights that it had."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.values = {name: t.detach().clone() for name, t in everything(model).items()}
+        self.live = (model,)  # no module of this one's
+
+    def forward(self, x: Tensor) -> Tensor:
+        return said_with(self.values, self.live[0], x)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        return self.values
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        self.values = {name: as_sharded(state_dict[name], own) for name, own in self.values.items()}
 
 
 class Taught:

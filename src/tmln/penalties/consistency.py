@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tmln.parts import Batch, Beside, Given, Guide, Lesson, Penalty, Settings, Term, sums
-from tmln.parts.copies import copy_of, lerp_, moving
+from tmln.parts.copies import copy_of, lerp_, moving, said_with
 
 
 class ConsistencySettings(Settings):
@@ -87,6 +86,7 @@ class Consistency(Penalty[ConsistencySettings]):
     """
 
     name = "consistency"
+    shards = True
     Settings = ConsistencySettings
     saved: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
     turned: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
@@ -117,6 +117,10 @@ class Consistency(Penalty[ConsistencySettings]):
         found = sums("plastic", "stable")
         return [*found, *(Term(name, "statistics") for name in ("plastic", "stable"))]
 
+    @property
+    def named(self) -> Mapping[str, Tensor]:
+        return moving(self.model)
+
     def begin(self, lesson: Lesson) -> None:
         self.later = lesson.index > 0
 
@@ -125,7 +129,7 @@ class Consistency(Penalty[ConsistencySettings]):
         if not self.settings.strength or len(batch.y) == first or not (self.replayed or self.later):
             return None
         x, y = batch.x[first:], batch.y[first:]
-        target = better_of(self._said(self.plastic, x), self._said(self.stable, x), y)
+        target = better_of(said_with(self.plastic, self.model, x), said_with(self.stable, self.model, x), y)
         return self.settings.strength * consistency(output[first:], target)
 
     def after_step(self) -> None:
@@ -139,17 +143,3 @@ class Consistency(Penalty[ConsistencySettings]):
 
     def _take(self, average: dict[str, Tensor], values: dict[str, Tensor], decay: float) -> None:
         lerp_(average, values, 1 - kept_share(self.steps, decay))
-
-    @torch.no_grad()
-    def _said(self, values: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The model's output with these weights, in eval mode."""
-        own = moving(self.model)
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            weights = {name: value.to(own[name].dtype) for name, value in values.items()}
-            said: Tensor = functional_call(self.model, weights, (x,))
-        finally:
-            for module, mode in modes:
-                module.training = mode
-        return said

@@ -74,6 +74,7 @@ class EWC(Quadratic[EWCSettings]):
     """
 
     name = "ewc"
+    shards = True
     Settings = EWCSettings
     guide = Guide(
         equation=r"\frac{\lambda}{2} \sum_i F^*_i \, (\theta_i - \theta^*_i)^2, \quad F^* \leftarrow \gamma F^*"

@@ -78,6 +78,7 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     """
 
     name = "ewc++"
+    shards = True
     Settings = EWCPlusPlusSettings
     saved = (*Quadratic.saved, "fisher")
     held = (*Quadratic.held, "fisher")

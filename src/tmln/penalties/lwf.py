@@ -39,6 +39,7 @@ class LwF(Taught, Penalty[LwFSettings]):
     """
 
     name = "lwf"
+    shards = True
     Settings = LwFSettings
     saved = ("known", "teacher_state")
     needs_boundary = True

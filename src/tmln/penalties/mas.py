@@ -51,6 +51,7 @@ class MAS(Quadratic[MASSettings]):
     """lambda * sum Omega_i (theta_i - theta*_i)^2, with Omega added up over the tasks' ends."""
 
     name = "mas"
+    shards = True
     Settings = MASSettings
     guide = Guide(
         equation=r"\lambda \sum_i \Omega_i \, (\theta_i - \theta^*_i)^2, \quad \Omega = \sum_{\text{tasks}} "

@@ -12,6 +12,7 @@ class NoPenalty(Penalty[Settings]):
     """Looks at nothing, adds nothing, keeps nothing."""
 
     name = "none"
+    shards = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     active: ClassVar[Mapping[str, Any]] = {}
     turned: ClassVar[Mapping[str, Any]] = {}

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import Part, over_parts, part
 from tmln.optim.guards import check_gradient
 from tmln.optim.precision import state_dtype
 from tmln.parts import Beside, Growth, Lesson, Penalty, Settings, Term, sums
@@ -62,7 +63,9 @@ def peak(values: list[Tensor]) -> float:
     filled = [value for value in values if value.numel()]
     if not filled:
         return 0.0
-    return float(torch.stack([m.to(filled[0].device) for m in torch._foreach_max(filled)]).max())
+    here = [part(value) if part(value).numel() else part(value).new_full((1,), -math.inf) for value in filled]
+    tops = torch.stack([m.to(here[0].device) for m in torch._foreach_max(here)]).tolist()
+    return max(over_parts([Part(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
 
 
 def over_peak(values: list[Tensor]) -> list[Tensor]:

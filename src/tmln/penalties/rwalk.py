@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from tmln.curvature.ranks import part
 from tmln.parts import Guide, Lesson
 from tmln.penalties.ewcpp import continue_average_
 from tmln.penalties.path import Path
@@ -111,6 +112,7 @@ class RWalk(Quadratic[RWalkSettings]):
     """
 
     name = "rwalk"
+    shards = True
     Settings = RWalkSettings
     saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
     copies = (*Quadratic.copies, "origin")
@@ -183,5 +185,5 @@ class RWalk(Quadratic[RWalkSettings]):
         )
         torch._foreach_add_(self.score, scores)
         self.path.begin()
-        torch._foreach_copy_(self.origin, self.weights)
+        torch._foreach_copy_([part(value) for value in self.origin], [part(p) for p in self.weights])
         self.steps = 0

@@ -45,6 +45,7 @@ class SI(Quadratic[SISettings]):
     """
 
     name = "si"
+    shards = True
     Settings = SISettings
     saved = (*Quadratic.saved, "path")
     held = (*Quadratic.held, "path.recent")

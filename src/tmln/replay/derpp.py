@@ -69,6 +69,7 @@ class DERpp(MemoryReplay[DERSettings]):
     """Two draws join the batch: one must keep its logits, the other its labels."""
 
     name = "der++"
+    shards = True
     Settings = DERSettings
     outputs = ("logits",)
     off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}

@@ -55,6 +55,7 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     """A frozen copy of the model, taken when a task begins, teaches current and replayed samples what it knew."""
 
     name = "distill"
+    shards = True
     Settings = DistillSettings
     saved: ClassVar[tuple[str, ...]] = (*MemoryReplay.saved, "known", "task", "weight", "teacher_state")
     off: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}

@@ -139,6 +139,7 @@ class ER(MemoryReplay[ERSettings]):
     """Mean cross entropy over current and replayed samples together."""
 
     name = "er"
+    shards = True
     Settings = ERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
     turned: ClassVar[Mapping[str, Any]] = {"batch": 3}

@@ -53,6 +53,7 @@ class ERACE(MemoryReplay[ERACESettings]):
     """
 
     name = "er-ace"
+    shards = True
     Settings = ERACESettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
     turned: ClassVar[Mapping[str, Any]] = {"asymmetric": False}

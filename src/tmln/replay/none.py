@@ -12,6 +12,7 @@ class NoReplay(Replay[Settings]):
     """Nothing joins the batch; the loss is its mean cross entropy."""
 
     name = "none"
+    shards = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",

@@ -34,6 +34,7 @@ class AdamWStep(Step[AdamSettings]):
     """theta <- (1 - eta*decay)*theta - eta * m / (sqrt(v) + eps)."""
 
     name = "adamw"
+    shards = True
     Settings = AdamSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent

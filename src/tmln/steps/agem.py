@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.curvature.ranks import ALONE, Ranks
+from tmln.curvature.ranks import ALONE, Part, Ranks, is_sharded, over_parts, part
 from tmln.curvature.untouched import untouched
 from tmln.parts import Beside, Closure, Guide, Lesson, Term
 from tmln.replay.reservoir import Reservoir
@@ -31,8 +31,11 @@ class AGEMSettings(WrappingSettings):
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
     """g - (g.r / r.r) r where g.r < 0, so that the move does not raise the memory's loss; else g itself."""
-    dot = sum(float((g * r).sum()) for g, r in zip(gradient, reference, strict=True))
-    norm = sum(float((r * r).sum()) for r in reference)
+    pairs = list(zip(gradient, reference, strict=True))
+    dots = [Part(r, float((part(g) * part(r)).sum())) for g, r in pairs]
+    norms = [Part(r, float(part(r).square().sum())) for _, r in pairs]
+    found = over_parts([*dots, *norms], "sum")
+    dot, norm = sum(found[: len(pairs)]), sum(found[len(pairs) :])
     if dot >= 0 or norm == 0:
         return gradient
     return [g - (dot / norm) * r for g, r in zip(gradient, reference, strict=True)]
@@ -42,6 +45,7 @@ class AGEMStep(Wrapping[AGEMSettings]):
     """The gradient, where it works against the memory's, loses that component; then the inner step."""
 
     name = "a-gem"
+    shards = True
     Settings = AGEMSettings
     saved = ("checks", "inner")
     needs_boundary = True
@@ -107,7 +111,13 @@ class _Projected:
         x, y = self.x[rows], self.y[rows]
         with untouched(self.model):  # the memory's pass leaves no trace in batch statistics
             loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
-            found = torch.autograd.grad(loss, moving, allow_unused=True)
+            sharded = any(map(is_sharded, moving))
+            if sharded:  # its pass cuts what it leaves in .grad, and takes the mean over all ranks
+                (loss * self.ranks.size).backward()
+                found: Sequence[Tensor | None] = [p.grad for p in moving]
+            else:
+                found = torch.autograd.grad(loss, moving, allow_unused=True)
         reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
-        self.ranks.sum_all_(reference)
+        if not sharded:
+            self.ranks.sum_all_(reference)
         return reference

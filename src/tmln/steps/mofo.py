@@ -31,6 +31,7 @@ class MoFOStep(Step[MoFOSettings]):
     """theta <- theta - eta * Adam's direction, where |m| is among the largest of its tensor."""
 
     name = "mofo"
+    shards = True
     Settings = MoFOSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from tmln.curvature.ranks import Part, is_sharded, over_parts, part
 from tmln.optim.precision import state_dtype
 from tmln.parts import Closure, Guide, Lesson
 from tmln.steps.wrapping import Wrapping, WrappingSettings
@@ -29,8 +31,11 @@ class SAMSettings(WrappingSettings):
 def ascent(gradients: list[Tensor], rho: float) -> list[Tensor]:
     """e = rho*g/||g||, with one norm over all tensors; no move where the gradient is zero."""
     wide = [g if (dtype := state_dtype(g)) is g.dtype else g.to(dtype) for g in gradients]
-    norms = [norm.to(wide[0].device) for norm in torch._foreach_norm(wide)]
+    norms = [norm.to(wide[0].device) for norm in torch._foreach_norm([part(g) for g in wide])]
     norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+    if any(map(is_sharded, wide)):
+        pairs = zip(wide, torch.stack(norms).tolist(), strict=True)
+        norm = math.sqrt(sum(over_parts([Part(g, value**2) for g, value in pairs], "sum")))
     return list(torch._foreach_mul(wide, rho / norm if norm > 0 else 0.0))
 
 
@@ -43,6 +48,7 @@ class SAMStep(Wrapping[SAMSettings]):
     """
 
     name = "sam"
+    shards = True
     Settings = SAMSettings
     off: ClassVar[Mapping[str, Any] | None] = {"rho": 0.0}
     active: ClassVar[Mapping[str, Any]] = {"rho": 0.05}
@@ -84,5 +90,5 @@ class _Sharp:
             self.closure()
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(moving, here)
+                torch._foreach_copy_([part(p) for p in moving], [part(p) for p in here])
         return value

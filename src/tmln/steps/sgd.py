@@ -25,6 +25,7 @@ class SGDStep(Step[SGDSettings]):
     """theta <- theta - eta*v with v <- mu*v + g."""
 
     name = "sgd"
+    shards = True
     Settings = SGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {}

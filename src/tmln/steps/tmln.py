@@ -117,6 +117,7 @@ class TMLNStep(Step[TMLNSettings]):
     """theta <- theta - eta*g / (F + lambda + gamma*S-bar)."""
 
     name = "tmln"
+    shards = True
     Settings = TMLNSettings
     saved = ("optimizer", "steps")
     needs_boundary = True
@@ -182,6 +183,10 @@ class TMLNStep(Step[TMLNSettings]):
                 "tmln.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
                 "process does: set step.labels to 'exact' or 'empirical', or step.factors to 'running'"
             )
+
+    @classmethod
+    def in_shards(cls, settings: Any) -> bool:
+        return bool(settings.geometry != "kfac")  # whose factors are of whole layers
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

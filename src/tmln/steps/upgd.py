@@ -32,6 +32,7 @@ class UPGDStep(Step[UPGDSettings]):
     """theta <- theta - eta*(g + noise)*(1 - utility)."""
 
     name = "upgd"
+    shards = True
     Settings = UPGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}

@@ -67,6 +67,11 @@ class Wrapping(Step[W]):
         return values if cls.spells_inner or values != usual else {}
 
     @classmethod
+    def in_shards(cls, settings: Any) -> bool:
+        kind, inside = settings.part()
+        return cls.shards and kind.in_shards(inside)
+
+    @classmethod
     def fields(cls, settings: Any) -> dict[str, FieldInfo]:
         kind, inside = settings.part()
         return {**super().fields(settings), **{f"{INNER}.{k}": field for k, field in kind.fields(inside).items()}}

@@ -46,6 +46,7 @@ class AverageWeights(Weights[AverageSettings]):
     """
 
     name = "average"
+    shards = True
     Settings = AverageSettings
     saved = ("mean", "count", "steps")
     copies = ("mean",)

@@ -12,6 +12,7 @@ class LastWeights(Weights[Settings]):
     """The last iterate answers, and training goes on from it."""
 
     name = "last"
+    shards = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \theta",

@@ -45,6 +45,7 @@ class MergedWeights(Weights[MergeSettings]):
     """theta <- (1-a)*theta_prev + a*theta at a task's end; the first task's solution is kept as it is."""
 
     name = "merge"
+    shards = True
     Settings = MergeSettings
     saved = ("solution", "importance", "merged")
     copies = ("solution",)

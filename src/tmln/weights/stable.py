@@ -16,6 +16,7 @@ class StableWeights(Weights[Settings]):
     """The stable average that the penalty ``consistency`` keeps answers; training goes on from the last iterate."""
 
     name = "stable"
+    shards = True
     needs: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
     only_answers = True
     guide = Guide(
