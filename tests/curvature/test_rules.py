@@ -125,9 +125,9 @@ def test_squares_by_pairs_are_never_negative() -> None:
 @pytest.mark.parametrize(("tile", "block"), [(1, 1), (6, 20), (2**16, 2**19)])
 def test_uses_of_all_kinds_are_summed_before_squaring(tile: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr("tmln.curvature.squares.TILE", tile)
-    monkeypatch.setattr("tmln.curvature.squares.BLOCK", block)
-    monkeypatch.setattr("tmln.curvature.squares.TILES", block)
+    settings = {"TILE": tile, "TILES": block, "BLOCK": block, "SMALL": block}
+    for name, value in settings.items() if tile > 6 else (settings | {"LARGE": 1, "ROWS": 1}).items():
+        monkeypatch.setattr(f"tmln.curvature.squares.{name}", value)
     left, right, again = torch.randn(4, 9, 6).double(), torch.randn(4, 9, 3).double(), torch.randn(4, 9, 6).double()
     indices, g = torch.tensor([[0, 5, 5], [1, 2, 3], [0, 0, 0], [4, 4, 1]]), torch.randn(4, 3, 3).double()
     looked = torch.zeros(4, 6, 3).double()

@@ -27,7 +27,7 @@ def two_threads() -> Iterator[None]:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"TILE": 6, "TILES": 60, "SPREAD": 1, "LARGE": 1}.items():
+    for name, value in {"TILE": 6, "TILES": 60, "ROWS": 1, "SPREAD": 1, "LARGE": 1}.items():
         monkeypatch.setattr(f"tmln.curvature.squares.{name}", value)
 
 

@@ -75,7 +75,7 @@ def diagonal_fisher(
         targets: ``"labels"`` is the empirical Fisher; ``"sampled"`` draws y from the model (the true Fisher by Monte
             Carlo), with ``generator`` (one seeded with 0 unless given). Ignored labels (-100) stay ignored.
         chunk_size: samples in one pass; unless given, as many as ``memory`` bytes of activations allow.
-        memory: unless given, 128 MB, or as much as the trainable parameters take.
+        memory: unless given, 128 MB, or as much as the parameters take, frozen ones twice.
         progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
         group: whose samples count. Where ``torch.distributed`` is initialised, every rank calls with its own batches
             (as many as it has, or none) and gets the mean over the samples of all ranks, the same bits everywhere. A
@@ -150,7 +150,7 @@ def gradient_sizes(
     likelihood = score if isinstance(score, Likelihood) else Likelihood(inner, score)
     device = next(iter(parameters)).device
     width = max(p.element_size() for p in parameters)
-    room = memory or max(MEMORY, sum(p.numel() * p.element_size() for p in parameters))
+    room = memory or max(MEMORY, _room(model, parameters))
     ordered = [p for p in model.parameters() if p in parameters]  # a set has another order on every rank
 
     def chunk(floats: int) -> int:
@@ -230,6 +230,11 @@ def _of_all(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
 def _seed(names: Mapping[str, Tensor], group: Group) -> int:
     """Of labels that are drawn: each rank draws its own, unless all of them go through all samples."""
     return 0 if any(is_sharded(p) for p in names.values()) else ranks_of(group).rank
+
+
+def _room(model: nn.Module, parameters: set[Tensor]) -> int:
+    """Bytes that the model takes, those of frozen parameters twice: of the others sums and the check are held, too."""
+    return sum(p.numel() * p.element_size() * (1 if p in parameters else 2) for p in model.parameters())
 
 
 def _inner(model: nn.Module) -> nn.Module:

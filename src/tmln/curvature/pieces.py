@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -52,13 +54,33 @@ class Product:
     left: Tensor
     right: Tensor
     start: int = 0
+    counts: tuple[int, ...] | None = (
+        None  # of positions that count: the first ones; no sample has more than one before it
+    )
     by_rows: bool = field(default=True, init=False)
 
     def floats(self) -> int:
         return self.left.shape[2] * self.right.shape[2]
 
-    def part(self, samples: slice, rows: slice) -> Tensor:
-        return torch.bmm(self.left[samples, :, rows].transpose(1, 2), self.right[samples])
+    @property
+    def turned(self) -> Product:
+        """The product of the transposed parameter."""
+        return Product(self.right, self.left, 0, self.counts)
+
+    def turns(self, shape: Sequence[int]) -> bool:
+        """Whether this is all of a parameter of that shape, which has more columns than rows."""
+        rows, columns = self.left.shape[2], self.right.shape[2]
+        return rows < columns and tuple(shape) == (rows, columns)
+
+    def part(self, samples: slice, rows: slice, room: Tensor | None = None) -> Tensor:
+        """As for all pieces; made in ``room`` [at least so many samples, at least so many rows, columns], if given."""
+        out = None if room is None else room[: samples.stop - samples.start, : rows.stop - rows.start]
+        used = slice(0, None if self.counts is None else self.counts[samples.start])
+        return torch.bmm(self.left[samples, used, rows].transpose(1, 2), self.right[samples, used], out=out)
+
+    def room(self, samples: int, rows: slice) -> Tensor:
+        """For :meth:`part`, time and again: fresh memory for every tile would cost as much as its squares."""
+        return self.left.new_empty(samples, rows.stop - rows.start, self.right.shape[2])
 
     def add_to(self, total: Tensor, samples: slice, rows: slice) -> Tensor:
         first, last = max(rows.start, self.start), min(rows.stop, self.start + self.left.shape[2])
@@ -96,16 +118,23 @@ class Lookup:
         return self.add_to(self.values.new_zeros(shape), samples, rows)
 
     def add_to(self, total: Tensor, samples: slice, rows: slice) -> Tensor:
-        first, last = torch.searchsorted(
-            self.row, torch.tensor([rows.start, rows.stop], device=self.row.device)
-        ).tolist()
-        if first == last:
+        first, last = bisect_left(self._rows, rows.start), bisect_left(self._rows, rows.stop)
+        here = [i for i in range(first, last) if samples.start <= self._samples[i] < samples.stop]
+        if not here:
             return total
-        sample, row, values = self.sample[first:last], self.row[first:last], self.values[first:last]
-        if samples.start > 0 or samples.stop <= int(sample.max()):
-            here = ((sample >= samples.start) & (sample < samples.stop)).nonzero().flatten()
-            sample, row, values = sample[here], row[here], values[here]
-        return total.index_put_((sample - samples.start, row - rows.start), values.to(total.dtype), accumulate=True)
+        index = torch.tensor(here, device=self.row.device)
+        places = (self.sample[index] - samples.start, self.row[index] - rows.start)
+        return total.index_put_(places, self.values[index].to(total.dtype), accumulate=True)
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        found: list[int] = self.row.tolist()
+        return found
+
+    @cached_property
+    def _samples(self) -> list[int]:
+        found: list[int] = self.sample.tolist()
+        return found
 
 
 def merged(pieces: Sequence[Piece]) -> list[Piece]:
@@ -123,12 +152,16 @@ def merged(pieces: Sequence[Piece]) -> list[Piece]:
     return found
 
 
-def gradients(pieces: Sequence[Piece], height: int, samples: slice, rows: slice) -> Tensor:
-    """What all uses add up to, [samples, rows, ...]; ``pieces`` as :func:`merged` leaves them."""
+def gradients(pieces: Sequence[Piece], height: int, samples: slice, rows: slice, room: Tensor | None = None) -> Tensor:
+    """What all uses add up to, [samples, rows, ...]; ``pieces`` as :func:`merged` leaves them.
+
+    ``room``: the :meth:`Product.room` of the first, which may be used for it.
+    """
     first = pieces[0]
     whole = not isinstance(first, Product) or first.left.shape[2] == height
     if whole:
-        total, others = first.part(samples, rows), pieces[1:]
+        made = first.part(samples, rows, room) if isinstance(first, Product) else first.part(samples, rows)
+        total, others = made, pieces[1:]
     else:
         assert isinstance(first, Product)
         shape = (samples.stop - samples.start, rows.stop - rows.start, first.right.shape[2])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import local
 
 import torch
 from torch import Tensor
 
 from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.packing import packed
 from tmln.curvature.pieces import Lookup, Piece, Product, gradients, merged
 from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.threads import spread
@@ -16,15 +18,18 @@ from tmln.curvature.threads import spread
 # convolutions of the reduced ResNet18 at widths 20 and 64 (2-core Zen 4) blocks of 1 and 2 MB took about the same time,
 # 8 MB 1.2x of it.
 BLOCK = 2**19
-# Floats of one sample in a tile of rows. Squaring the 768x3072 layer of a transformer, 16 positions, took 2.5x the time
-# of a plain weight gradient sample by sample, and 1.8x in tiles of 64 rows (one Zen 4 core).
-TILE = 2**16
-# Floats of all samples in a tile of rows: 4 MB took 0.9x the time of 2 MB (layers of 768x768 to 3072x768, 16 samples of
-# 16 positions, one Zen 4 core), and threads, which take turns in Python, do so half as often.
-TILES = 2**20
+# Floats of one sample in a tile of rows, and of all samples that go together, from layers of one tile on. Squares of
+# layers of 768x768 and 3072x768, 16 samples of 16 positions, took 1.65 to 1.9 times a plain weight gradient in tiles of
+# 256 rows, four samples at a time, each added by itself; 1.9 to 2.4 in 85 rows and 16 samples, squared together (one
+# Zen 4 core, busy). A tile of fewer than 96 rows is slower, however wide.
+TILE = 3 * 2**16
+TILES = 4 * TILE
+ROWS = 96
+# Floats of all samples of a smaller parameter that go together.
+SMALL = 2**20
 # Above this many elements, adding squares sample by sample beats squaring a block and summing it,
 LARGE = 2**14
-# unless it holds so many samples, and may be overwritten by its squares (8: 1.1x, 16: 0.8x the time, as above).
+# unless it is less than a tile, holds so many samples (8: 1.1x, 16: 0.8x the time), and may be overwritten.
 MANY = 8
 # Floats of all samples from which on tiles are dealt out to threads, which takes a fraction of a millisecond.
 SPREAD = 2**22
@@ -53,6 +58,8 @@ class Sums:
             entire.add(p, pieces, size)
             return self.add_whole(entire.values)
         pieces = merged(pieces)
+        if p.device.type == "cpu" and p.numel() >= TILE:  # elsewhere to look at values means to wait for them
+            pieces = packed(pieces)
         if len(pieces) == 1:
             only = pieces[0]
             if isinstance(only, Lookup):  # no row of a sample comes twice, so each is a gradient's own
@@ -70,16 +77,31 @@ class Sums:
                     for left, right in _blocks(only):
                         self._put(p, pair_squares(left, right))
                     return None
-        own = all(piece.by_rows for piece in pieces)  # a tile is made for this; what is made whole may be somebody's
+        return self._by_tiles(p, pieces, size)
+
+    def _by_tiles(self, p: Tensor, pieces: Sequence[Piece], size: int) -> None:
+        """A few rows and samples at a time, the rows dealt out to threads."""
+        only = pieces[0] if len(pieces) == 1 else None
+        # Long tiles are made faster than wide ones: a layer from 3072 to 768, turned, in 0.7 of the time.
+        turned = p.numel() >= TILE and isinstance(only, Product) and only.turns(p.shape)
+        if turned and isinstance(only, Product):
+            pieces = [only.turned]
+        shape = p.t() if turned else p
+        own = p.numel() < TILE and all(piece.by_rows for piece in pieces)  # what is made whole may be somebody's
+        rooms = local()  # one for all tiles of a thread: the first rows are the most
 
         def measure(tile: tuple[slice, int]) -> None:
             rows, block = tile
+            first = pieces[0]
+            if isinstance(first, Product) and not hasattr(rooms, "own"):
+                rooms.own = first.room(min(block, size), rows)
+            room = getattr(rooms, "own", None)
             for start in range(0, size, block):
                 samples = slice(start, min(start + block, size))
-                self._measure(p, rows, gradients(pieces, len(p) if p.dim() else 1, samples, rows), own)
+                found = gradients(pieces, len(shape) if shape.dim() else 1, samples, rows, room)
+                self._measure(p, rows, at_least_single(found), turned, own)
 
-        each_tile(measure, p, pieces, size)
-        return None
+        each_tile(measure, shape, pieces, size)
 
     def add_whole(self, sums: Mapping[Tensor, Tensor]) -> None:
         """Sums over whole parameters, of which the part to keep is taken."""
@@ -93,18 +115,18 @@ class Sums:
     def _put(self, p: Tensor, value: Tensor) -> None:
         self.values[p] = self.values[p].add_(value) if p in self.values else value
 
-    def _measure(self, p: Tensor, rows: slice, found: Tensor, own: bool) -> None:
-        found = at_least_single(found)
-        if found[0].numel() == p.numel() < LARGE:
+    def _measure(self, p: Tensor, rows: slice, found: Tensor, turned: bool, own: bool) -> None:
+        """Gradients of some rows of ``p``, or of its columns if ``turned``; ``own`` ones may be overwritten."""
+        whole = found[0].numel() == p.numel()
+        if whole and p.numel() < LARGE:
             return self._put(p, _summed(found, self.size))
         if p not in self.values:
-            whole = found[0].numel() == p.numel()  # else rows of it, which have the order of the parameter itself
-            place = torch.zeros_like(found[0]) if whole else found.new_zeros(p.shape)
-            self.values.setdefault(p, place)  # unless another thread, at other rows, has just done so
-        into = self.values[p] if found[0].numel() == p.numel() else self.values[p][rows]
-        if found[0].numel() < LARGE:
-            into.add_(self.size.of(found).sum(0))
-        elif own and len(found) >= MANY:
+            shape = p.shape[::-1] if turned else p.shape  # rows have the order of the parameter itself, or of its turn
+            place = torch.zeros_like(found[0]) if whole else found.new_zeros(shape)
+            self.values.setdefault(p, place.t() if turned else place)  # unless another thread has just done so
+        total = self.values[p].t() if turned else self.values[p]
+        into = total if whole else total[rows]
+        if own and len(found) >= MANY:
             into.add_(self.size.into_(found).sum(0))
         else:
             for gradient in found:
@@ -120,10 +142,13 @@ def tiles(p: Tensor, pieces: Sequence[Piece], size: int) -> Iterator[tuple[slice
         yield slice(0, height), max(1, BLOCK // max(1, floats, p.numel()))
         return
     columns = max(1, p.numel() // max(1, height))
-    step = max(1, TILE // columns)
+    if p.numel() < TILE:
+        yield slice(0, height), max(1, SMALL // max(1, p.numel()))
+        return
+    count = -(-height // (2 * max(ROWS, TILE // columns))) * 2
+    step = -(-height // count)  # an even number, all alike: no thread of two or more is left with a large one
     for start in range(0, height, step):
-        rows = slice(start, min(start + step, height))
-        yield rows, min(size, max(1, TILES // ((rows.stop - rows.start) * columns)))
+        yield slice(start, min(start + step, height)), max(1, TILES // (step * columns))
 
 
 def each_tile(do: Callable[[tuple[slice, int]], None], p: Tensor, pieces: Sequence[Piece], size: int) -> None:
