@@ -125,9 +125,12 @@ class Nodes:
 
     def start(self, *numbers: int) -> None:
         """Ray on these machines, all at the same time; each but the head has a disk of its own for what Ray keeps."""
+        from ray.scripts.scripts import start as ray_start
+
         ray, place = str(Path(sys.executable).parent / "ray"), str(self.folder / "ray")
         common = ["--num-cpus", "1", "--object-store-memory", "80000000", "--disable-usage-stats"]
-        common += ["--include-log-monitor", "false"]
+        if any("--include-log-monitor" in option.opts for option in ray_start.params):  # the lowest ray has none
+            common += ["--include-log-monitor", "false"]
         begun = []
         for number in numbers:
             here = [*common, "--node-ip-address", self.at(number)]
