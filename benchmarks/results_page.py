@@ -2,7 +2,7 @@
 
 A table stands between ``<!-- recipes: Split CIFAR-10 -->``, the item of ``tmln paper`` and the table's title, and
 ``<!-- end -->``; with ``notes`` for a title stands what the item says about its tables. ``<!-- accuracy: er, tmln -->``
-is for a short table of these recipes. Nothing is run.
+is for a short table of these recipes. Figures are drawn anew, too. Nothing is run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from tmln.draw.picture import save_figure
 from tmln.paper.items import ITEMS
 from tmln.paper.page import Page
 from tmln.paper.scales import SCALES
@@ -22,6 +25,7 @@ from tmln.streams import BENCHMARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES, RESULTS = (ROOT / "docs" / "results.md", ROOT / "README.md"), ROOT / "results"
+PICTURES = {"figure2": "landscape_cifar100.svg", "figure3": "front_cifar10.svg", "barrier": "barrier_cifar10.svg"}
 PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -62,6 +66,15 @@ def renewed(text: str) -> str:
     return PLACE.sub(filled, text)
 
 
+def figure(item: str) -> Figure:
+    """As the published results have it."""
+    found = page(item).figure
+    assert found is not None, f"{item} was not published"
+    return found
+
+
 if __name__ == "__main__":
+    for item, name in PICTURES.items():
+        save_figure(figure(item), ROOT / "docs" / "pictures" / name)
     for path in PAGES:
         path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -14,7 +14,7 @@ from tmln.lab.store import Store
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
 from tmln.results.published import publish
-from tmln.results.read import read_results
+from tmln.results.read import read_analyses, read_results
 from tmln.stopping import Interrupted
 
 
@@ -61,6 +61,21 @@ def test_published_results_give_the_tables_of_their_runs(store: Store, tmp_path:
     assert ITEMS["table6"].title in every.output
     assert ITEMS["table4"].title not in every.output
     assert "holds no run of table4" in str(type_in("table4", *words).exception)
+
+
+def test_published_measurements_give_the_table_that_they_gave(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--scale", "smoke", "--seeds", "1", "--format", "json"]
+    own = type_in("table5", *words, "--out", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial")
+    publish(read_results(store.root)[0], tmp_path / "results.json", read_analyses(store.root), light=True)
+    monkeypatch.setattr("tmln.paper.table5.trajectory_losses", None)  # nothing is measured again
+    words += ["--published", str(tmp_path / "results.json"), "-o", str(tmp_path / "there")]
+    there = type_in("table5", *words)
+    assert (own.exit_code, there.exit_code) == (0, 0), own.output + there.output
+    assert json.loads(there.stdout)["records"] == json.loads(own.stdout)["records"] != []
+    other = type_in("table5", *words, "--seeds", "9")
+    assert "not measured in what" in other.output
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path) -> None:

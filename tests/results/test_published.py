@@ -15,8 +15,9 @@ from tmln.lab.config import RunConfig
 from tmln.lab.identity import run_name
 from tmln.lab.result import Result, checksum_of
 from tmln.report.document import document
-from tmln.results.published import names_places, publish, read_published
-from tmln.results.read import read_results
+from tmln.results.measurements import Analysis, save_analysis
+from tmln.results.published import names_places, publish, read_measured, read_published
+from tmln.results.read import read_analyses, read_results
 from tmln.tallies import pack_confusion
 
 
@@ -57,6 +58,45 @@ def test_a_light_file_has_the_metrics_of_a_whole_one(tmp_path: Path) -> None:
     assert light.metrics == pytest.approx(whole.metrics, nan_ok=True)
     assert light.metrics["worst_class"] == 0.5
     assert (light.accuracy, light.name, light.config) == (whole.accuracy, whole.name, whole.config)
+
+
+def test_what_was_measured_is_published_with_the_runs(tmp_path: Path) -> None:
+    runs = keep(tmp_path / "runs", usual())
+    for name in ("b", "a"):
+        save_analysis(runs, "overhead", name, {"methods": {}, "seconds": [0.25, None]})
+    save_analysis(runs, "barrier", "a", {"methods": [{"method": "er"}]})
+    measured = read_analyses(runs)
+    assert [(one.kind, one.name) for one in measured] == [("barrier", "a"), ("overhead", "a"), ("overhead", "b")]
+    there = tmp_path / "out" / "results.json"
+    publish(read_results(runs)[0], there, measured)
+    for place in (there, there.parent):
+        assert read_analyses(place) == measured
+        assert read_analyses(place, "barrier") == measured[:1]
+    assert document(there)["analyses"] == document(runs)["analyses"] != []
+    save_analysis(there.parent, "barrier", "a", {"methods": []})  # measured anew beside the file
+    assert read_analyses(there.parent, "barrier")[0].content == {"methods": []}
+
+
+def test_measurements_that_are_none_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    there = tmp_path / "a.json"
+    publish(read([result("er", 0)]), there, [Analysis("overhead", "one", {"a": 1})])
+
+    def spoil(content: dict[str, Any]) -> None:
+        good = content["measurements"][0]
+        content["measurements"] = [{**good, "format": 99}, "text", None, {**good, "content": 3}, {}, good]
+
+    changed(there, spoil)
+    assert read_measured(there) == [Analysis("overhead", "one", {"a": 1})]
+    assert len(caplog.messages) == 5
+    assert "format 99" in caplog.text
+    changed(there, lambda content: content.update(measurements={"a": 1}))
+    assert read_measured(there) == []
+    assert len(read_published(there)[0]) == 1
+
+
+def test_a_measurement_may_name_a_place() -> None:
+    assert names_places(Analysis("overhead", "n", {"methods": {"er": "/home/me/data"}}))
+    assert not names_places(Analysis("overhead", "n", {"methods": {"er": 0.1}}))
 
 
 def test_the_file_by_hand(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def publish(
     from tmln.cli.tables import finished_results
     from tmln.results.published import names_places
     from tmln.results.published import publish as write
+    from tmln.results.read import read_analyses
 
     results = finished_results(runs)
     kept = [result for result in results if with_paths or not names_places(result)]
@@ -40,7 +41,8 @@ def publish(
         raise ValueError(
             f"every run in {runs} names a folder of this machine; --with-paths publishes them all the same"
         )
-    checksum = write(kept, output, light=light)
+    measured = [one for one in read_analyses(runs) if with_paths or not names_places(one)]
+    checksum = write(kept, output, measured, light=light)
     if len(kept) < len(results):
         say(
             f"{len(results) - len(kept)} of {len(results)} runs are left out: they name folders of this machine "
@@ -48,7 +50,8 @@ def publish(
             err=True,
         )
     where = ", ".join(sorted({result.benchmark for result in kept}))
-    say(f"published: {output}, {len(kept)} run{'s' * (len(kept) != 1)} of {where}; checksum {checksum}")
+    beside = f", {len(measured)} measurement{'s' * (len(measured) != 1)} beside them" if measured else ""
+    say(f"published: {output}, {len(kept)} run{'s' * (len(kept) != 1)} of {where}{beside}; checksum {checksum}")
 
 
 def verify(

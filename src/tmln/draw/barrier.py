@@ -100,7 +100,7 @@ def _dots(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, title: str
     right = axes.get_xlim()[1]
     axes.set_xlim(-0.06 * right, 1.06 * right)
     axes.locator_params(axis="x", nbins=4)
-    axes.set_xlabel("loss; mean ± sample deviation, a small tick for each seed", fontsize=8)
+    axes.set_xlabel("loss: mean ± sample deviation,\na small tick for each seed", fontsize=8)
     axes.set_title(title, fontsize=10)
 
 

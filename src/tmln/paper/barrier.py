@@ -92,4 +92,4 @@ def _flat(summary: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{key}_{part}": found[part] for key, found in summary.items() for part in ("mean", "std", "low", "high")}
 
 
-ITEM = Item("barrier", TITLE, no_runs, render, recordings, picture=True)
+ITEM = Item("barrier", TITLE, no_runs, render, recordings, picture=True, measures="barrier")

@@ -13,7 +13,20 @@ from tmln.paper.recipes import add_race, past
 from tmln.paper.scales import Scale, Stand
 
 TITLE = "Confirmation: the main recipes with a larger network"
-METHODS = ("naive", "er", "er-ace", "der++", "ocar", "tmln", "er+", "ocar+", "tmln+", "tmln-kfac+")
+METHODS = (
+    "naive",
+    "er",
+    "er-ace",
+    "der++",
+    "ocar",
+    "tmln",
+    "er+",
+    "ocar+",
+    "tmln+",
+    "tmln-kfac+",
+    "ocar+der",
+    "tmln-kfac+der",
+)
 COLUMNS = ("n", "acc", "fm", "peak", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
 
 

@@ -64,4 +64,4 @@ def render(study: Study) -> Page:
     return page if found is None else replace(page, figure=landscape_figure(found))
 
 
-ITEM = Item("figure2", TITLE, no_runs, render, recordings, picture=True)
+ITEM = Item("figure2", TITLE, no_runs, render, recordings, picture=True, measures="landscape")

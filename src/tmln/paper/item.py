@@ -40,3 +40,4 @@ class Item:
     render: Callable[[Study], Page]
     recordings: Callable[[Scale], list[Recorded]] = no_recordings
     picture: bool = False  # needs matplotlib
+    measures: str = ""  # the kind of what is measured, if anything is

@@ -9,10 +9,16 @@ from typing import Any
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.files import to_json
 from tmln.paper.evidence import Study
-from tmln.paper.scales import Stand
-from tmln.results.measurements import FOLDER, load_analyses, save_analysis
+from tmln.paper.scales import Scale, Stand
+from tmln.results.measurements import FOLDER, save_analysis
+from tmln.results.read import read_analyses
 
 Content = dict[str, Any]
+
+
+def mark(scale: Scale) -> str:
+    """A part of the name of all that was measured at this scale."""
+    return f"-paper-{scale.name}-"
 
 
 def measured(
@@ -28,8 +34,10 @@ def measured(
     ``options`` are what it was measured with: others make another measurement.
     """
     asked = to_json([kind, [run_id(config) for config in configs], options])
-    name = f"{stand.benchmark}-paper-{study.scale.name}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
+    name = f"{stand.benchmark}{mark(study.scale)}{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
     found = _load(study, kind, name)
+    if study.published is not None:
+        return found, [] if found is not None else [f"not measured in what {study.store.root} has of {kind}"]
     if found is not None:
         return found, [f"measured before; without {study.store.root / FOLDER} it is measured anew"]
     if stand.missing:
@@ -42,4 +50,4 @@ def measured(
 
 
 def _load(study: Study, kind: str, name: str) -> Content | None:
-    return next((one.content for one in load_analyses(study.store.root, kind) if one.name == name), None)
+    return next((one.content for one in read_analyses(study.store.root, kind) if one.name == name), None)

@@ -104,4 +104,4 @@ def _records(found: Mapping[str, Sequence[Summary]], number: int) -> list[Mappin
     ]
 
 
-ITEM = Item("table5", TITLE, no_runs, render, recordings)
+ITEM = Item("table5", TITLE, no_runs, render, recordings, measures="losses")

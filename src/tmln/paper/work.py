@@ -16,8 +16,9 @@ from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded
+from tmln.paper.measured import mark
 from tmln.paper.scales import Scale, missing_data
-from tmln.results.read import read_results
+from tmln.results.read import read_analyses, read_results
 
 ALL = Shard()
 
@@ -43,10 +44,13 @@ def waiting(items: Iterable[Item], scale: Scale) -> dict[str, list[RunConfig]]:
 
 
 def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[Study, list[Item]]:
-    """Published results in place of runs, and the items that they have a run of: what is measured has none."""
+    """Published results in place of runs, and the items that they have a run or a measurement of."""
     found = {result.name: result for result in read_results(path)[0]}
+    measured = {one.kind for one in read_analyses(path) if mark(scale) in one.name}
     asked = list(items)
-    kept = [item for item in asked if any(run_id(config) in found for config in item.runs(scale))]
+    kept = [
+        item for item in asked if item.measures in measured or any(run_id(one) in found for one in item.runs(scale))
+    ]
     if not kept:
         names = ", ".join(item.name for item in asked)
         raise ValueError(f"{path} holds no run of {names} at scale {scale.name}; without --published they are run")

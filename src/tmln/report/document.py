@@ -19,10 +19,9 @@ from tmln.report.classes import classes_of
 from tmln.report.faces import Face, faces_of
 from tmln.report.tasks import task_names
 from tmln.report.verdict import Marks, marks_of, verdict
-from tmln.results.measurements import load_analyses
 from tmln.results.notes import CAPTION, page_notes
 from tmln.results.published import commands_to_repeat
-from tmln.results.read import read_results
+from tmln.results.read import read_analyses, read_results
 from tmln.results.rows import Row, comparable, flat_fields, rows_of
 from tmln.results.sentence import headline, sentence
 from tmln.results.textgrid import LATEX_SIGNS
@@ -35,7 +34,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     results, problems = read_results(runs, oracle)
     rows = rows_of(results)
     numbers = {result.name: number for number, row in enumerate(rows) for result in row.results}
-    analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in load_analyses(runs)]
+    analyses = [{"kind": a.kind, "name": a.name, "content": _shorter(a.content)} for a in read_analyses(runs)]
     there = {metric for row in rows for metric in row.values}
     tables = comparable(rows)
     marks = {name: marks_of(mine, in_order(there)) for name, mine in tables.items()}

@@ -19,11 +19,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Analysis:
-    """``kind`` is overhead, landscape or barrier; ``name`` tells those of one kind apart."""
+    """``kind`` is overhead, losses, landscape or barrier; ``name`` tells those of one kind apart."""
 
     kind: str
     name: str
     content: dict[str, Any]
+
+    def plain(self) -> dict[str, Any]:
+        """What a file has of it."""
+        return {"format": FORMAT, "kind": self.kind, "name": self.name, "content": self.content}
 
 
 def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) -> Path:
@@ -32,7 +36,7 @@ def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) 
     path = runs / FOLDER / f"{readable}.json"
     refuse_link(path.parent)
     make_folder(path.parent)
-    write_whole(path, to_json({"format": FORMAT, "kind": kind, "name": name, "content": dict(content)}))
+    write_whole(path, to_json(Analysis(kind, name, dict(content)).plain()))
     return path
 
 
@@ -41,12 +45,16 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
     for path in sorted((runs / FOLDER).glob("*.json")):
         try:
             refuse_link(path.parent)
-            found = from_json(read_own(path))
-            if found["format"] > FORMAT:
-                raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
-            analysis = Analysis(str(found["kind"]), str(found["name"]), dict(found["content"]))
+            analysis = analysis_of(from_json(read_own(path)))
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("passed over %s: %s", path, error)
             continue
         if kind in (None, analysis.kind):
             yield analysis
+
+
+def analysis_of(found: Any) -> Analysis:
+    """From the plain values of :meth:`Analysis.plain`; an error of whatever kind if they are none."""
+    if found["format"] > FORMAT:
+        raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
+    return Analysis(str(found["kind"]), str(found["name"]), dict(found["content"]))

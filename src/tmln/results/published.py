@@ -2,11 +2,13 @@
 
 It is JSON: ``{"kind": "tmln results", "format": 1, "tmln": version, "runs": [...], "checksum": sha256}``, a line a run.
 A run is what its ``result.json`` says, its ``name``, the hash of its ``config``, and the ``command`` that makes it
-again. The same runs give the same bytes. Nothing in it says on which machine it was made, only on what kind.
+again. Before them stand ``"measurements": [...]``, where there are some: overheads, landscapes and the like, which are
+no runs. The same runs give the same bytes. Nothing in it says on which machine it was made, only on what kind.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -19,9 +21,11 @@ from tmln.lab.files import from_json, make_folder, read_own, to_json, write_whol
 from tmln.lab.identity import spelled
 from tmln.lab.result import CHECKSUM, Result, believed, checksum_of
 from tmln.lab.result import FORMAT as RESULT_FORMAT
+from tmln.results.measurements import Analysis, analysis_of
 
 KIND = "tmln results"
 FORMAT = 1
+MEASURED = "measurements"
 MOST_BYTES = 1 << 28  # of a file that is read
 MACHINE = ("processor", "instructions", "cores", "device", "threads", "system")  # what kind it is, not which
 COUNTED = ("confusion", "calibration", "class_names")
@@ -30,11 +34,14 @@ OURS = ("name", "said", CHECKSUM)  # fields of a result that no file has under t
 PLACE = re.compile(r"""(?:^|[\s'"(=:,])(?:/[^\s/]|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\[^\s\\])""")
 
 
+log = logging.getLogger(__name__)
+
+
 class NotPublished(ValueError):
     """A file of another kind: whatever it is, it holds no results."""
 
 
-def publish(results: Iterable[Result], path: Path, *, light: bool = False) -> str:
+def publish(results: Iterable[Result], path: Path, measured: Iterable[Analysis] = (), *, light: bool = False) -> str:
     """Write the file whole; its checksum is returned, to be told apart from it.
 
     A light one lacks confusions and bins of confidence, not the metrics that follow from them: of 100 classes in ten
@@ -42,12 +49,15 @@ def publish(results: Iterable[Result], path: Path, *, light: bool = False) -> st
     """
     left_out = COUNTED if light else ()
     runs = [_entry(result, left_out) for result in sorted(results, key=lambda result: result.name)]
-    content = from_json(to_json({"kind": KIND, "format": FORMAT, "tmln": tmln.__version__, "runs": runs}).encode())
-    head = to_json({key: value for key, value in content.items() if key != "runs"})
-    lines = ",\n".join(to_json(run) for run in content["runs"])
+    lists: dict[str, Any] = {"runs": runs}
+    if analyses := [one.plain() for one in measured]:
+        lists = {MEASURED: analyses, **lists}
+    head = {"kind": KIND, "format": FORMAT, "tmln": tmln.__version__}
+    content = from_json(to_json({**head, **lists}).encode())
     checksum = checksum_of(content)
+    lines = [f'"{key}": [\n' + ",\n".join(map(to_json, content[key])) + "\n]" for key in lists]
     make_folder(path.parent)
-    write_whole(path, f'{head[:-1]}, "runs": [\n{lines}\n], "{CHECKSUM}": "{checksum}"}}\n')
+    write_whole(path, f'{to_json(head)[:-1]}, {", ".join(lines)}, "{CHECKSUM}": "{checksum}"}}\n')
     return checksum
 
 
@@ -65,9 +75,9 @@ def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def names_places(result: Result) -> bool:
+def names_places(one: Result | Analysis) -> bool:
     """Whether it holds the path of a folder or file, as the configuration of ``folder:PATH`` does."""
-    return any(PLACE.search(text) for text in _texts({**vars(result), "name": ""}))
+    return any(PLACE.search(text) for text in _texts({**vars(one), "name": ""}))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -84,6 +94,36 @@ def _texts(value: Any) -> Iterator[str]:
 
 def read_published(path: Path) -> tuple[list[Result], dict[str, str]]:
     """The results of a file, and of runs in it that are not believed the reason; an error for another kind of file."""
+    runs = _content(path).get("runs")
+    if not isinstance(runs, list):
+        raise ValueError(f"{path.name} holds no list of runs")
+    found: dict[str, Result] = {}
+    refused: dict[str, str] = {}
+    for number, run in enumerate(runs):
+        name = run.pop("name", None) if isinstance(run, dict) else None
+        try:
+            if not isinstance(name, str) or name in found:
+                raise ValueError(f"entry {number} of {path.name} has no name of its own")
+            found[name] = believed(run, name, path.name)
+        except ValueError as error:
+            refused[str(name)] = str(error)
+    return list(found.values()), refused
+
+
+def read_measured(path: Path) -> list[Analysis]:
+    """What was measured beside the runs of a file; what cannot be read is said and passed over."""
+    found = []
+    listed = _content(path).get(MEASURED, [])
+    for number, one in enumerate(listed if isinstance(listed, list) else []):
+        try:
+            found.append(analysis_of(one))
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("passed over measurement %d of %s: %s", number, path.name, error)
+    return found
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """A file of this kind, whole, less its checksum."""
     try:
         content = from_json(read_own(path, MOST_BYTES))
     except FileNotFoundError:
@@ -99,20 +139,7 @@ def read_published(path: Path) -> tuple[list[Result], dict[str, str]]:
         raise ValueError(f"{path.name} has format {version!r:.40}, this tmln reads up to {FORMAT}: upgrade tmln")
     if content.pop(CHECKSUM, None) != checksum_of(content):
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
-    runs = content.get("runs")
-    if not isinstance(runs, list):
-        raise ValueError(f"{path.name} holds no list of runs")
-    found: dict[str, Result] = {}
-    refused: dict[str, str] = {}
-    for number, run in enumerate(runs):
-        name = run.pop("name", None) if isinstance(run, dict) else None
-        try:
-            if not isinstance(name, str) or name in found:
-                raise ValueError(f"entry {number} of {path.name} has no name of its own")
-            found[name] = believed(run, name, path.name)
-        except ValueError as error:
-            refused[str(name)] = str(error)
-    return list(found.values()), refused
+    return content
 
 
 def commands_to_repeat(result: Result, seeds: Sequence[int]) -> tuple[list[str], str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
-from tmln.results.published import NotPublished, read_published
+from tmln.results.measurements import Analysis, load_analyses
+from tmln.results.published import NotPublished, read_measured, read_published
 from tmln.results.references import with_references
 from tmln.results.searched import searches_in, trials_of
 from tmln.results.validity import complaint
@@ -50,6 +52,16 @@ def read_results(runs: Path, oracle: Oracle | None = None, trials: bool = False)
             log.warning("run %s is there twice, with other numbers; the first that was found counts", result.name)
     problems += [Problem(one.name, "searched", one.how) for one in searches if one.trials & aside]
     return with_references((results[name] for name in sorted(results)), oracle), problems
+
+
+def read_analyses(runs: Path, kind: str | None = None) -> list[Analysis]:
+    """What was measured about the runs of a folder, or published with them; of one name the first that is found."""
+    every = [] if runs.is_file() else list(load_analyses(runs))
+    for path in [runs] if runs.is_file() else sorted(runs.glob("*.json")):
+        with suppress(OSError, ValueError):  # read_results says what is wrong with a file
+            every += read_measured(path)
+    first = {(one.kind, one.name): one for one in reversed(every) if kind in (None, one.kind)}
+    return [first[key] for key in sorted(first)]
 
 
 def _entries(runs: Path) -> Iterator[Result | Problem]:
