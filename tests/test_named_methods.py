@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -36,8 +38,9 @@ class Seen:
     steps: list[list[tuple[Tensor, Tensor, int]]] = field(default_factory=list)
 
 
-def learned(method: str, **settings: Any) -> Seen:
-    learner = Learner(network(), method, lr=RATE, batch_size=8, settings={"replay.capacity": CAPACITY, **settings})
+def learned(method: str, build: Callable[[], nn.Module] = network, **settings: Any) -> Seen:
+    settings = {"replay.capacity": CAPACITY, **settings}
+    learner = Learner(build(), method, lr=RATE, batch_size=8, settings=settings)
     seen, draw = Seen(learner), learner.replay.draw
 
     def noted(x: Tensor, y: Tensor) -> Any:
@@ -134,9 +137,25 @@ def answers(learner: Learner, x: Tensor) -> list[int]:
     return found
 
 
-def test_wa() -> None:
-    """Zhao et al. 2020: (1-lambda)*CE + lambda*KD with lambda = old/(old+new), T = 2; then the new rows are scaled."""
-    seen, model = learned("wa", **{"answer.lengthen": True}), network()
+def longer() -> nn.Sequential:
+    """The same, with long rows for the classes of the last task."""
+    model = network()
+    list(model.parameters())[2].data[4:] *= 2
+    return model
+
+
+@pytest.mark.parametrize(
+    ("settings", "above"),
+    [({}, [True, False]), ({"lengthen": True}, [True, False]), ({"lengthen": True, "positive": True}, [False, False])],
+)
+def test_wa(settings: dict[str, bool], above: list[bool]) -> None:
+    """Zhao et al. 2020: (1-lambda)*CE + lambda*KD with lambda = old/(old+new), T = 2; at the end of a task its rows are
+    scaled, and the next task begins, and is taught, with them. To the letter gamma may be above 1, and rows are clipped
+    at 0 after each step."""
+    seen, model = learned("wa", longer, **{f"weights.{name}": value for name, value in settings.items()}), longer()
+    gammas = []
+    head = model[2]
+    assert isinstance(head, nn.Linear)
     for k, steps in enumerate(seen.steps):
         old, way, known = copy.deepcopy(model), Momentum(model), 2 * k
         share = known / (known + 2)
@@ -152,19 +171,28 @@ def test_wa() -> None:
                         soft = (old(sample)[:known] / 2).softmax(0)
                     loss = loss - share * (soft * (output[:known] / 2).log_softmax(0)).sum()
             way.step(loss / len(x))
+            if settings.get("positive"):
+                head.weight.data = torch.where(head.weight.data < 0, 0.0, head.weight.data)
+        if known:
+            norms = [float(row.detach().norm()) for row in head.weight]
+            gammas.append((sum(norms[:known]) / known) / (sum(norms[known : known + 2]) / 2))
+            head.weight.data[known : known + 2] *= gammas[-1] if settings.get("lengthen") else min(gammas[-1], 1.0)
+    assert [gamma > 1 for gamma in gammas] == above
     same_weights(model, seen.learner)
-    head = model[2]
-    assert isinstance(head, nn.Linear)
+    tests = torch.cat([task(k)[0] for k in range(TASKS)])
     with torch.no_grad():
-        norms = head.weight.norm(dim=1)
-        head.weight[4:] *= norms[:4].mean() / norms[4:].mean()
-        tests = torch.cat([task(k)[0] for k in range(TASKS)])
         assert answers(seen.learner, tests) == model(tests).argmax(1).tolist()
 
 
 def test_cls_er() -> None:
     """Arani et al. 2022, algorithm 1: the better of two averages teaches replayed samples; both move by chance."""
-    numbers = {"strength": 0.3, "plastic_decay": 0.6, "stable_decay": 0.8, "plastic_chance": 0.8, "stable_chance": 0.5}
+    numbers: dict[str, Any] = {
+        "strength": 0.3,
+        "plastic_decay": 0.6,
+        "stable_decay": 0.8,
+        "plastic_chance": 0.8,
+        "stable_chance": 0.5,
+    }
     seen, model = learned("cls-er", **{f"penalty.{name}": value for name, value in numbers.items()}), network()
     averages = {"plastic": copy.deepcopy(model), "stable": copy.deepcopy(model)}
     dice, taken, t = torch.Generator().manual_seed(seed_of(0, "penalty")), [], 0

@@ -224,8 +224,8 @@ RECIPES: dict[str, Recipe] = {
     "wa": Recipe(
         replay=Choice("distill", {"loss": "softmax"}),
         step=_MOMENTUM,
-        answer=Choice("aligned"),
-        about="weight aligning: replay and distillation, new classes' rows scaled for the answer",
+        weights=Choice("aligned"),
+        about="weight aligning: replay and distillation, new classes' rows scaled at task ends",
     ),
     "cls-er": Recipe(
         replay=Choice("er", {"fill": "every-epoch"}),

@@ -128,38 +128,9 @@ def test_rebalanced_scores_are_of_the_refitted_rows(bias: bool) -> None:
     torch.testing.assert_close(scores(learner, task(0)[0]), expected.float())
 
 
-# -- aligned -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("lengthen", [True, False])
-@pytest.mark.parametrize("times", [0.5, 2.0])
-def test_aligned_is_as_if_the_rows_were_scaled(bias: bool, lengthen: bool, times: float) -> None:
-    learner = trained("aligned", model=network(bias), tasks=3, settings={"answer.lengthen": lengthen})
-    with torch.no_grad():
-        split(learner)[1].weight[4:] *= times
-    body, head = split(copy.deepcopy(learner))
-    with torch.no_grad():
-        norms = [float(row.norm()) for row in head.weight]
-        gamma = (sum(norms[:4]) / 4) / (sum(norms[4:]) / 2)
-        head.weight[4:] *= gamma if lengthen else min(gamma, 1.0)
-        expected = head(body(task(0)[0]))
-    torch.testing.assert_close(scores(learner, task(0)[0]), expected)
-    assert (gamma > 1.1) == (times < 1)
-    assert (gamma < 0.9) == (times > 1)
-
-
-def test_aligned_needs_no_memory_and_has_nothing_to_do_in_the_first_task() -> None:
-    aligned, plain = (trained(answer, tasks=1, method="naive") for answer in ("aligned", "argmax"))
-    assert torch.equal(scores(aligned, task(0)[0]), scores(plain, task(0)[0]))
-    aligned.learn((task(0)[0], task(0)[1]))  # no class is new
-    output = aligned.answer.scores(aligned.model.eval(), task(0)[0])
-    assert output[0] is output[1]
-
-
 # -- all of them -------------------------------------------------------------------------------------------------------
 
-ANSWERS = ["argmax", "ncm", "rebalanced", "aligned"]
+ANSWERS = ["argmax", "ncm", "rebalanced"]
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -275,7 +246,7 @@ def test_a_head_that_was_replaced_is_found_again() -> None:
         ("rebalanced", {"method": "naive"}, "answer 'rebalanced' is fitted to a memory"),
         ("ncm", {"model": Odd()}, r"features of Odd cannot be found: none of its 2 nn.Linear.*answer\.layer=NAME"),
         ("ncm", {"model": Odd(), "logit_mask": "seen"}, "features of Odd cannot be found"),
-        ("aligned", {"model": Odd()}, "features of Odd cannot be found"),
+        ("rebalanced", {"model": Odd()}, "features of Odd cannot be found"),
         (
             "ncm",
             {"settings": {"answer.layer": "haed"}, "model": Odd()},
@@ -299,6 +270,6 @@ def test_a_gems_own_memory_will_do() -> None:
 
 
 def test_boundaries_are_needed() -> None:
-    learner = Learner(network(), "er", answer="aligned", settings={"replay.fill": "online"})
-    with pytest.raises(ValueError, match="'aligned' needs task boundaries"):
+    learner = Learner(network(), "er", answer="ncm", settings={"replay.fill": "online"})
+    with pytest.raises(ValueError, match="'ncm' needs task boundaries"):
         learner.learn(task(0), boundary=False)

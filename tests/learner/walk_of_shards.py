@@ -18,7 +18,10 @@ from tmln.learner import Learner
 from tmln.recipes import FAMILIES, Recipe, find_recipe
 
 # What a learner can be told, and parts and settings of which a case that covers the tables need not have any.
-TOLD = ("closed classes", "pieces", "batch norm", "clipped", "refreshed", "fp16", "joint", "sam around tmln")
+TOLD = (
+    "closed classes", "pieces", "batch norm", "clipped", "refreshed", "fp16", "joint", "sam around tmln",
+    "aligned either way",
+)  # fmt: skip
 ALL_KEPT: dict[str, Any] = {
     "method": "tmln",
     "penalty": "rwalk",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
+from tmln.learner.growing import grow
 from tmln.optim.tmln import TMLN
 from tmln.parts import Given, Lesson, Weights, read_settings
 from tmln.recipes import Recipe, make_parts
@@ -179,15 +181,96 @@ def test_the_shield_needs_its_step() -> None:
         Learner(network(), "er", weights="merge", settings={"weights.by": "shield"})
 
 
-@pytest.mark.parametrize("name", ["average", "merge"])
+@pytest.mark.parametrize("name", ["average", "merge", "aligned"])
 def test_a_diverged_run_is_not_averaged(name: str) -> None:
-    model = nn.Linear(1, 1, bias=False)
+    model = nn.Linear(3, 1, bias=False)
     part = made(name, model)
     part.begin(lesson(model))
     nn.init.constant_(model.weight, float("nan"))
     part.after_step()
     with pytest.raises(FloatingPointError, match="of weight is not finite at the task's end: training diverged"):
         part.end(lesson(model))
+
+
+# -- aligned -----------------------------------------------------------------------------------------------------------
+
+
+LETTER = {"weights.positive": True, "weights.lengthen": True}
+
+
+def aligned(rows: list[list[float]], known: tuple[int, ...], classes: tuple[int, ...], **settings: Any) -> list[Tensor]:
+    """Weight and bias after the end of a task."""
+    model = nn.Linear(2, len(rows))
+    nn.init.ones_(model.bias)
+    model.weight.data = torch.tensor(rows)
+    part, told = made("aligned", model, **settings), lesson(model, 1)
+    told = replace(told, known=known, classes=classes, samples=lambda: iter([(X[:, :2], Y)]))
+    part.begin(told)
+    part.after_step()
+    part.end(told)
+    return [model.weight.detach(), model.bias.detach()]
+
+
+def test_the_new_classes_rows_become_as_long_as_the_old_ones_by_hand() -> None:
+    rows = [[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [-2.0, 0.0]]
+    for settings, expected in (
+        ({}, [[3.0, 4.0], [0.0, 1.0], [1.8, 2.4], [-2.0, 0.0]]),  # (5 + 1)/2 / 10 = 0.3; a class not met stays
+        ({"lengthen": True}, [[3.0, 4.0], [0.0, 1.0], [1.8, 2.4], [-2.0, 0.0]]),
+        ({"positive": True}, [[3.0, 4.0], [0.0, 1.0], [1.8, 2.4], [0.0, 0.0]]),
+    ):
+        weight, bias = aligned(rows, (0, 1), (1, 2), **settings)  # class 1 comes again, and is an old one
+        torch.testing.assert_close(weight, torch.tensor(expected))
+        assert torch.equal(bias, torch.ones(4))
+
+
+def test_shorter_rows_are_lengthened_where_that_is_asked_for() -> None:
+    rows = [[3.0, 4.0], [1.0, 0.0]]
+    assert torch.equal(aligned(rows, (0,), (1,))[0], torch.tensor(rows))
+    torch.testing.assert_close(aligned(rows, (0,), (1,), lengthen=True)[0], torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
+
+
+@pytest.mark.parametrize(("known", "classes"), [((), (0, 1)), ((0, 1), (0, 1)), ((0,), (1,))])
+def test_rows_that_have_none_to_be_as_long_as_are_left_alone(known: tuple[int, ...], classes: tuple[int, ...]) -> None:
+    rows = [[3.0, 4.0], [0.0, 0.0]]  # a row of zeros has no length to be made
+    assert torch.equal(aligned(rows, known, classes, lengthen=True)[0], torch.tensor(rows))
+
+
+def test_a_head_that_grew_is_aligned_and_clipped() -> None:
+    torch.manual_seed(0)
+    learner = Learner(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), "wa", settings=LETTER, batch_size=10)
+    learner.learn((X, Y))
+    grow(learner, "2", 4)
+    learner.learn((X, Y + 2))
+    rows = learner.model[2].weight.detach()  # type: ignore[index]
+    assert rows.shape == (4, 8)
+    assert (rows >= 0).all()
+    norms = rows.norm(dim=1)
+    torch.testing.assert_close(norms[:2].mean(), norms[2:].mean())
+
+
+class Odd(nn.Module):
+    """Its output is no layer's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.norm = nn.Linear(3, 4), nn.LayerNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.head(x))
+        return out
+
+
+def test_the_layer_is_found_or_named_before_anything_is_learned() -> None:
+    with pytest.raises(ValueError, match=r"features of Odd cannot be found: none.*weights\.layer=NAME"):
+        Learner(Odd(), "wa").learn((X, Y))
+    with pytest.raises(ValueError, match=r"weights\.layer = 'norm' is a LayerNorm: its rows"):
+        Learner(Odd(), "wa", settings={"weights.layer": "norm"}).learn((X, Y))
+    model, settings = Odd(), {**LETTER, "weights.layer": "head"}
+    learner = Learner(model, "wa", settings=settings, logit_mask="seen")  # which wraps the model
+    learner.learn((X, Y))
+    learner.learn((X, Y + 2))
+    norms = model.head.weight.detach().norm(dim=1)
+    torch.testing.assert_close(norms[:2].mean(), norms[2:].mean())
 
 
 def test_evaluation_in_between_sees_the_average() -> None:

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from tmln.answers.aligned import AlignedAnswer
 from tmln.answers.argmax import LargestOutput
 from tmln.answers.ncm import NearestMean
 from tmln.answers.rebalanced import RebalancedAnswer
 from tmln.parts import Answer, Family
 
-ANSWERS: Family[Answer[Any]] = Family(Answer, LargestOutput, NearestMean, RebalancedAnswer, AlignedAnswer)
+ANSWERS: Family[Answer[Any]] = Family(Answer, LargestOutput, NearestMean, RebalancedAnswer)
 
 __all__ = ["ANSWERS"]

@@ -39,7 +39,7 @@ class MemoryAnswer(Answer[S]):
         if memory is None:
             raise ValueError(
                 f"answer {self.name!r} is fitted to a memory, and replay {given.parts['replay'].name!r} has none: "
-                "choose one that has (replay 'er', 'der++', 'er-ace', 'distill'), or answer 'argmax' or 'aligned'"
+                "choose one that has (replay 'er', 'der++', 'er-ace', 'distill'), or answer 'argmax'"
             )
         self.memory: Reservoir = memory
         self.features = Features(getattr(settings, "layer", None), "answer.layer", self.linear)

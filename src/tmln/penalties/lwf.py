@@ -44,7 +44,7 @@ class LwF(Taught, Penalty[LwFSettings]):
     saved = ("known", "teacher_state")
     needs_boundary = True
     guide = Guide(
-        equation=r"\lambda_o \, T^2 \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) \,\|\, f_{\text{known}}(x))",
+        equation=r"\lambda_o \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) / T \,\|\, f_{\text{known}}(x) / T)",
         origin="Li and Hoiem 2017.",
         cost="A frozen copy of the model, and its pass over every batch.",
         use="Where no sample may be stored and new data look like the old, so that the old model has "

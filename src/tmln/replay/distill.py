@@ -63,12 +63,12 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
     needs_boundary = True
     guide = Guide(
-        equation=r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, T^2 \, "
-        r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) \,\|\, f_{\text{old}}(x)), \quad \lambda = "
+        equation=r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, "
+        r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) / T \,\|\, f_{\text{old}}(x) / T), \quad \lambda = "
         r"\frac{\text{old}}{\text{old} + \text{new}}",
         origin="WA: Zhao et al. 2020. With `replay.loss=sigmoid`, the default: iCaRL, Rebuffi et al. 2017.",
         cost="As `er`, a frozen copy of the model, and its pass over every batch.",
-        use="Where the old classes are many beside the new ones, and with the answers `ncm` or `aligned`,"
+        use="Where the old classes are many beside the new ones, and with the answer `ncm` or the weights `aligned`,"
         " as in its papers.",
         avoid="In streams without task boundaries, which the teacher is taken at.",
     )
