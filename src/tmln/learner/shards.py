@@ -59,9 +59,11 @@ def deal_out(model: nn.Module, ranks: Ranks, device: torch.device) -> None:
 def units(model: nn.Module) -> list[nn.Module]:
     """The layers that are gathered by themselves, inner ones first; none has a weight that is used outside of it.
 
+    One all of whose weights are those of layers in it is none itself:
+
     >>> model = nn.Sequential(nn.Linear(9, 9), nn.ReLU(), nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 1)))
     >>> [len(list(unit.parameters())) for unit in units(model)]
-    [2, 2, 4]
+    [2, 2, 2]
     """
     least = LEAST * sum(p.numel() for p in model.parameters())
     users: dict[Tensor, int] = {}
