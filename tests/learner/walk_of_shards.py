@@ -158,6 +158,7 @@ def work(rank: int) -> dict[str, Any]:
         learner.export(folder / f"{rank}.safetensors")
         found[f"{name} exported"] = (folder / f"{rank}.safetensors").read_bytes()
     halfway(OTHER_KEPT, None, folder / f"by {rank}")  # in one process, without a message
+    dist.barrier()  # the first one's file is there
     found["from one"] = weights(gone_on(folder / "by 0", made))
     fails_and_is_as_before(made)
     return found
