@@ -115,8 +115,9 @@ def of_two() -> dict[str, float]:
 
 
 def lines() -> Iterator[Line]:
+    keep_memory()
     stream = cifar()
-    best = best_times({"plain": steps(stream), "fabric": steps(stream, fabric_of(1))}, ROUNDS)
+    best = best_times({"plain": steps(stream), "fabric": steps(stream, fabric_of(1))}, 2 * ROUNDS)
     yield Line("the learner on Fabric's one device / without", best["fabric"] / best["plain"], 1.01)
     two = of_two()
     yield Line("two processes of one thread / one of two: throughput", two[ONE] / two[TWO], 0.9, at_least=True)
