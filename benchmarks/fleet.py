@@ -12,8 +12,8 @@ from tmln.fleet.crew import Crew, cores, threads_of
 from tmln.fleet.execute import execute
 from tmln.fleet.plan import Job
 from tmln.fleet.task import Pool
+from tmln.lab.build import stream_of
 from tmln.lab.config import RunConfig
-from tmln.lab.run import stream_of
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 

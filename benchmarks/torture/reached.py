@@ -11,12 +11,13 @@ from tmln.data.bad import BadData, DataError
 from tmln.fleet.crew import Crew
 from tmln.fleet.execute import execute
 from tmln.fleet.plan import Job
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.identity import canonical
 from tmln.lab.lock import LockLost, RunLock, RunLocked
 from tmln.lab.machine import machine
 from tmln.lab.result import checksum_of, read_result
-from tmln.lab.run import Execution, Moment, build
+from tmln.lab.run import Execution, Moment
 from tmln.lab.store import Run, Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig
 from tmln.lab.device import VARIABLE, device_name, run_device
-from tmln.lab.run import build
 from tmln.parts import Part
 from tmln.penalties import PENALTIES
 from tmln.penalties.path import Path

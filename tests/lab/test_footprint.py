@@ -12,10 +12,11 @@ from torch import nn
 from tests.lab.killing import config
 from tmln.fleet.forecast import try_steps
 from tmln.lab import footprint as module
+from tmln.lab.build import build
 from tmln.lab.footprint import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size
 from tmln.lab.memory import free_bytes, held_bytes, peak_bytes
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, build
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
 from tmln.learner import Learner
 from tmln.models import make_model

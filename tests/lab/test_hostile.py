@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tmln.lab import Run, RunConfig, Store, run_id
+from tmln.lab.build import build
 from tmln.lab.files import Linked, from_json, read_own, write_whole
 from tmln.lab.identity import is_named, run_name
 from tmln.lab.logfile import append_line, read_lines, truncate_after
 from tmln.lab.plainyaml import read_value, read_yaml
 from tmln.lab.result import read_result, write_result
-from tmln.lab.run import build
 from tmln.learner.checkpoint import write_checkpoint
 from tmln.measure.trajectory import record
 from tmln.results.measurements import save_analysis

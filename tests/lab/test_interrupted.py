@@ -52,7 +52,7 @@ def at_call(monkeypatch: pytest.MonkeyPatch, target: str, which: int, number: in
 
 
 PHASES = {
-    "reading the data": ("tmln.lab.run.make_stream", 1),
+    "reading the data": ("tmln.lab.build.make_stream", 1),
     "planning the memory": ("tmln.lab.run.fit", 1),
     "the first tests": ("tmln.learner.learner.evaluate_tasks", 1),
     "the tests after a task": ("tmln.learner.learner.evaluate_tasks", 3),

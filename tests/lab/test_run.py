@@ -24,11 +24,12 @@ from tmln import metrics
 from tmln.fleet.crew import Crew
 from tmln.fleet.execute import Event, execute
 from tmln.fleet.plan import plan
+from tmln.lab.build import build, steps_in
 from tmln.lab.config import RunConfig
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, build, steps_in
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.recipes import RECIPES

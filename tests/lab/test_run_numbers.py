@@ -15,11 +15,12 @@ from tests.lab.test_run import config, finish, result_of
 from tmln.fleet.crew import Crew
 from tmln.fleet.execute import Event, execute
 from tmln.fleet.plan import plan
+from tmln.lab.build import build, stream_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, build, fingerprint, stream_of
+from tmln.lab.run import Execution, fingerprint
 from tmln.lab.store import Run, Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner

@@ -9,10 +9,10 @@ import pytest
 
 from tests.lab.test_run import comparable, config, finish
 from tmln import metrics
+from tmln.lab.build import build, merge
 from tmln.lab.command import command_of
 from tmln.lab.oracle import reference_config
 from tmln.lab.result import ORACLES
-from tmln.lab.run import build, merge
 from tmln.learner.evaluate import evaluate
 from tmln.stopping import Interrupted
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from tmln.cli import app
 from tmln.draw.landscape import FLOOR, landscape_figure
 from tmln.draw.picture import save_figure
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig
-from tmln.lab.run import build
 from tmln.lab.store import Store
 from tmln.learner.evaluate import evaluate
 from tmln.measure.landscape import axes_of, grid_losses, landscape, way_of

@@ -16,9 +16,9 @@ import torch
 
 from tmln.draw.overhead import overhead_figure
 from tmln.draw.picture import save_figure
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig
 from tmln.lab.memory import peak_bytes
-from tmln.lab.run import build
 from tmln.learner import Learner
 from tmln.measure import overhead, timed_turn
 from tmln.measure.overhead import CONTROL, _times, measure_overhead, take_turns

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig
 from tmln.lab.result import write_result
-from tmln.lab.run import Execution, Moment, build, fingerprint
+from tmln.lab.run import Execution, Moment, fingerprint
 from tmln.lab.store import Store
 from tmln.measure import trajectory
 from tmln.measure.trajectory import Recording, record, record_all, recording_path

@@ -58,8 +58,8 @@ def size_of(config: Any) -> Size:
     """Of a run as it is configured: counted, nothing is trained; activations are found with two samples."""
     from tmln.fleet.costs import Size
     from tmln.fleet.crew import works_of
+    from tmln.lab.build import learner_of, stream_of
     from tmln.lab.footprint import footprint
-    from tmln.lab.run import learner_of, stream_of
 
     stream = stream_of(config)
     learner = learner_of(config, stream)

@@ -18,10 +18,9 @@ from torch import nn
 import tmln
 from tmln import metrics
 from tmln.curvature.ranks import ALONE, ranks_of, whole
+from tmln.lab.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.lab.command import changed_of
 from tmln.lab.commit import commit
-from tmln.lab.config import RunConfig
-from tmln.lab.device import run_device
 from tmln.lab.footprint import fit
 from tmln.lab.loggers import Logger, make_logger
 from tmln.lab.machine import machine
@@ -33,19 +32,12 @@ from tmln.lab.sofar import Progress
 from tmln.lab.store import Run
 from tmln.lab.terms import Terms
 from tmln.lab.unwritten import Unwritten
-from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.shards import assembled_for, in_shards
 from tmln.learner.tally import Liveliness, Tally
-from tmln.models import make_model
-from tmln.models.own import check_allowed
-from tmln.seeds import seed_of
 from tmln.stopping import Interrupted, saving
-from tmln.streams import Stream, Task, concat, make_stream
 from tmln.streams.exam import exam_of
-from tmln.streams.options import PLACES, RUN_SEED
 
-ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 LOG_EVERY = 50  # steps between lines of the log
 
 
@@ -63,67 +55,6 @@ class Moment:
     loss: float
 
 
-def build(config: RunConfig) -> tuple[Stream, Learner]:
-    """The stream and a learner at its beginning; one seed fixes both."""
-    stream = stream_of(config)
-    return stream, learner_of(config, stream)
-
-
-def stream_of(config: RunConfig) -> Stream:
-    """The run's benchmark; orders that are drawn follow from the run's seed."""
-    full = config.resolved()
-    places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
-    options = {**full["benchmark_options"], **places}
-    for key in ORDERS & options.keys():
-        if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
-            options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
-    return make_stream(full["benchmark"], **options)
-
-
-def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:
-    """As it begins, with nothing learned."""
-    full, recipe = config.resolved(), config.recipe()
-    check_allowed(full["model"], full["model_options"])
-    recipe.check_code()
-    torch.manual_seed(seed_of(full["seed"], "weights"))
-    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
-    model = model.to(run_device() if fabric is None else fabric.device)
-    return Learner(
-        model,
-        recipe,
-        lr=full["lr"],
-        batch_size=full["batch_size"],
-        seed=full["seed"],
-        augment=stream.augment,
-        prepare=stream.prepare,
-        logit_mask=full["logit_mask"],
-        compile=full["compile"],
-        schedule=config.schedule,
-        warmup=config.warmup,
-        fabric=fabric,
-        precision=config.precision,
-        accumulate=accumulate,
-        batch_statistics=config.batch_statistics,
-    )
-
-
-def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
-    """Steps of each task; ``joint`` learns all earlier ones again."""
-    return _steps([len(task.train) for task in stream], learner.recipe.joint, epochs, learner.batch_size)
-
-
-def steps_in(stream: Stream, config: RunConfig) -> int:
-    """Steps of a whole run; a merged one learns all tasks at once."""
-    sizes, full = [len(task.train) for task in stream], config.resolved()
-    sizes = [sum(sizes)] if config.merged else sizes
-    return sum(_steps(sizes, config.recipe().joint, full["epochs"], full["batch_size"]))
-
-
-def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int) -> list[int]:
-    sizes = list(itertools.accumulate(sizes)) if joint else sizes
-    return [epochs * -(-size // batch_size) for size in sizes]
-
-
 def fingerprint(model: nn.Module) -> str:
     """A hash of every weight and buffer: equal runs have equal ones, to the last bit."""
     digest = hashlib.sha256()
@@ -131,12 +62,6 @@ def fingerprint(model: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(whole(value.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def merge(stream: Stream) -> Task:
-    """All tasks as one: what the shortcut oracle learns."""
-    classes = tuple(sorted({c for task in stream for c in task.classes}))
-    return Task("all", concat([task.train for task in stream]), concat(list(stream.tests)), classes)
 
 
 class Execution:

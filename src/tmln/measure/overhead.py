@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 import tmln
+from tmln.lab.build import build, steps_of
 from tmln.lab.config import RunConfig
 from tmln.lab.machine import machine
 from tmln.lab.memory import keep_memory
 from tmln.lab.oracle import SHARED
-from tmln.lab.run import build, steps_of
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text, bytes_of, saved_bytes, units_of
 from tmln.measure.peak import peak_memory

@@ -25,8 +25,8 @@ def peak_memory(config: RunConfig, threads: int) -> int:
 def _measure(config: RunConfig, threads: int) -> int:
     import torch
 
+    from tmln.lab.build import build
     from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
-    from tmln.lab.run import build
     from tmln.measure.timed_turn import take_turn
 
     torch.set_num_threads(threads)

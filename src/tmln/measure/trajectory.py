@@ -16,9 +16,10 @@ from tmln.fleet.display import Display
 from tmln.fleet.perform import seldom
 from tmln.fleet.plan import Job
 from tmln.fleet.schedule import Event
+from tmln.lab.build import build, steps_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.files import make_folder, refuse_link
-from tmln.lab.run import Moment, build, fingerprint, steps_of
+from tmln.lab.run import Moment, fingerprint
 from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig
 from tmln.lab.files import read_own, refuse_links
-from tmln.lab.run import build, fingerprint
+from tmln.lab.run import fingerprint
 from tmln.lab.store import Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import read_newest
