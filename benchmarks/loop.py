@@ -171,6 +171,8 @@ def lines() -> Iterator[Line]:
         best = best_times({**ours, **others}, rounds=8)
     what = "ER, CIFAR-100, width 20: throughput of the learner"
     yield Line(f"{what} / a bare loop", best["bare"] / best["tmln"], 0.97, True)
+    if "compiled" in best:
+        yield Line(f"{what}, compiled / eager", best["tmln"] / best["compiled"], 1.15, True)
     for name in others:
         lean = "lean" in name
         yield Line(f"{what} / {name}", best[name] / best["tmln"], None if lean else 1.5, True)

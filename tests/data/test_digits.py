@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from tmln.data import Arrays, BadData
-from tmln.data.digits import read_digits
+from tmln.data.digits import bundled, read_digits
 from tmln.streams import make_stream
 
 
@@ -24,10 +27,23 @@ def test_every_fifth_of_a_class_tests() -> None:
     assert zeros[:10].tolist() == [False, False, False, False, True] * 2
 
 
-def test_grey_levels_are_kept() -> None:
+@pytest.mark.parametrize("found", [True, False], ids=["by its file", "by the package"])
+def test_they_are_scikit_learns(found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.datasets import load_digits
 
-    assert np.array_equal(np.round(digits().pixels.astype(np.float64) * 16 / 255), load_digits().images)
+    if not found:
+        monkeypatch.setattr("tmln.data.digits.find_spec", lambda name: None)
+    images, labels = bundled.__wrapped__()
+    assert images.dtype == np.float64
+    assert labels.dtype == np.int64
+    assert np.array_equal(images, load_digits().images)
+    assert np.array_equal(labels, load_digits().target)
+    assert np.array_equal(np.round(digits().pixels.astype(np.float64) * 16 / 255), images)
+
+
+def test_reading_them_does_not_import_the_package() -> None:
+    code = "import sys; from tmln.data.digits import bundled; bundled(); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_normalised() -> None:

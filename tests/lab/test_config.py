@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +350,13 @@ def test_resolved_options_build_the_model_and_the_stream() -> None:
     stream = make_stream(complete["benchmark"], **complete["benchmark_options"])
     make_model(complete["model"], stream.shape, stream.classes, **complete["model_options"])
     assert yaml.safe_load(RunConfig.of(complete).to_yaml()) == complete
+
+
+def test_what_was_worked_out_is_nobody_elses() -> None:
+    config = RunConfig(benchmark="split-digits", method="tmln")
+    untouched = RunConfig(benchmark="split-digits", method="tmln")
+    config.resolved()["settings"]["step.damping"] = 7.0  # a copy
+    assert config.resolved() == untouched.resolved()
+    assert config == untouched
+    assert config.model_copy(update={"seed": 3}).resolved()["seed"] == 3
+    assert pickle.loads(pickle.dumps(config)) == config

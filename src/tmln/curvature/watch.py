@@ -43,6 +43,11 @@ class NoDataDependence(TorchDispatchMode):
             raise Unsupported("its forward depends on the values in a batch")
         return func(*args, **(kwargs or {}))
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import its compiler, 1.5 s, to keep it away from here, where nothing is compiled."""
+        return False
+
 
 def _harmless(frame: FrameType | None) -> bool:
     """Whether the innermost code outside torch, or a known place in torch, is one of those that do no harm."""

@@ -49,7 +49,8 @@ def read_cifar(folder: Path, bad: BadData, kind: Cifar) -> Arrays:
     end = 0
     for x, _ in read:
         start, end = end, end + len(x)
-        pixels[start:end] = x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        for colour, plane in enumerate(x.reshape(-1, 3, 32, 32).swapaxes(0, 1)):
+            pixels[start:end, ..., colour] = plane
     labels = np.concatenate([y for _, y in read])
     return Arrays(pixels, labels, np.array(tested), _class_names(folder, kind, binary), kind.mean, kind.std)
 

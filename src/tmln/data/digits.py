@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,15 @@ from tmln.data.bad import BadData
 from tmln.data.dataset import Arrays, DataSet
 
 
-@cache  # to read the text takes longer than a small run of it
+@cache
 def bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Images and labels, as they ship."""
+    """Images and labels, as they ship: from the file, for to import scikit-learn takes longer than a run."""
+    package = find_spec("sklearn")
+    places = package.submodule_search_locations if package else None
+    file = Path((places or [""])[0], "datasets/data/digits.csv.gz")
+    if file.is_file():
+        rows = np.loadtxt(file, delimiter=",")  # 64 grey levels and the digit
+        return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64)
     from sklearn.datasets import load_digits
 
     found = load_digits()

@@ -12,6 +12,7 @@ import torch
 
 from tmln.curvature.ranks import ranks_of
 from tmln.fleet.task import Outcome, Task
+from tmln.lab.eager import eager
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.memory import keep_memory
@@ -67,7 +68,7 @@ def _result(task: Task, on_step: Callable[[Moment], None], stop: Callable[[], bo
     keep_memory()
     store, config = Store(task.root), task.job.config
     run = store.open(config)
-    with run.lock:
+    with run.lock, eager(not config.compile):
         result = run.result  # another process may have finished it in between
         if result is None:
             reference = reference_of(store, config, task.terms.oracle)

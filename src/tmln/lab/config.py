@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +15,7 @@ from tmln.families import FAMILIES
 from tmln.lab.identity import canonical, run_name
 from tmln.lab.plainyaml import read_value, read_yaml
 from tmln.lab.values import model_options, one_line
+from tmln.owncode import code_allowed
 from tmln.recipes import Recipe, find_recipe
 from tmln.schedule import Schedule
 from tmln.streams.benchmarks import find_benchmark, options_of
@@ -99,25 +102,34 @@ class RunConfig(_Parts):
 
         Text, as from a command line, is read as YAML would.
         """
-        if not isinstance(value, str) or (read := read_value(value)) == value:
-            return self._with(key, value)
         try:
-            return self._with(key, read)
+            return self._with({key: _read(value)})
         except ValueError as error:
+            if not isinstance(value, str):
+                raise
             try:
-                return self._with(key, value)  # a folder can be called 2024
+                return self._with({key: value})  # a folder can be called 2024
             except ValueError:
                 raise error from None
 
     def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
         """Several changes in any order: ``penalty`` comes before ``penalty.strength``, an inner part before its own."""
+        ordered = sorted(changes, key=lambda key: key.count("."))
+        if len(ordered) > 1:  # checked once; if that is an error, one by one, for what may be read in two ways
+            with suppress(ValueError):
+                return self._with({key: _read(changes[key]) for key in ordered})
         config = self
-        for key in sorted(changes, key=lambda key: key.count(".")):
+        for key in ordered:
             config = config.with_setting(key, changes[key])
         return config
 
-    def _with(self, key: str, value: Any) -> RunConfig:
+    def _with(self, changes: Mapping[str, Any]) -> RunConfig:
         values = self.model_dump()
+        for key, value in changes.items():
+            self._put(values, key, value)
+        return RunConfig.of(values)
+
+    def _put(self, values: dict[str, Any], key: str, value: Any) -> None:
         direct = [name for name in values if not name.endswith("options") and name not in ("settings", *FAMILIES)]
         direct += FAMILIES
         groups = ("benchmark", "model", *FAMILIES)
@@ -132,7 +144,6 @@ class RunConfig(_Parts):
                 f"unknown setting {key!r}{self._hint(key)} "
                 f"(settings: {', '.join(direct)}; and {', '.join(f'{group}.NAME' for group in groups)})"
             )
-        return RunConfig.of(values)
 
     def _hint(self, key: str) -> str:
         """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
@@ -152,6 +163,23 @@ class RunConfig(_Parts):
 
     def resolved(self) -> dict[str, Any]:
         """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
+        allowed = code_allowed()  # on which the settings of a part of the user's depend
+        if allowed not in self._complete:
+            self._complete[allowed] = self._completed()
+        return {key: _sorted(value) for key, value in self._complete[allowed].items()}  # a copy
+
+    @cached_property
+    def _complete(self) -> dict[bool, dict[str, Any]]:
+        """Worked out once: a hundred runs ask for it thousands of times."""
+        return {}
+
+    def model_copy(self, **how: Any) -> RunConfig:
+        """As pydantic has it; what was worked out is the original's."""
+        copied = super().model_copy(**how)
+        vars(copied).pop("_complete", None)
+        return copied
+
+    def _completed(self) -> dict[str, Any]:
         row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
         parts, settings = _spelled(recipe, find_recipe(self.method))
@@ -223,6 +251,10 @@ def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, 
             left_out = recipe.neutral(family) - own.settings.keys()
             settings.update({f"{family}.{name}": value for name, value in values.items() if name not in left_out})
     return parts, settings
+
+
+def _read(value: Any) -> Any:
+    return read_value(value) if isinstance(value, str) else value
 
 
 def _sorted(value: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tmln.optim.opening import stepped
 from tmln.parts.copies import moving
 from tmln.parts.growth import Growth
 from tmln.parts.lesson import Batch, Lesson
@@ -136,7 +137,7 @@ class Step(Part[S]):
 
     def step(self, closure: Closure, lesson: Lesson) -> None:
         """Ask for the gradient, once or more often, and move the weights along it."""
-        self.optimizer.step(closure)
+        stepped(self.optimizer, closure)
 
     def walk(self) -> None:
         """After ``look`` and ``step``: all that moves the weights in this step has done so."""
