@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ from tmln.fleet import forecast as forecasts
 from tmln.fleet.crew import Crew, work_of
 from tmln.fleet.forecast import FORWARD, SMALL, Need, Outlook, Trial, forecast, try_steps
 from tmln.fleet.plan import plan
+from tmln.lab.build import stream_of
 from tmln.lab.config import RunConfig
 from tmln.lab.footprint import Footprint
-from tmln.lab.run import stream_of
 from tmln.lab.terms import Terms
+from tmln.learner import Learner
 from tmln.learner.checkpoint import KEEP
 from tmln.search.sweep import sweep
+from tmln.streams import Samples
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
 MEMORY = Footprint(held=7, weights=0, memory=0, sample=0, rows=1)
@@ -26,7 +30,7 @@ TESTS = 5 * 5 * 20  # after each of five tasks, ten of two classes of each task
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """Trials that take no time: a millisecond a sample, twice that for joint."""
+    """Trials and reading that take no time: a millisecond a sample, twice that for joint."""
     found: list[RunConfig] = []
 
     def trial(wanted: RunConfig, stream: Any) -> Trial:
@@ -34,6 +38,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
         return Trial(0.002 if wanted.recipe().joint else 0.001, 2.0 if "er" in wanted.method else 1.0, 5000, MEMORY)
 
     monkeypatch.setattr(forecasts, "try_steps", trial)
+    monkeypatch.setattr(Outlook, "_read", lambda self, config: (stream_of(config), 0.0))
     return found
 
 
@@ -85,21 +90,63 @@ def test_a_trial_measures_and_leaves_the_process_as_it_was() -> None:
     assert trial.memory.total > 10**7
 
 
-def test_the_best_of_the_tries_counts_and_the_first_is_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two samples in 9 s, in 0.02 s, then as many as 0.3 s are thought to have room for: 30, in 3, 0.6 and 1.2 s."""
-    times = iter([0.0, 9.0, 10.0, 10.02, 11.0, 14.0, 20.0])
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """A learner that takes so many seconds a step, by its samples, after a second for each task; what it was taught."""
 
-    class Clock:
-        perf_counter = staticmethod(lambda: next(times))
+    def clock(seconds: Mapping[int, float], begin: float = 1.0) -> list[int]:
+        now, taught = [0.0], list[int]()
 
-    monkeypatch.setattr(forecasts, "time", Clock)
-    monkeypatch.setattr(forecasts, "TRIAL", 4.5)
+        def learn(self: Learner, data: Samples, *, atomic: bool, on_step: Callable[..., None]) -> None:
+            taught.append(len(data))
+            now[0] += begin
+            for step, rows in enumerate(torch.arange(len(data)).split(self.batch_size)):
+                self.last_batch = len(rows)
+                now[0] += seconds[len(rows)]
+                on_step(0, step, 0.0)
+
+        monkeypatch.setattr(Learner, "learn", learn)
+        monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+        return taught
+
+    return clock
+
+
+def test_whole_batches_count_without_what_a_task_begins_with(clocked: Callable[..., list[int]]) -> None:
+    taught = clocked({2: 0.002, 32: 0.032}, begin=0.002)
+    wanted = config("joint", benchmark_options={"per_class": 64})
+    trial = try_steps(wanted, stream_of(wanted))
+    assert trial.seconds == pytest.approx(0.001)
+    assert trial.samples == 1.0
+    assert taught == [2, 2, 96, 96, 96]  # three batches
+
+
+def test_the_rest_of_a_task_is_no_measure_of_its_batches(clocked: Callable[..., list[int]]) -> None:
+    taught = clocked({2: 0.002, 32: 0.032, 16: 0.16}, begin=0.008)
+    wanted = config("joint")  # two classes of 24
+    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.04 / 32)
+    assert taught == [2, 2, 48, 48, 48]
+
+
+def test_the_first_try_is_to_warm_up_and_long_steps_are_of_few_samples(clocked: Callable[..., list[int]]) -> None:
+    taught = clocked({2: 0.118, 5: 0.26}, begin=0.0)
     wanted = config("naive")
-    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.01)  # 0.1 at 30 samples: 5 s are enough
-    monkeypatch.setattr(forecasts, "TRIAL", 100.0)
-    times = iter([0.0, 9.0, 10.0, 10.3, 11.0, 11.06, 20.0, 20.3, 21.0, 21.3, 22.0, 22.3])
-    # 0.15 a sample: two again, 0.03 a sample: ten, and so on
-    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.03)
+    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(0.052)
+    assert taught == [2, 2, 5, 5, 5]  # as many as 0.3 s have room for
+
+
+def test_a_trial_of_a_slow_model_ends_with_its_time(clocked: Callable[..., list[int]]) -> None:
+    taught = clocked({2: 3.0}, begin=0.0)
+    wanted = config("naive")
+    assert try_steps(wanted, stream_of(wanted)).seconds == pytest.approx(1.5)
+    assert taught == [2, 2, 2]
+
+
+def test_reading_counts_for_every_run(tried: list[RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = config("naive")
+    plain = Outlook([wanted]).of(wanted).seconds
+    monkeypatch.setattr(Outlook, "_read", lambda self, config: (stream_of(config), 7.0))
+    assert Outlook([wanted]).of(wanted).seconds == pytest.approx(7.0 + plain)
 
 
 def test_further_threads_add_less(tried: list[RunConfig]) -> None:

@@ -21,7 +21,7 @@ from tmln.lab.terms import Terms
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES, Scale
-from tmln.paper.work import foretold, jobs_of, waiting
+from tmln.paper.work import by_data, foretold, jobs_of
 
 STAND = TINY.stand("split-cifar10")
 
@@ -37,7 +37,7 @@ def test_items_share_their_runs() -> None:
 
 def test_runs_without_data_wait(nowhere: Study) -> None:
     assert {job.config.benchmark for job in jobs_of(ITEMS.values(), nowhere.scale)} == {"rotated-digits"}
-    found = waiting([ITEMS["table1"]], nowhere.scale)
+    found = by_data([ITEMS["table1"]], nowhere.scale)
     assert found.keys() == {"cifar100", "core50"}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ import torch
 
 from tmln.fleet.crew import Crew, cores, threads_of, work_of
 from tmln.fleet.standings import duration
+from tmln.lab.build import learner_of, steps_in, stream_of
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.footprint import Footprint, fit, limit, shown
-from tmln.lab.run import learner_of, steps_in, stream_of
 from tmln.lab.terms import Terms
 from tmln.learner.checkpoint import KEEP
 from tmln.progress import track
@@ -29,8 +30,9 @@ from tmln.streams import Stream
 
 BUDGET = 10.0  # seconds in which trials may begin: with what is loaded before, and the last of them, half a minute
 TRIAL = 2.0  # seconds in which steps of a trial may begin
-STEP = 0.3  # seconds that a step of a trial may take, about
-TRIES = 6
+STEP = 0.3  # seconds that the steps of a try may take, about
+TRIES = 5
+STEPS = 3  # whole batches in a trial, at most
 EXTRA = 0.8  # what each thread after the first adds; measured at width 20 on two cores
 FORWARD = 1 / 3  # of a training step's time, about
 SMALL = 10_000  # bytes of a run's configuration, result and log, about
@@ -48,7 +50,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Need:
-    """What one run takes; ``seconds`` are its steps, and its tests after every task."""
+    """What one run takes; ``seconds`` are its steps, its tests after every task, and the reading of its data."""
 
     seconds: float
     threads: int
@@ -65,7 +67,7 @@ class Outlook:
     def __init__(self, configs: Sequence[RunConfig], terms: Terms | None = None, most: int | None = None) -> None:
         self.threads, self.most = (terms or Terms()).threads, most or cores()
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, tuple[Stream, float]] = {}
         self._needs: dict[str, Need] = {}
         self._models: dict[str, int] = {}
         weights: dict[str, float] = {}
@@ -90,7 +92,7 @@ class Outlook:
         return self._needs[name]
 
     def _need(self, config: RunConfig) -> Need:
-        full, stream, trial = config.resolved(), self._stream(config), self._trial(config)
+        full, (stream, reading), trial = config.resolved(), self._read(config), self._trial(config)
         steps = steps_in(stream, config)
         replayed = full["settings"].get("replay.batch")
         samples = full["batch_size"] * trial.samples if replayed is None else full["batch_size"] + replayed
@@ -99,7 +101,7 @@ class Outlook:
         stored = full["settings"].get("replay.capacity", 0) * math.prod(stream.shape)
         threads = self._threads(config)
         return Need(
-            trial.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
+            reading + trial.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
             threads,
             steps,
             len(stream),
@@ -129,10 +131,15 @@ class Outlook:
         return self.threads or threads_of(config, self.most)
 
     def _stream(self, config: RunConfig) -> Stream:
+        return self._read(config)[0]
+
+    def _read(self, config: RunConfig) -> tuple[Stream, float]:
+        """The run's stream, and the seconds that it took to make."""
         full = config.resolved()
         key = canonical([full["benchmark"], full["benchmark_options"]])
         if key not in self._streams:
-            self._streams[key] = stream_of(config)
+            begin = time.monotonic()
+            self._streams[key] = stream_of(config), time.monotonic() - begin
         return self._streams[key]
 
     def _kind(self, config: RunConfig) -> str:
@@ -144,30 +151,36 @@ class Outlook:
 
 
 def try_steps(config: RunConfig, stream: Stream) -> Trial:
-    """The best of a few steps, in tasks that grow till a step is a whole batch or long enough; the first is to warm up.
+    """A few steps, in tasks that grow till they are whole batches or long enough; the first is to warm up.
 
-    On one thread: where cores are busy, several wait for each other, and say nothing of how they work.
+    What a step takes is the median of those of the most samples; the first of a task, which has other work in it,
+    counts where there is no other. On one thread: where cores are busy, several wait for each other, and say nothing of
+    how they work.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         learner, data = learner_of(config, stream), stream[0].train
         planned = fit(learner, stream)  # before anything is tried: what does not fit is refused
-        most, size, ratio, found = min(len(data), learner.batch_size), 2, 1.0, list[float]()
+        size, ratio, found = 2, 1.0, dict[int, list[float]]()
         for number in range(TRIES):
-            at = [time.perf_counter()]
+            at = [(time.perf_counter(), 0)]
             few = data.subset(torch.arange(size))
-            learner.learn(few, atomic=False, on_step=lambda *step: at.append(time.perf_counter()))  # noqa: B023
-            seconds = (at[1] - at[0]) / learner.last_batch
+            note = lambda *step: at.append((time.perf_counter(), learner.last_batch))  # noqa: B023, E731
+            learner.learn(few, atomic=False, on_step=note)
+            steps = [(samples, (end - begin) / samples) for (begin, _), (end, samples) in itertools.pairwise(at)]
+            most, first = steps[0]
             if number == 0:
-                begin = at[1]
+                start = at[-1][0]
                 continue
-            found.append(seconds)
-            ratio = max(ratio, learner.last_batch / size)
-            if number > 1 and at[1] - begin > TRIAL:
+            for samples, seconds in [step for step in steps[1:] if step[0] >= most] or steps[:1]:
+                found.setdefault(samples, []).append(seconds)
+            if not learner.recipe.joint:  # whose tasks hold all the samples so far
+                ratio = max(ratio, most / min(size, learner.batch_size))
+            if number > 1 and at[-1][0] - start > TRIAL:
                 break
-            size = max(2, min(most, int(STEP / seconds)))
-        return Trial(min(found), ratio, _bytes(learner.state_dict()), planned)
+            size = max(2, min(len(data), STEPS * learner.batch_size, int(STEP / first)))
+        return Trial(statistics.median(found[max(found)]), ratio, _bytes(learner.state_dict()), planned)
     finally:
         torch.set_num_threads(before)
 

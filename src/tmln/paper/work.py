@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from tmln.fleet.crew import Crew
@@ -11,7 +12,7 @@ from tmln.fleet.forecast import Outlook, forecast
 from tmln.fleet.plan import Job, plan, state_of
 from tmln.fleet.shard import Shard
 from tmln.fleet.standings import duration
-from tmln.lab.config import RunConfig, canonical, run_id
+from tmln.lab.config import canonical, run_id
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.paper.evidence import Study
@@ -28,18 +29,15 @@ def jobs_of(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> list[Job
 
     Runs are dealt out before that is looked at: machines that have other data deal alike.
     """
-    jobs = share.of(plan([config for item in items for config in item.runs(scale)], "none"))
-    at_hand = {name: missing_data(name) is None for name in {job.config.benchmark for job in jobs}}
-    return [job for job in jobs if at_hand[job.config.benchmark]]
+    return by_data(items, scale, share).get(None, [])
 
 
-def waiting(items: Iterable[Item], scale: Scale) -> dict[str, list[RunConfig]]:
-    """By the data set that is not at hand: the runs that wait for it."""
-    found: dict[str, list[RunConfig]] = {}
-    for job in plan([config for item in items for config in item.runs(scale)], "none"):
-        missing = missing_data(job.config.benchmark)
-        if missing is not None:
-            found.setdefault(missing, []).append(job.config)
+def by_data(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> dict[str | None, list[Job]]:
+    """By the data set that they wait for; None: it is at hand."""
+    found: dict[str | None, list[Job]] = {}
+    missing = cache(missing_data)
+    for job in share.of(plan([config for item in items for config in item.runs(scale)], "none")):
+        found.setdefault(missing(job.config.benchmark), []).append(job)
     return found
 
 
@@ -61,18 +59,20 @@ def foretold(
     items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew, share: Shard = ALL
 ) -> list[str]:
     """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
-    jobs = jobs_of(items, scale, share)
-    states = Counter(state_of(store, job) for job in jobs)
+    waiting = by_data(items, scale, share)
+    jobs = waiting.pop(None, [])
+    states = [state_of(store, job) for job in jobs]
+    counts = Counter(states)
     lines = [
         f"{scale.name}: {scale.about}",
-        f"{len(jobs)} runs: {states['finished']} finished, {states['begun']} begun, {states['new']} not begun",
+        f"{len(jobs)} runs: {counts['finished']} finished, {counts['begun']} begun, {counts['new']} not begun",
     ]
     lines += [
-        f"{len(configs)} more wait for {name}, which is not at hand: tmln data get {name}"
-        for name, configs in waiting(items, scale).items()
+        f"{len(more)} more wait for {name}, which is not at hand: tmln data get {name}"
+        for name, more in waiting.items()
     ]
     recorded = recordings(items, scale) if share.whole else []
-    todo = [job.config for job in jobs if state_of(store, job) != "finished"]
+    todo = [job.config for job, state in zip(jobs, states, strict=True) if state != "finished"]
     if not todo and not recorded:
         return [*lines, "nothing is to be trained"]
     found = forecast(todo, terms, crew, [one.config for one in recorded])
