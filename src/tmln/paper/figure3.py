@@ -10,7 +10,7 @@ from tmln.draw.fronts import pareto_figure
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import Line
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES
@@ -37,7 +37,7 @@ def render(study: Study) -> Page:
     for each in fronts:
         page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volume_lines(each)))
         page.records.extend(_records(each))
-    page.notes.extend(NOTES[key] for key in SAID)
+    page.notes.extend(notes_at(SAID, study.scale))
     return replace(page, figure=pareto_figure(fronts, shared=True))
 
 

@@ -6,7 +6,7 @@ from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE1
 from tmln.paper.scales import Scale, Stand
@@ -52,7 +52,7 @@ def render(study: Study) -> Page:
         page.sheets.append(sheet)
         page.records.extend(records)
         page.notes.extend(notes)
-    page.notes.extend(NOTES[key] for key in (*SAID, *SAID_CORE50, "deviation"))
+    page.notes.extend(notes_at((*SAID, *SAID_CORE50, "deviation"), study.scale))
     return page
 
 

@@ -6,7 +6,7 @@ from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE2
 from tmln.paper.scales import Scale, Stand
@@ -39,7 +39,7 @@ def render(study: Study) -> Page:
     """ACC, FM and INT of what is left of TMLN without F, S, or both."""
     stand = study.stand(BENCHMARK)
     sheet, records, notes = metric_sheet(study, stand, ["method", "F", "S"], lines(stand), study.scale.seeds)
-    return Page("table2", TITLE, [sheet], records, [*notes, *(NOTES[key] for key in SAID)])
+    return Page("table2", TITLE, [sheet], records, [*notes, *notes_at(SAID, study.scale)])
 
 
 ITEM = Item("table2", TITLE, runs, render)

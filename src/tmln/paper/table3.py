@@ -7,7 +7,7 @@ from typing import Any
 
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, no_runs
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import MEMORY, PROTOCOL, TABLE3
 from tmln.paper.scales import TITLES
@@ -48,7 +48,7 @@ def render(study: Study) -> Page:
         for method, settings in used.items()
         for key, value in settings.items()
     ]
-    return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *(NOTES[key] for key in SAID)])
+    return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *notes_at(SAID, study.scale)])
 
 
 def _stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, float]]:

@@ -11,7 +11,7 @@ from tmln.measure.overhead import measure_overhead
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, no_runs
 from tmln.paper.measured import Content, measured
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE4
 from tmln.paper.table1 import METHODS
@@ -40,7 +40,7 @@ def render(study: Study) -> Page:
     costs = {} if found is None else found["methods"]
     lines = [_line(method, costs.get(method)) for method in methods]
     said = [] if found is None else overhead_notes(found)
-    notes = [stand.remark, *why, "paper: one Tesla P100; GB are of its memory", *said, *(NOTES[key] for key in SAID)]
+    notes = [stand.remark, *why, "paper: one Tesla P100; GB are of its memory", *said, *notes_at(SAID, study.scale)]
     page = Page("table4", TITLE, [Sheet(stand.title, [HEADING, *lines])], notes=notes)
     page.records.extend(_record(method, costs.get(method)) for method in methods)
     return page if found is None else replace(page, figure=overhead_figure(found))

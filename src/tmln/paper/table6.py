@@ -10,7 +10,7 @@ from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, metric_sheet
-from tmln.paper.notes import NOTES
+from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE6, TABLE6_JOINT
 from tmln.paper.scales import Scale, Stand
@@ -82,7 +82,7 @@ def render(study: Study) -> Page:
     """ACC, FM and INT over the grids, beside the printed ones."""
     stand = study.stand(BENCHMARK)
     sheet, records, notes = metric_sheet(study, stand, ["method", "setting"], lines(stand), study.scale.grid_seeds)
-    return Page("table6", TITLE, [sheet], records, [*notes, *(NOTES[key] for key in (*SAID, "deviation"))])
+    return Page("table6", TITLE, [sheet], records, [*notes, *notes_at((*SAID, "deviation"), study.scale)])
 
 
 ITEM = Item("table6", TITLE, runs, render)
