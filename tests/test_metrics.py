@@ -97,18 +97,21 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
         "feature_rank": [2.0, 1.5],
         "effective_rate": 0.1,
         "seconds": 3,
+        "peak_memory_bytes": 3 * 2**19,
     }
     found = metrics.measure(observed)
     single = {"fwt": 0.05, "acc_task_masked": 0.5, "acc_official": 0.4, "acc_train": 0.99, "rate": 0.1, "seconds": 3.0}
     single |= {"val_acc": 0.6, "val_fm": 0.3, "val_learning_accuracy": 0.75}
     single |= {"aaa": (0.9 + 0.35 + 0.7) / 3, "min_acc": 0.3, "wc_acc": 0.55, "worst_task": 0.6, "worst_class": 0.75}
-    single |= {"ece": 0.125, "dormant": 0.125, "feature_rank": 1.5}
+    single |= {"ece": 0.125, "dormant": 0.125, "feature_rank": 1.5, "memory": 1.5}
     assert {name: found[name] for name in single} == pytest.approx(single)
     assert {metrics.row_of(name) for name in found} == set(metrics.METRICS)
     for need in observed:
         left = metrics.measure({key: value for key, value in observed.items() if key != need})
         gone = {name for name in found if need in metrics.metric_of(name).needs}
-        whole = {name for name in found if need == "accuracy" and name not in ("acc_train", "rate", "seconds")}
+        whole = {
+            name for name in found if need == "accuracy" and name not in ("acc_train", "rate", "seconds", "memory")
+        }
         assert left == {name: value for name, value in found.items() if name not in gone | whole}
 
 
@@ -142,7 +145,7 @@ def test_every_metric_has_its_range() -> None:
             ),
             (0.0, 1.0),
         ),
-        **dict.fromkeys(("feature_rank", "rate", "seconds"), (0.0, math.inf)),
+        **dict.fromkeys(("feature_rank", "rate", "seconds", "memory"), (0.0, math.inf)),
     }
     assert metrics.metric_of("acc_official").within == (0.0, 1.0)
     assert metrics.metric_of("made up").within == (-math.inf, math.inf)  # nothing is known of it
@@ -177,10 +180,11 @@ def test_headings_say_unit_and_direction() -> None:
         "feature_rank": ("eff. rank", ""),
         "rate": ("rate", "differs"),
         "seconds": ("seconds", "always"),
+        "memory": ("MiB", ""),
     }
     assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
     less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
-    assert less == {"fm", "int", "int_all", "int_last", "val_fm", "ece", "dormant", "rate", "seconds"}
+    assert less == {"fm", "int", "int_all", "int_last", "val_fm", "ece", "dormant", "rate", "seconds", "memory"}
     assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
 
 

@@ -130,13 +130,19 @@ def as_observed(value: float) -> float:
     return float(value)
 
 
+def mebibytes(count: float) -> float:
+    """Of bytes."""
+    return count / 2**20
+
+
 @dataclass(frozen=True)
 class Metric:
     """One row of the table.
 
     ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``,
     ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``,
-    ``confusion``, ``calibration``, ``within``, ``dormant_units``, ``feature_rank``, ``effective_rate``, ``seconds``.
+    ``confusion``, ``calibration``, ``within``, ``dormant_units``, ``feature_rank``, ``effective_rate``, ``seconds``,
+    ``peak_memory_bytes``.
     The unit ``%`` marks fractions; ``digits`` is how other numbers are written. ``shown`` says where it is a column
     unasked: always, where it is there, or where rows differ in it. Of what is no
     ``contest`` the best is no merit.
@@ -157,6 +163,11 @@ class Metric:
     def percent(self) -> bool:
         """Stored as a fraction, shown times 100."""
         return self.unit == "%"
+
+    @property
+    def against_reference(self) -> bool:
+        """Known only where the run's reference is."""
+        return "reference_accuracy" in self.needs
 
     @property
     def title(self) -> str:
@@ -269,6 +280,7 @@ METRICS: dict[str, Metric] = {
         shown="differs",
     ),
     "seconds": _cost("seconds", "the whole run", needs=("seconds",), shown="always"),
+    "memory": _cost("MiB", "peak memory of the run", compute=mebibytes, needs=("peak_memory_bytes",)),
 }
 
 
@@ -321,10 +333,13 @@ def measure(observed: Mapping[str, Any]) -> dict[str, float]:
 
 def _there(value: Any, tasks: int) -> bool:
     """A number; or one for each task; or a row of them for each task: a run that did not come to its end has fewer.
+    A count of nothing was never taken.
 
     What was counted by kind (``within``, ``calibration``) is there as soon as there is anything.
     """
-    if isinstance(value, (int, float)):
+    if isinstance(value, int):
+        return value > 0
+    if isinstance(value, float):
         return not math.isnan(value)
     if isinstance(value, Mapping):
         return bool(value) and tasks > 0

@@ -68,6 +68,7 @@ def tune(
     """
     from tmln.lab.files import make_folder, refuse_link, to_json, write_whole
     from tmln.lab.identity import canonical
+    from tmln.metrics import metric_of
     from tmln.search.database import in_one_line
     from tmln.search.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
     from tmln.search.sweep import read_spaces, spaces_for
@@ -84,7 +85,7 @@ def tune(
         raise ValueError("--report-on runs what is chosen: --final-seeds is at least 1 with it")
     if count and len(objectives) > 1:
         raise ValueError("what is run with fresh seeds is chosen by one objective: --objective val_acc, say")
-    against_joint = any(name.startswith("int") for name in objectives)
+    against_joint = any(metric_of(name).against_reference for name in objectives)
     if against_joint and how.oracle is OracleName.none:
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective val_acc")
     terms = who.terms(how, how.oracle.value if against_joint else "none")

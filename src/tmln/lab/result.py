@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from tmln.lab.files import from_json, read_own, to_json, write_whole
 from tmln.lab.identity import HEAD, is_named, spelled
-from tmln.metrics import METRICS, measure
+from tmln.metrics import measure, metric_of
 from tmln.printable import readable
 from tmln.recipes import RECIPES
 
@@ -116,11 +116,8 @@ class Result:
 
     def without_reference(self) -> Result:
         """The same, held against nothing."""
-        kept = {key: v for key, v in self.said.items() if key not in METRICS or _REFERENCE not in METRICS[key].needs}
+        kept = {key: v for key, v in self.said.items() if not metric_of(key).against_reference}
         return replace(self, oracle="none", reference="", reference_accuracy=(), said=kept)
-
-
-_REFERENCE = "reference_accuracy"
 
 
 def _default(of: Any) -> Any:

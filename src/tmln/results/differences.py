@@ -12,7 +12,6 @@ from tmln.results.learned import not_learned
 from tmln.results.notes import UNLEARNED
 from tmln.results.paired import TestName
 from tmln.results.rows import Row, columns_of, comparable
-from tmln.results.statistics import mean
 from tmln.results.tables import row_lines
 from tmln.results.textgrid import Strong
 from tmln.suggest import did_you_mean
@@ -26,7 +25,7 @@ def difference_lines(rows: Sequence[Row], found: Contest) -> list[list[str]]:
     for row in rows:
         label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
         duel = found.of(row)
-        price = [_number(row.summary("seconds").mean), _number(memory(row))]
+        price = [_number(row.summary("seconds").mean), _number(row.summary("memory").mean)]
         if duel is None:
             lines.append([label, str(row.summary("acc").n), "reference", "-", "-", "-", "-", *price])
             continue
@@ -46,7 +45,7 @@ def difference_lines(rows: Sequence[Row], found: Contest) -> list[list[str]]:
     return lines
 
 
-OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed", "memory")
+OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed")
 
 
 def column_lines(rows: Sequence[Row], found: Contest, columns: Sequence[str]) -> list[list[str]]:
@@ -56,7 +55,7 @@ def column_lines(rows: Sequence[Row], found: Contest, columns: Sequence[str]) ->
         known = [*OTHERS, *columns_of(rows)]
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"unknown column {unknown[0]!r}{hint} (columns: any metric, and {', '.join(OTHERS)})")
-    places = ["method", "n", *metrics, "interval", "method", *OTHERS[2:-1], "seconds alone", "memory"]
+    places = ["method", "n", *metrics, "interval", "method", *OTHERS[2:], "seconds alone", "memory alone"]
     joined = [
         dict(zip(places, [*first, *second], strict=True))
         for first, second in zip(row_lines(rows, metrics, found.test), difference_lines(rows, found), strict=True)
@@ -99,11 +98,6 @@ def row_tree(
         }
         for row, found in _with_contests(rows, test, reference)
     ]
-
-
-def memory(row: Row) -> float:
-    """Peak of a run, in MiB; NaN where it was not measured."""
-    return mean(result.peak_memory_bytes / 2**20 for result in row.results if result.peak_memory_bytes)
 
 
 def points(difference: float) -> str:
@@ -152,7 +146,13 @@ def _compared(found: Contest, row: Row) -> dict[str, Any]:
             "seeds_to_tell": duel.needed,
         }
     apart = None if duel is None else duel.apart
-    return {"reference": reference, "test": found.test, **numbers, "told_apart": apart, "peak_mib": memory(row)}
+    return {
+        "reference": reference,
+        "test": found.test,
+        **numbers,
+        "told_apart": apart,
+        "peak_mib": row.summary("memory").mean,
+    }
 
 
 def _with_contests(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Contest]]:

@@ -193,7 +193,8 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
 
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
     """``lacking``: which of the two metrics each configuration has not."""
-    said = [str(note) for note in gap_notes(rows) if "int" in metrics or not note.text.startswith("INT is")]
+    asked = any(metric_of(name).against_reference for name in metrics)
+    said = [str(note) for note in gap_notes(rows) if asked or not note.text.startswith("INT is")]
     if passed_over(rows):
         said.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)

@@ -13,6 +13,7 @@ from typing import Any
 from tmln.lab.config import RunConfig, canonical
 from tmln.lab.lock import Owner, alive
 from tmln.lab.result import Result
+from tmln.metrics import metric_of
 from tmln.search.beat import BEAT, Beating, Silences
 from tmln.search.database import open_study
 from tmln.search.space import Choices, Range, Space
@@ -47,7 +48,9 @@ def judge(results: Sequence[Result | None], objectives: Sequence[str]) -> tuple[
         found = [result.metrics.get(name) for result in good]
         values = [float(value) for value in found if value is not None and math.isfinite(value)]
         if len(values) < len(found):
-            return f"a run has no {name.upper()}" + (", its joint reference is missing" if "int" in name else "")
+            return f"a run has no {name.upper()}" + (
+                ", its joint reference is missing" if metric_of(name).against_reference else ""
+            )
         means.append(math.fsum(values) / len(values))
     return tuple(means)
 
