@@ -108,7 +108,7 @@ families.TABLES["mood"] = ("moods", "MOODS", "calm")  # the one line
 from typer.testing import CliRunner
 from tmln.cli.app import app
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.run import build
+from tmln.lab.build import build
 from tmln.learner import Learner
 
 plain = RunConfig(benchmark="split-digits", method="naive", seed=3)

@@ -17,9 +17,10 @@ from tests.cli.typed import typed
 from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
 from tests.warm import Warm
 from tmln.cli.app import app
+from tmln.lab.build import build
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
-from tmln.lab.run import Execution, build
+from tmln.lab.run import Execution
 from tmln.lab.store import Store
 from tmln.lab.terms import Terms
 from tmln.learner import Learner

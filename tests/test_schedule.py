@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import tmln.schedule
+from tmln.lab.build import learner_of, stream_of
 from tmln.lab.config import RunConfig, run_id
-from tmln.lab.run import learner_of, stream_of
 from tmln.learner import Learner
 from tmln.optim import OCAR, TMLN
 from tmln.penalties.quadratic import Quadratic

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from docs.extensions.docstrings import Link, html
+from docs.extensions.docstrings import Link, html, inline
 
 SOURCE = Path(__file__).parents[2] / "src" / "tmln"
 Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -91,6 +91,33 @@ def names(module: Module) -> Iterator[str]:
             yield from (f"{module.name}.{node.name}.{one.name}" for one in public(node.body))
 
 
+def exported(module: Module) -> list[str]:
+    """The names of ``__all__``."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return []
+
+
+def values(module: Module) -> Iterator[str]:
+    """Tables and aliases that a module defines: they have no entry, and are where their module is."""
+    for node in module.tree.body:
+        for target in [*getattr(node, "targets", []), getattr(node, "target", None)]:
+            if isinstance(target, ast.Name) and not target.id.startswith("_"):
+                yield f"{module.name}.{target.id}"
+
+
+def first_line(docstring: str) -> str:
+    """The first sentence or formula of a docstring, which may go on in the next line.
+
+    >>> first_line("What it is,\\nand why.\\n\\nMore.")
+    'What it is, and why.'
+    """
+    lines = docstring.split("\n\n")[0].splitlines()
+    end = next((k for k, line in enumerate(lines) if line.rstrip().endswith((".", ":", "?"))), len(lines) - 1)
+    return " ".join(lines[: end + 1])
+
+
 def offered(module: Module) -> dict[str, str]:
     """What a package hands on under its own name: ``{"tmln.optim.TMLN": "tmln.optim.tmln.TMLN"}``."""
     blocks = [module.tree.body, *(node.body for node in module.tree.body if isinstance(node, ast.If))]
@@ -100,28 +127,51 @@ def offered(module: Module) -> dict[str, str]:
     }
 
 
+def said(module: Module) -> Iterator[tuple[str, str]]:
+    """Every public name of a module, with its docstring."""
+    yield module.name, ast.get_docstring(module.tree) or ""
+    for node in public(module.tree.body):
+        yield f"{module.name}.{node.name}", ast.get_docstring(node) or ""
+
+
 def pages() -> dict[Path, str]:
     """By where they are made, in reStructuredText, of which only the headings are looked at."""
     known = list(modules())
     homes = {name: f"{module.room}.html#{name}" for module in known for name in names(module)}
     others = {alias: name for module in known for alias, name in offered(module).items()}
+    tables = {name: f"{module.room}.html#{module.name}" for module in known for name in values(module)}
+    texts = {name: text for module in known for name, text in said(module)}
+
+    def home(name: str) -> str:
+        """Where it is defined: tmln.TMLN is tmln.optim.TMLN, which is tmln.optim.tmln.TMLN."""
+        for _ in range(4):
+            name = name if name in homes else others.get(name, name)
+        return name
 
     def linked(module: Module) -> Link:
         def link(name: str) -> str | None:
-            for full in (name, f"{module.name}.{name}"):
-                for _ in range(4):  # tmln.TMLN is tmln.optim.TMLN, which is tmln.optim.tmln.TMLN
-                    full = full if full in homes else others.get(full, full)
-                if full in homes:
-                    return homes[full]
-            return None
+            found = (home(full) for full in (name, f"{module.name}.{name}"))
+            return next((homes[full] for full in found if full in homes), None)
 
         return link
+
+    def first(module: Module) -> str:
+        """What a room hands on under its own name, before all that it is made of."""
+        points = []
+        for name in exported(module) if module.name in ("tmln", f"tmln.{module.room}") else ():
+            own = f"{module.name}.{name}"
+            full = home(others.get(own, own))  # a function may be called as the module that it is in
+            about = inline(first_line(texts.get(full, "")), linked(module))
+            address = homes.get(full) or tables[full]
+            points.append(f'<li><a href="{address}"><code>{name}</code></a>{": " * bool(about)}{about}</li>')
+        return f"<ul>{''.join(points)}</ul>" if points else ""
 
     made: dict[Path, list[str]] = {}
     for module in known:
         lines = made.setdefault(Path("api") / f"{module.room}.rst", [])
         text = "".join([
             f'<div id="{module.name}">{html(ast.get_docstring(module.tree) or "", linked(module))}</div>',
+            first(module),
             *(described(node, module.name, linked(module)) for node in public(module.tree.body)),
         ])  # fmt: skip
         lines += [module.name, ("-" if lines else "=") * len(module.name), "", ".. raw:: html", ""]

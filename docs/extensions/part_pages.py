@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,31 +50,69 @@ def searched(field: Any) -> str:
     extra = field.json_schema_extra
     space = extra.get("search") if isinstance(extra, dict) else None
     if isinstance(space, dict):
-        return f"{space['low']:g} to {space['high']:g}{', log' * bool(space.get('log'))}"
-    return ", ".join(str(value) for value in space) if space else ""
+        return f"{space['low']:g} to {space['high']:g}{', log scale' * bool(space.get('log'))}"
+    return ", ".join(str(value).lower() for value in space) if space else "-"
 
 
 def settings(family: str, part: type[Part[Any]]) -> str:
     """A line for each: how it is written, what it is unless given, where a search looks, what it is."""
-    lines = [["setting", "what it may be", "unless given", "searched", "about"]]
+    lines = [["setting", "allowed", "default", "search range", "what it is"]]
     for one in described(part.Settings):  # type: ignore[arg-type]  # it looks at the fields alone
         field = part.Settings.model_fields[one.name]
-        lines.append([f"`{family}.{one.name}`", one.form, str(field.default), searched(field), one.about])
-    return worded(lines) if len(lines) > 1 else "It has none."
+        lines.append([f"`{family}.{one.name}`", one.form, one.default or "-", searched(field), one.about])
+    if len(lines) == 1:
+        return "It has none."
+    return f"{worded(lines)}\n\nThe search range is where `tmln sweep` and `tmln tune` look for a value."
+
+
+def linked(text: str) -> str:
+    """Pages of the documentation that a guide names, as links from a page of ``made``.
+
+    >>> linked("A half more (docs/speed.md).")
+    'A half more ([speed](../../speed.md)).'
+    """
+    return re.sub(r"docs/(\w+)\.md", r"[\1](../../\1.md)", text)
 
 
 def advice(guide: Guide) -> list[str]:
     """When to take it, and when not."""
-    return [f"**Take it:** {_lower(guide.use)}", "", f"**Not:** {_lower(guide.avoid)}", ""]
+    return [f"**Take it:** {linked(_lower(guide.use))}", "", f"**Not:** {linked(_lower(guide.avoid))}", ""]
 
 
 def _lower(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
-def equation(guide: Guide) -> list[str]:
-    """As a block."""
-    return ["```{math}", guide.equation, "```", ""]
+def _upper(text: str) -> str:
+    return text if text[1:2].isupper() else text[0].upper() + text[1:]  # iCaRL stays
+
+
+def rule(guide: Guide) -> list[str]:
+    """The equation as a block, and where it comes from."""
+    origin = [f"Origin: {linked(guide.origin)}", ""] if guide.origin else []
+    return ["```{math}", guide.equation, "```", "", *origin]
+
+
+def restated(text: str, guide: Guide) -> bool:
+    """Whether a formula in plain text says no more than the equation: hardly a word that is not in it."""
+    words = {word.lower() for word in re.findall(r"[A-Za-z]{3,}", text)}
+    formula = "<-" in text or "*" in text
+    return formula and sum(word not in guide.equation.lower() for word in words) <= 3
+
+
+def in_words(part: type[Part[Any]]) -> str:
+    """A part's docstring, in HTML, without the rule that its equation shows."""
+    first, *rest = (inspect.getdoc(part) or "").split("\n\n")
+    kept = rest if part.guide and restated(first, part.guide) else [first, *rest]
+    return html("\n\n".join(kept), lambda _: None) if kept else ""
+
+
+def beside(recipe: Recipe) -> str:
+    """What a row of accuracies has to say besides its name: data of before that no replay shows."""
+    if recipe.joint:
+        return " (trained on all data so far)"
+    own = [term for term in recipe.holds() or [] if term.unit == "samples" and not term.name.startswith("replay.")]
+    return "".join(f" (its {term.name.split('.')[0]} keeps {term.times} samples)" for term in own)
 
 
 def with_it(methods: list[str]) -> str:
@@ -80,8 +120,29 @@ def with_it(methods: list[str]) -> str:
     if not methods:
         return "None by name; put it in any."
     head, *lines = accuracies(methods)
-    found = grid_markdown([head, *([method_link(name), *cells] for name, *cells in lines)])
+    found = grid_markdown([head, *([method_link(name) + beside(RECIPES[name]), *cells] for name, *cells in lines)])
     return f"ACC in percent ([what that is and how it was found](../../results.md)):\n\n{found}"
+
+
+def otherwise(family: str, name: str, methods: list[str]) -> list[str]:
+    """Other rules that a part has at settings of methods, each with the first that has it, and what it costs then."""
+    part = FAMILIES[family][name]
+    usual = [guide for guide in (part.guide, part.guide_at(part.Settings())) if guide]
+    shown, said = {guide.equation for guide in usual}, {text for guide in usual for text in (guide.origin, guide.cost)}
+    lines: list[str] = []
+    for method in methods:
+        guide = part.guide_at(RECIPES[method].part(family)[1])
+        if guide and guide.equation not in shown:
+            shown.add(guide.equation)
+            new = replace(guide, origin="") if guide.origin in said else guide
+            lines += [f"With {own_settings(RECIPES[method], family)}, as in {method_link(method)}:", "", *rule(new)]
+            lines += [f"Cost: {linked(_lower(guide.cost))}", ""] if guide.cost not in said else []
+    return ["## At other settings", "", *lines] if lines else []
+
+
+def own_settings(recipe: Recipe, family: str) -> str:
+    """``step.momentum=0.9`` and the like, in which a method differs from its part."""
+    return ", ".join(f"`{family}.{key}={value}`" for key, value in recipe.chosen[family].settings.items())
 
 
 def part_page(family: str, name: str) -> str:
@@ -90,55 +151,59 @@ def part_page(family: str, name: str) -> str:
     guide = part.guide
     users = [method for method, recipe in RECIPES.items() if recipe.chosen[family].name == name]
     held = part.holds(part.Settings(), Beside())
-    said = html(inspect.getdoc(part) or "", lambda _: None)
-    lines = [f"# {family} `{name}`", "", f"*{FAMILIES[family].question}*", "", "```{raw} html", said, "```", ""]
+    lines = [f"# {family} `{name}`", "", f"*{FAMILIES[family].question}*", ""]
+    lines += ["```{raw} html", said, "```", ""] if (said := in_words(part)) else []
     if guide:
-        lines += equation(guide)
-        lines += [f"Origin: {guide.origin}", ""] if guide.origin else []
-        lines += ["## When", "", *advice(guide)]
+        lines += [*rule(guide), "## When", "", *advice(guide)]
     lines += ["## Settings", "", settings(family, part), ""]
-    lines += ["## What it costs", "", guide.cost if guide else "", ""]
+    lines += ["## What it costs", "", linked(guide.cost) if guide else "", ""]
     lines += [f"It holds {as_text(held)} beside the model. {UNITS}", ""] if held else []
     lines += ["It needs to be told where a task ends.", ""] if part.needs_boundary else []
     needs = ", ".join(part_link(other, needed) for other, needed in part.needs.items())
     lines += [f"It needs {needs}.", ""] if needs else []
+    lines += otherwise(family, name, users)
     lines += ["## Methods with it, in our results", "", with_it(users), ""]
     option = "Learner(model, " + f'{family}="{name}")'
     lines += [f"In Python `tmln.{option}`, on the command line `--{family} {name}`.", ""]
     return "\n".join(lines)
 
 
-def chosen(recipe: Recipe) -> Iterator[tuple[str, type[Part[Any]]]]:
-    """The parts of a method that are not the defaults, or its step."""
+def guides(recipe: Recipe) -> Iterator[tuple[str, str, Guide]]:
+    """Family, name and guide, at a method's settings, of its step and of those parts that are not the defaults."""
     for family, choice in recipe.chosen.items():
-        if choice.name != FAMILIES.default(family) or family == "step":
-            yield family, FAMILIES[family][choice.name]
+        part, chosen = recipe.part(family)
+        guide = part.guide_at(chosen)
+        if guide and (choice.name != FAMILIES.default(family) or family == "step"):
+            yield family, choice.name, guide
+
+
+def told(recipe: Recipe) -> list[str]:
+    """Rule, advice and cost of a method: its own where it has a guide, else those of its parts."""
+    if own := recipe.guide:
+        lines = ["## Its rule", "", *rule(own), "## When", "", *advice(own)]
+        return [*lines, "## What it costs", "", linked(own.cost), ""]
+    found = list(guides(recipe))
+    lines = ["## Its rule", ""]
+    for family, name, guide in found:
+        lines += [f"{family} {part_link(family, name)}:", "", *rule(guide)]
+    lines += ["## When", ""]
+    for family, name, guide in found:
+        if name != FAMILIES.default(family):  # a plain step is what the others are for
+            lines += [part_link(family, name), "", *advice(guide)]
+    return [*lines, "## What it costs", "", *(f"- {name}: {linked(_lower(g.cost))}" for _, name, g in found), ""]
 
 
 def method_page(name: str) -> str:
     """Of one method: its parts, and what follows from theirs."""
     recipe = RECIPES[name]
-    lines = [f"# `{name}`", "", f"{recipe.about[0].upper()}{recipe.about[1:]}.", ""]
+    lines = [f"# `{name}`", "", f"{_upper(recipe.about)}.", ""]
     parts = [["question", "part", "settings of its own"]]
     for family, choice in recipe.chosen.items():
-        own = ", ".join(f"`{family}.{key}={value}`" for key, value in choice.settings.items())
-        parts.append([FAMILIES[family].question, part_link(family, choice.name), own])
-    lines += [worded(parts), "", "## Its rule", ""]
-    for family, part in chosen(recipe):
-        if part.guide:
-            lines += [f"{family} {part_link(family, part.name)}:", "", *equation(part.guide)]
-    lines += ["## When", ""]
-    for family, part in chosen(recipe):
-        if part.guide:
-            lines += [f"{part_link(family, part.name)}", "", *advice(part.guide)]
+        parts.append([FAMILIES[family].question, part_link(family, choice.name), own_settings(recipe, family)])
+    lines += [worded(parts), "", *told(recipe)]
     held = recipe.holds()
-    lines += [
-        "## What it costs",
-        "",
-        *(f"- {p.name}: {_lower(p.guide.cost)}" for _, p in chosen(recipe) if p.guide),
-        "",
-    ]
-    lines += [f"It holds {as_text(held)} beside the model. {UNITS}", ""] if held else []
+    data = " and all data so far" if recipe.joint else ""
+    lines += [f"It holds {as_text(held)}{data} beside the model. {UNITS}", ""] if held else []
     lines += ["## In our results", ""]
     lines += ["At its own settings:", "", own, ""] if (own := table(name)) else []
     command = f"$ tmln compare --benchmark split-digits --methods naive,er,{name} --seeds 3"

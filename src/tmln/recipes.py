@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tmln.families import FAMILIES, INNER
+from tmln.guide import Guide
 from tmln.owncode import check_code, code_allowed, is_code
 from tmln.seeds import seed_of
 from tmln.suggest import did_you_mean
@@ -33,13 +34,15 @@ class Recipe:
     >>> recipe.replay.name, recipe.penalty.name, recipe.step.name
     ('er', 'none', 'sgd')
 
-    A family that is not named has its default.
+    A family that is not named has its default. ``guide`` is for methods of which their parts do not tell all: it stands
+    on the method's page in place of theirs, and is no part of what the method is.
     """
 
     chosen: Mapping[str, Choice]  # of every family
     joint: bool = False
     independent: bool = False
     about: str = ""
+    guide: Guide | None = field(default=None, compare=False)
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Recipe:
         joint: bool = False,
         independent: bool = False,
         about: str = "",
+        guide: Guide | None = None,
         **parts: Choice,
     ) -> None:
         for name in parts:
@@ -57,7 +61,7 @@ class Recipe:
                 )
         usual = {name: Choice(FAMILIES.default(name)) for name in FAMILIES}
         values = {"chosen": {**usual, **(chosen or {}), **parts}, "joint": joint}
-        for name, value in {**values, "independent": independent, "about": about}.items():
+        for name, value in {**values, "independent": independent, "about": about, "guide": guide}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -80,7 +84,7 @@ class Recipe:
     def plain(self) -> dict[str, Any]:
         """Plain containers, to be saved."""
         parts = {name: {"name": c.name, "settings": dict(c.settings)} for name, c in self.chosen.items()}
-        return {**parts, **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "chosen"}}
+        return {**parts, **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("chosen", "guide")}}
 
     def part(self, family: str) -> tuple[type[Part[Any]], Any]:
         """The class of one part and its checked settings. Code of the user's is imported."""
@@ -116,7 +120,7 @@ class Recipe:
             return self
         if not is_code(name):
             FAMILIES[family].find(name)
-        return replace(self, chosen={**self.chosen, family: Choice(name)})
+        return replace(self, chosen={**self.chosen, family: Choice(name)}, guide=None)
 
     def with_setting(self, key: str, value: Any) -> Recipe:
         """``step.damping`` = 0.2 and the like. Another inner part drops the settings of the one before."""
@@ -130,7 +134,8 @@ class Recipe:
         kept = dict(choice.settings)
         if setting.split(".")[-1] == INNER and value != self.settings_of(family).get(setting):
             kept = {name: old for name, old in kept.items() if not name.startswith(f"{setting}.")}
-        changed = replace(self, chosen={**self.chosen, family: Choice(choice.name, {**kept, setting: value})})
+        chosen = {**self.chosen, family: Choice(choice.name, {**kept, setting: value})}
+        changed = replace(self, chosen=chosen, guide=None)
         if not is_code(choice.name):
             changed.part(family)
         return changed
@@ -186,9 +191,44 @@ _ADAMW = Choice("adamw")
 _FACTORED = Choice("tmln", {"geometry": "kfac", "factors": "running"})
 
 RECIPES: dict[str, Recipe] = {
-    "naive": Recipe(step=_MOMENTUM, about="SGD with momentum, nothing against forgetting"),
-    "joint": Recipe(step=_MOMENTUM, joint=True, about="the oracle: afresh on all data so far, at every task"),
-    "independent": Recipe(step=_MOMENTUM, independent=True, about="a reference: afresh at every task, on it alone"),
+    "naive": Recipe(
+        step=_MOMENTUM,
+        about="SGD with momentum, nothing against forgetting",
+        guide=Guide(
+            equation=r"\theta_k = \mathrm{SGD}(\theta_{k-1}; \, D_k)",
+            origin="",
+            cost="Nothing but the momentum, a sum for every weight.",
+            use="As the floor of every comparison; and where what was learned before may go.",
+            avoid="Where it may not: under one head that new classes come to, the last task is all that is left.",
+        ),
+    ),
+    "joint": Recipe(
+        step=_MOMENTUM,
+        joint=True,
+        about="the oracle: afresh on all data so far, at every task",
+        guide=Guide(
+            equation=r"\theta_k = \mathrm{SGD}(\theta_0; \, D_1 \cup \dots \cup D_k)",
+            origin="",
+            cost="All data so far, kept and learned again at every task: of K tasks of one size (K + 1)/2 times the "
+            "steps of `naive`.",
+            use="Where all data may be kept and there is time to learn them again; and as the reference that the "
+            "intransigence of others is measured from.",
+            avoid="Where old data are gone, may not be stored, or are too many to be learned again at every task. It "
+            "is no upper bound either: with few epochs others come out above it (docs/results.md).",
+        ),
+    ),
+    "independent": Recipe(
+        step=_MOMENTUM,
+        independent=True,
+        about="a reference: afresh at every task, on it alone",
+        guide=Guide(
+            equation=r"\theta_k = \mathrm{SGD}(\theta_0; \, D_k)",
+            origin="",
+            cost="As `naive`.",
+            use="As a reference: what a task reaches that owes nothing to those before it.",
+            avoid="As a method: its model knows the last task alone.",
+        ),
+    ),
     "er": Recipe(replay=_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
     # Explicit steps overshoot the anchor and diverge: those of ewc++ at the paper's strength, those of importances that
     # add up over the tasks sooner or later.

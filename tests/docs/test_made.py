@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from benchmarks.results_page import accuracies
-from docs.extensions.api_pages import SOURCE, modules, names
+from docs.extensions.api_pages import SOURCE, exported, modules, names
+from docs.extensions.api_pages import pages as api_pages
 from docs.extensions.docstrings import html
 from docs.extensions.house_pages import moved
 from docs.extensions.paper_pages import pages as paper_pages
-from docs.extensions.part_pages import method_page, part_page, settings, slug, with_it
-from docs.extensions.rows import PAGE, RESULTS, rows, still_so, table, tuned_table
+from docs.extensions.part_pages import linked, method_page, part_page, settings, slug, with_it
+from docs.extensions.rows import PAGE, RESULTS, page, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
+import tmln
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6
 from tmln.recipes import FAMILIES, RECIPES
@@ -32,13 +36,45 @@ def test_a_part_has_a_guide_of_its_own(family: str, name: str) -> None:
         assert text[0].isupper()
         assert text.endswith(".")
     page = part_page(family, name)
-    assert all(said in page for said in (guide.equation, guide.origin, guide.cost, guide.use[1:], guide.avoid[1:]))
+    said = (guide.equation, guide.origin, guide.cost, guide.use[1:], guide.avoid[1:])
+    assert all(linked(text) in page for text in said)
+
+
+@pytest.mark.parametrize(("family", "name"), PARTS)
+def test_a_setting_is_told_in_words(family: str, name: str) -> None:
+    for setting, field in FAMILIES[family][name].Settings.model_fields.items():
+        said = field.description or ""
+        assert len(said.split()) >= 3, f"{family}.{setting} is {said!r}: a symbol is no description"
 
 
 def test_settings_are_those_that_the_part_declares() -> None:
-    lines = settings("step", FAMILIES["step"]["tmln"]).splitlines()
-    assert "| `step.damping` | a number > 0 | 0.1 | 0.001 to 10, log | lambda |" in lines
+    lines = settings("step", FAMILIES["step"]["tmln"]).split("\n\n")[0].splitlines()
+    assert lines[0] == "| setting | allowed | default | search range | what it is |"
+    (line,) = [line for line in lines if line.startswith("| `step.damping` |")]
+    assert line.startswith("| `step.damping` | a number > 0 | 0.1 | 0.001 to 10, log scale | damping lambda, added to")
+    assert "| `step.clip_norm` | a number > 0 | - | - |" in "\n".join(lines)
     assert len(lines) == 2 + len(FAMILIES["step"]["tmln"].Settings.model_fields)
+
+
+def test_a_rule_is_shown_once() -> None:
+    """In plain text it would say the same again; what it says in words stays."""
+    assert "&lt;-" not in part_page("step", "tmln")
+    assert "counted from the task's beginning" in part_page("weights", "average")
+    assert "Current samples among their own classes" in part_page("replay", "er-ace")
+
+
+def test_a_part_shows_its_rules_at_other_settings() -> None:
+    page = part_page("step", "tmln")
+    assert "With `step.geometry=kfac`, `step.factors=running`, as in [`tmln-kfac`](../methods/tmln-kfac.md):" in page
+    assert page.count(r"(A + \pi \sqrt{\lambda})^{-1}") == 1
+    assert "At other settings" not in part_page("step", "sgd")
+
+
+def test_what_a_row_has_besides_replay_is_said() -> None:
+    page = part_page("replay", "none")
+    assert "| [`joint`](../methods/joint.md) (trained on all data so far) |" in page
+    assert "| [`a-gem`](../methods/a-gem.md) (its step keeps 500 samples) |" in page
+    assert "| [`naive`](../methods/naive.md) |" in page
 
 
 def test_a_method_has_its_parts_and_its_row() -> None:
@@ -47,6 +83,119 @@ def test_a_method_has_its_parts_and_its_row() -> None:
     assert "`replay.balance=1.0`" in page
     assert "| split-digits | 3 |" in page
     assert f"| Split CIFAR-100 | 5 | {accuracies(['tmln+'])[1][1]} |" in page  # as in README
+
+
+# What settings switch off is not in a method's rule, nor what they would cost; what they switch on is.
+OFF: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    ("step", "sgd", {"momentum": 0.0}, [r"\mu", "sum for every weight"]),
+    ("step", "tmln", {"trajectory": 0.0}, [r"\bar S", r"\gamma", r"\omega"]),
+    ("step", "tmln", {"geometry": "euclidean"}, ["F +", "F (", "a Fisher pass over"]),
+    ("step", "tmln", {"geometry": "kfac"}, ["{g}{F"]),
+    ("step", "tmln", {"geometry": "kfac", "factors": "running"}, ["step costs what"]),
+    ("step", "tmln", {"base": "adam"}, [r"\frac{g}", "costs what SGD's does"]),
+    ("replay", "er", {"balance": 0.0}, ["prior"]),
+    ("replay", "der++", {"balance": 0.0}, ["prior"]),
+    ("replay", "distill", {"loss": "sigmoid"}, [r"\mathrm{KL}", "/ T"]),
+    ("replay", "distill", {"loss": "softmax"}, [r"\sigma("]),
+]  # fmt: skip
+ON: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    ("step", "tmln", {"geometry": "kfac"}, [r"(A + \pi \sqrt{\lambda})^{-1}", "Kronecker factors of every layer"]),
+    ("step", "tmln", {"geometry": "kfac", "factors": "running"}, ["1.2 to 1.5 times as long"]),
+    ("step", "tmln", {"geometry": "euclidean"}, [r"(\theta - \theta_{\text{prev}})^2 + \epsilon"]),
+    ("step", "tmln", {"base": "adam"}, ["Adam's direction"]),
+    ("replay", "er", {"balance": 1.0}, [r"f(x_i) + b \log \text{prior}, y_i", "Menon et al. 2021"]),
+    ("replay", "der++", {"balance": 1.0}, [r"\mathrm{MSE}(f(x'), z')", r"f(x'') + b \log \text{prior}, y''"]),
+    ("replay", "distill", {"loss": "sigmoid"}, [r"\mathrm{BCE}"]),
+    ("replay", "distill", {"loss": "softmax"}, [r"\mathrm{KL}"]),
+]  # fmt: skip
+# Settings of methods that change numbers of a rule, or what is done around it, not the rule.
+SAME_RULE = {
+    "step.momentum", "step.inner.momentum", "step.factors", "replay.fill", "replay.alpha", "replay.beta",
+    "replay.selection", "penalty.proximal", "penalty.plastic_decay", "penalty.stable_decay",
+}  # fmt: skip
+
+
+def ruled(method: str) -> str:
+    """The part of a method's page that speaks of its rule, advice and cost."""
+    return re.split("## Its rule|## In our results", method_page(method))[1]
+
+
+def has(method: str, family: str, part: str, values: dict[str, Any]) -> bool:
+    """Whether a method speaks through this part, at these settings."""
+    recipe = RECIPES[method]
+    if recipe.guide or recipe.chosen[family].name != part:
+        return False
+    found = recipe.settings_of(family)
+    return all(found[name] == value for name, value in values.items())
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_method_tells_what_its_settings_make_of_it(method: str) -> None:
+    page = ruled(method)
+    for family, part, values, symbols in OFF:
+        if has(method, family, part, values):
+            shown = [symbol for symbol in symbols if symbol in page]
+            assert shown == [], f"{method} has {family} {part} at {values}: give the part a guide_at that knows of it"
+    for family, part, values, symbols in ON:
+        if has(method, family, part, values):
+            assert [symbol for symbol in symbols if symbol not in page] == []
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_no_setting_of_a_method_is_passed_over_in_silence(method: str) -> None:
+    """It changes what is told of the part, or it is known not to change the rule."""
+    recipe = RECIPES[method]
+    for family, choice in recipe.chosen.items():
+        told = {f"{family}.{name}" for name in choice.settings} - SAME_RULE
+        part, chosen = recipe.part(family)
+        if told:
+            assert part.guide_at(chosen) != part.guide_at(part.Settings()), f"{sorted(told)}: see SAME_RULE"
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_methods_equations_are_drawn_and_its_origins_named(method: str) -> None:
+    recipe, page = RECIPES[method], method_page(method)
+    equations = re.findall(r"```\{math\}\n(.+)\n```", page)
+    assert equations
+    assert all("<math" in convert(equation) for equation in equations)
+    for family in FAMILIES if recipe.guide is None else ():
+        part, chosen = recipe.part(family)
+        guide = part.guide_at(chosen)
+        assert guide is not None
+        if part.name != FAMILIES.default(family):
+            assert f"Origin: {guide.origin}" in page
+            for text in (guide.cost, guide.use, guide.avoid):
+                assert text[0].isupper()
+                assert text.endswith(".")
+
+
+def test_joint_says_what_it_needs() -> None:
+    """What its parts are when alone is not what it is."""
+    page = method_page("joint")
+    assert "All data so far, kept and learned again at every task" in page
+    assert "and all data so far beside the model" in page
+    assert r"D_1 \cup \dots \cup D_k" in page
+    assert "forgets" not in page
+    assert "Nothing" not in ruled("joint")
+    assert "the last task alone" in method_page("independent")
+
+
+def test_advice_on_a_plain_step_is_for_those_who_have_nothing_else() -> None:
+    assert "Alone: it forgets" not in method_page("er")
+    assert "alone: it forgets" not in method_page("er")
+
+
+def test_what_a_method_says_of_itself_is_no_part_of_what_it_is() -> None:
+    joint = RECIPES["joint"]
+    assert joint.guide is not None
+    assert "guide" not in joint.plain()
+    assert joint.with_part("step", "tmln").guide is None
+    assert joint.with_setting("step.momentum", 0.5).guide is None
+    assert replace(joint, guide=None) == joint
+
+
+def test_bold_is_explained() -> None:
+    assert page().count("**Bold**: the best of a column") == page().count("\n## ")
 
 
 def test_a_part_has_the_rows_of_its_methods() -> None:
@@ -116,6 +265,21 @@ def test_every_module_is_in_the_api() -> None:
     assert len(list(modules())) == len(list(SOURCE.rglob("*.py"))) - 1  # __main__
     (optim,) = [module for module in modules() if module.name == "tmln.optim.tmln"]
     assert {"tmln.optim.tmln.TMLN", "tmln.optim.tmln.TMLN.consolidate"} <= {*names(optim)}
+
+
+def test_a_room_begins_with_what_it_hands_on() -> None:
+    """Every name of ``__all__``, linked to where it is defined, with what it says of itself first."""
+    made = {path.stem: text for path, text in api_pages().items()}
+    rooms = [module for module in modules() if module.name == f"tmln.{module.room}"]
+    wanted = [(module.room, name) for module in rooms for name in exported(module)]
+    assert len(wanted) > 100
+    for room, name in [("tmln", name) for name in tmln.__all__] + wanted:
+        found = re.findall(rf'<li><a href="(\w+)\.html#([\w.]+)"><code>{name}</code></a>', made[room])
+        assert len(found) == 1, f"{name} is not on the page of {room}"
+        ((where, place),) = found
+        assert f'id="{place}"' in made[where]
+    assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: theta &lt;- theta' in made["tmln"]
+    assert '<a href="report.html#tmln.report.page.page"><code>page</code></a>' in made["report"]
 
 
 def test_links_of_the_root_follow() -> None:

@@ -29,18 +29,9 @@ from tmln.penalties.quadratic import Quadratic
 
 # Those that hold weights or outputs from a boundary on; ``consistency`` holds replayed samples: test_consistency.py.
 NAMES = [name for name in PENALTIES if name not in ("none", "consistency")]
-# Strong enough to act, weak enough for stable steps on the tiny nets of these tests.
-ACTIVE: dict[str, dict[str, Any]] = {
-    "ewc++": {"strength": 10.0},
-    "rwalk": {"strength": 1.0, "interval": 3},
-    "ewc": {"strength": 3.0},
-    "si": {"strength": 0.3, "damping": 0.01},
-    "mas": {"strength": 0.1},
-    "lwf": {"strength": 1.0},
-}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, ACTIVE[name]) for name in NAMES),
-    *((name, {**ACTIVE[name], "proximal": True}) for name in NAMES if issubclass(PENALTIES[name], Quadratic)),
+    *((name, dict(PENALTIES[name].active)) for name in NAMES),
+    *((name, {**PENALTIES[name].active, "proximal": True}) for name in NAMES if issubclass(PENALTIES[name], Quadratic)),
     ("ewc++", {"strength": 3.0, "fisher_source": "dataset", "init": "first", "half": False}),
     ("ewc++", {"strength": 1.0, "normalize": True, "init": "first"}),
     ("rwalk", {"strength": 0.01, "normalize": False, "merge": "halved", "half_distance": False}),
@@ -58,10 +49,9 @@ def naive(model: nn.Module) -> Penalty[Any]:
     return make("none", model)
 
 
-def test_the_table_is_complete_and_in_order() -> None:
-    assert list(PENALTIES) == ["none", "ewc++", "rwalk", "ewc", "si", "mas", "lwf", "consistency"]
+def test_the_tables_names_are_the_parts_own() -> None:
+    assert next(iter(PENALTIES)) == "none"
     assert all(name == part.name for name, part in PENALTIES.items())
-    assert set(ACTIVE) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +82,7 @@ def test_the_first_task_is_untouched_and_the_second_is_not(name: str, values: di
 @pytest.mark.parametrize("name", NAMES)
 def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **ACTIVE[name])
+    part = make(name, model, **PENALTIES[name].active)
     train(part, model, tasks[:1])
     before = model.head.weight.detach().clone()
     part.begin(make_lesson(model, 1, tasks[1]))
@@ -127,7 +117,7 @@ def two_tasks(name: str, tilt: float) -> tuple[nn.Linear, torch.Tensor]:
         (torch.cat([first, torch.zeros(16, 2)], 1), y),
         (torch.cat([tilt * first.flip(0), second], 1), y + 2 if tilt else y),
     ]
-    part = make(name, model, **ACTIVE.get(name, {}))
+    part = make(name, model, **PENALTIES[name].active)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     halfway = torch.empty(0)
     for index, (x, labels) in enumerate(tasks):
@@ -192,7 +182,7 @@ def test_a_saved_state_is_tensors_and_numbers_and_does_not_change_afterwards(nam
         return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list) else [value]
 
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **ACTIVE[name])
+    part = make(name, model, **PENALTIES[name].active)
     train(part, model, tasks[:1])
     part.begin(make_lesson(model, 1, tasks[1]))
     state = part.state_dict()
@@ -207,7 +197,7 @@ def test_a_saved_state_is_tensors_and_numbers_and_does_not_change_afterwards(nam
 @pytest.mark.parametrize("name", PENALTIES)
 def test_begin_and_end_leave_no_trace_on_the_model(name: str) -> None:
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **ACTIVE.get(name, {}))
+    part = make(name, model, **PENALTIES[name].active)
     train(part, model, tasks[:1])
     model.body[1].eval()
     for p in model.parameters():

@@ -24,7 +24,7 @@ class RebalancedSettings(LayerSettings):
         description="how much the layer is held where training left it",
         json_schema_extra={"search": {"low": 1e-4, "high": 1.0, "log": True}},
     )
-    iterations: int = Field(100, ge=1, description="of L-BFGS, at most; the problem is convex")
+    iterations: int = Field(100, ge=1, description="steps of L-BFGS, at most; the problem is convex")
 
 
 def class_balance(y: Tensor) -> Tensor:

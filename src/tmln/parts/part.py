@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tmln.curvature.ranks import as_sharded
+from tmln.guide import Guide
 from tmln.parts.growth import Growth
-from tmln.parts.guide import Guide
 from tmln.parts.lesson import Lesson
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Part(Generic[S]):
     - ``needs_boundary``: it is of no use unless somebody says where a task ends;
     - ``bends``: it changes the task's gradient or moves the weights besides the step;
     - ``guide``: what its page in the documentation says besides: its rule, its origin, when to take it and when not;
+      where that depends on settings, :meth:`guide_at` says so;
     - ``shards``: it works where each rank holds a part of every weight (``--strategy fsdp``); where that depends on
       settings, :meth:`in_shards` says so;
     - ``only_answers``: it has no say in training, whose weights are the same without it, to the bit;
@@ -128,6 +129,11 @@ class Part(Generic[S]):
     def in_shards(cls, settings: Any) -> bool:
         """Whether it works on weights of which each rank holds a part."""
         return cls.shards
+
+    @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        """What there is to say of it at these settings, without what they switch off: for the pages of methods."""
+        return cls.guide
 
     @classmethod
     def fields(cls, settings: Any) -> dict[str, FieldInfo]:

@@ -28,14 +28,14 @@ class ConsistencySettings(Settings):
         0.9,
         gt=0,
         le=1,
-        description="of a step to count in the fast average",
+        description="the chance of a step to count in the fast average",
         json_schema_extra={"search": [0.5, 0.7, 0.9, 1.0]},
     )
     stable_chance: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="of a step to count in the slow average",
+        description="the chance of a step to count in the slow average",
         json_schema_extra={"search": [0.3, 0.5, 0.7, 0.9]},
     )
     plastic_decay: float = Field(
@@ -49,7 +49,7 @@ class ConsistencySettings(Settings):
         0.999,
         ge=0,
         lt=1,
-        description="the same of the slow average",
+        description="what the slow average keeps of itself when a step counts, at most",
         json_schema_extra={"search": [0.9, 0.97, 0.99, 0.999]},
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -38,7 +39,7 @@ class EWCPlusPlusSettings(QuadraticSettings):
         default=10000.0,
         ge=0.0,
         allow_inf_nan=False,
-        description="lambda; 10000 suits a Fisher that is not normalised",
+        description="lambda, the penalty's factor; 10000 suits a Fisher that is not normalised",
         json_schema_extra={"search": {"low": 10.0, "high": 100000.0, "log": True}},
     )
     alpha: float = Field(
@@ -82,6 +83,7 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     Settings = EWCPlusPlusSettings
     saved = (*Quadratic.saved, "fisher")
     held = (*Quadratic.held, "fisher")
+    active: ClassVar[Mapping[str, Any]] = {"strength": 10.0}
     guide = Guide(
         equation=r"\frac{\lambda}{2} \sum_i F_i \, (\theta_i - \theta^*_i)^2, \quad F \leftarrow \alpha \, \bar"
         r" g^2 + (1-\alpha) \, F",

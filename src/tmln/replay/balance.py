@@ -6,6 +6,7 @@ that knows how often each class comes need not teach that to the weights.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -24,6 +25,15 @@ def class_prior(task: Sequence[int], shares: Mapping[int, float], current: int, 
     for label, share in shares.items():
         prior[label] += replayed / (current + replayed) * share
     return torch.tensor(prior)
+
+
+def balanced_rule(equation: str) -> str:
+    r"""A loss in LaTeX whose cross entropies of labels take f + b*log(prior); nothing else does.
+
+    >>> balanced_rule(r"\mathrm{CE}(f(x), y) + \mathrm{MSE}(f(x'), z')")
+    "\\mathrm{CE}(f(x) + b \\log \\text{prior}, y) + \\mathrm{MSE}(f(x'), z')"
+    """
+    return re.sub(r"(f\([^)]*\)), y", r"\1 + b \\log \\text{prior}, y", equation)
 
 
 def balanced(output: Tensor, y: Tensor, prior: Tensor, strength: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -62,16 +63,26 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     active: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
     needs_boundary = True
-    guide = Guide(
-        equation=r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, "
-        r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) / T \,\|\, f_{\text{old}}(x) / T), \quad \lambda = "
-        r"\frac{\text{old}}{\text{old} + \text{new}}",
-        origin="WA: Zhao et al. 2020. With `replay.loss=sigmoid`, the default: iCaRL, Rebuffi et al. 2017.",
+    guide: ClassVar[Guide] = Guide(
+        equation=r"\mathcal{L} = \sum_{c \in \text{old}} \mathrm{BCE}(f_c(x), \sigma(\text{teacher}_c(x))) + "
+        r"\sum_{c \in \text{new}} \mathrm{BCE}(f_c(x), [y = c])",
+        origin="iCaRL: Rebuffi et al. 2017, algorithm 3.",
         cost="As `er`, a frozen copy of the model, and its pass over every batch.",
         use="Where the old classes are many beside the new ones, and with the answer `ncm` or the weights `aligned`,"
         " as in its papers.",
         avoid="In streams without task boundaries, which the teacher is taken at.",
     )
+
+    @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        if settings.loss == "sigmoid":
+            return cls.guide
+        taught = (
+            r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, "
+            r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) / T \,\|\, f_{\text{old}}(x) / T), \quad \lambda = "
+            r"\frac{\text{old}}{\text{old} + \text{new}}"
+        )
+        return replace(cls.guide, equation=taught, origin="WA: Zhao et al. 2020.")
 
     def __init__(self, settings: DistillSettings, seed: int) -> None:
         super().__init__(settings, seed)

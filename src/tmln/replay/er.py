@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -11,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.parts import Batch, Beside, Features, Growth, Guide, Lesson, Replay, Settings, Term
-from tmln.replay.balance import Frequencies
+from tmln.replay.balance import Frequencies, balanced_rule
 from tmln.replay.exemplars import Exemplars, choose
 from tmln.replay.reservoir import Reservoir
 
@@ -73,6 +74,13 @@ class MemoryReplay(Replay[M]):
         self.features = Features(settings.layer, "replay.layer")
         self.frequencies = Frequencies()
         self.needs_boundary = settings.fill == "end"
+
+    @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        if cls.guide is None or not settings.balance:
+            return cls.guide
+        origin = f"{cls.guide.origin} The prior in the loss: Menon et al. 2021, logit adjustment."
+        return replace(cls.guide, equation=balanced_rule(cls.guide.equation), origin=origin)
 
     @classmethod
     def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:

@@ -16,11 +16,15 @@ from tmln.replay.reservoir import Reservoir
 class AdamSettings(Settings):
     """Of m <- beta1*m + (1-beta1)*g and v <- beta2*v + (1-beta2)*g^2, both corrected for where they began."""
 
-    beta1: float = Field(0.9, ge=0, lt=1, description="of the mean of gradients")
+    beta1: float = Field(0.9, ge=0, lt=1, description="what m, the mean of gradients, keeps of itself in a step")
     beta2: float = Field(
-        0.999, ge=0, lt=1, description="of the mean of their squares", json_schema_extra={"search": [0.95, 0.99, 0.999]}
+        0.999,
+        ge=0,
+        lt=1,
+        description="what v, the mean of their squares, keeps of itself in a step",
+        json_schema_extra={"search": [0.95, 0.99, 0.999]},
     )
-    eps: float = Field(1e-8, gt=0, description="added to the root of v")
+    eps: float = Field(1e-8, gt=0, description="epsilon, added to the root of v")
     weight_decay: float = Field(
         0.01,
         ge=0,

@@ -11,6 +11,7 @@ from torch import nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.optim.fopng import FOPNG, output_gradients
+from tmln.optim.opening import stepped
 from tmln.parts import Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
 
@@ -25,8 +26,12 @@ class FOPNGSettings(Settings):
         json_schema_extra={"search": {"low": 1e-05, "high": 0.1, "log": True}},
     )
     directions: int = Field(20, ge=1, description="samples of each task whose output gradients are kept")
-    most: int = Field(200, ge=1, description="of all tasks; beyond, an equal number of each, then one of the newest")
-    of: Literal["mean", "label"] = Field("mean", description="of which output: the mean of all, or the label's")
+    most: int = Field(
+        200, ge=1, description="gradients kept of all tasks; beyond, as many of each, then one of the newest"
+    )
+    of: Literal["mean", "label"] = Field(
+        "mean", description="of which output they are: the mean of all, or the label's"
+    )
     projection: Literal["orthogonal", "public"] = Field(
         "orthogonal", description="exact, or as in the authors' public code"
     )
@@ -79,7 +84,7 @@ class FOPNGStep(Step[FOPNGSettings]):
         self.optimizer.begin(diagonal_fisher(lesson.model, lesson.dealt(), progress=False))
 
     def step(self, closure: Closure, lesson: Lesson) -> None:
-        self.optimizer.step(closure)
+        stepped(self.optimizer, closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.optimizer.counts:

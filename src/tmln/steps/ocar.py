@@ -17,7 +17,10 @@ class OCARSettings(Settings):
     """Of K-FAC factors in a running mean, damped by tau."""
 
     damping: float = Field(
-        0.1, gt=0, description="tau", json_schema_extra={"search": {"low": 0.0001, "high": 10.0, "log": True}}
+        0.1,
+        gt=0,
+        description="damping tau, added to the curvature: larger means smaller and plainer steps",
+        json_schema_extra={"search": {"low": 0.0001, "high": 10.0, "log": True}},
     )
     ema: float = Field(
         0.14,
@@ -27,7 +30,9 @@ class OCARSettings(Settings):
         json_schema_extra={"search": {"low": 0.01, "high": 1.0, "log": True}},
     )
     update_every: int = Field(10, ge=1, description="steps between factor updates")
-    fisher: Literal["mc", "exact", "empirical"] = Field("mc", description="whose labels the Fisher is taken with")
+    fisher: Literal["mc", "exact", "empirical"] = Field(
+        "mc", description="labels that the Fisher is taken with: drawn from the model, all there are, the given ones"
+    )
     damping_increment: float = Field(0.0, ge=0, description="added to tau at every step")
     damping_init: Literal["lr"] | None = Field(None, description="'lr': tau starts at the learning rate")
     replay_weight: Literal["one", "class_ratio"] = Field(

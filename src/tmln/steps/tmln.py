@@ -9,12 +9,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
+from tmln.optim.opening import stepped
 from tmln.optim.tmln import TMLN
 from tmln.optim.tmln_kfac import TMLNKFAC
 from tmln.parts import Batch, Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
 from tmln.replay.reservoir import Reservoir
+from tmln.steps.tmln_guide import guide_of
 
-OF_THE_STEP = {"match_base_lr", "fisher_refresh_every", "boundary_every"}  # and not of the optimizer
 FACTORED = {"factors", "labels", "ema", "update_every"}  # settings of geometry kfac alone
 ADAM = {"beta1", "beta2"}  # settings of base adam alone
 
@@ -23,26 +24,44 @@ class TMLNSettings(Settings):
     """Of eta * g / (F + lambda + gamma * S-bar)."""
 
     damping: float = Field(
-        0.1, gt=0, description="lambda", json_schema_extra={"search": {"low": 0.001, "high": 10.0, "log": True}}
+        0.1,
+        gt=0,
+        description="damping lambda, added to F: larger means smaller and plainer steps",
+        json_schema_extra={"search": {"low": 0.001, "high": 10.0, "log": True}},
     )
     trajectory: float = Field(
-        1.0, ge=0, description="gamma", json_schema_extra={"search": {"low": 0.01, "high": 100.0, "log": True}}
+        1.0,
+        ge=0,
+        description="gamma, the weight of S-bar: larger means that weights which mattered on the way move less; 0: off",
+        json_schema_extra={"search": {"low": 0.01, "high": 100.0, "log": True}},
     )
     geometry: Literal["fisher", "euclidean", "euclidean-score", "kfac"] = Field(
-        "fisher", description="where F is used; kfac: Kronecker factors in its place, the diagonal where there are none"
+        "fisher",
+        description="where F is used: in step and score, in neither, in the step alone; kfac: Kronecker factors in its "
+        "place, the diagonal where there are none",
     )
-    form: Literal["scaled", "proximal"] = Field("scaled", description="equation 5, or the appendix's form")
+    form: Literal["scaled", "proximal"] = Field(
+        "scaled", description="equation 5; or the appendix's, without eta in front and with lambda = 1/eta"
+    )
     eps: float = Field(
         1e-8,
         gt=0,
-        description="epsilon in the score",
+        description="epsilon, added to the distance that divides a score",
         json_schema_extra={"search": {"low": 1e-08, "high": 0.001, "log": True}},
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="mu")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="momentum mu: the share of the last direction that goes into the next; 0 is off"
+    )
     weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
-    clip_norm: float | None = Field(None, gt=0, description="clip the norm of the gradient")
-    score_fisher: Literal["previous", "current"] = Field("previous", description="the F that normalises a score")
-    score_max: Literal["global", "tensor"] = Field("global", description="scores are divided by this maximum")
+    clip_norm: float | None = Field(
+        None, gt=0, description="the gradient's norm is clipped at it; not at all unless given"
+    )
+    score_fisher: Literal["previous", "current"] = Field(
+        "previous", description="the F that normalises a score: of the boundary before (Algorithm 1), or of this one"
+    )
+    score_max: Literal["global", "tensor"] = Field(
+        "global", description="scores are divided by the largest of all weights, or of their own tensor"
+    )
     keep_momentum: bool = Field(False, description="carry the momentum over task boundaries")
     match_base_lr: bool = Field(
         False,
@@ -57,7 +76,9 @@ class TMLNSettings(Settings):
         json_schema_extra={"later": True},
     )
     labels: Literal["mc", "exact", "empirical"] = Field(
-        "mc", description="kfac: whose labels the factors are taken with", json_schema_extra={"later": True}
+        "mc",
+        description="kfac: labels that the factors are taken with: drawn from the model, all there are, the given ones",
+        json_schema_extra={"later": True},
     )
     ema: float = Field(
         0.14,
@@ -76,10 +97,18 @@ class TMLNSettings(Settings):
         json_schema_extra={"later": True},
     )
     beta1: float = Field(
-        0.9, ge=0, lt=1, description="adam: of the mean of gradients", json_schema_extra={"later": True}
+        0.9,
+        ge=0,
+        lt=1,
+        description="adam: what the mean of gradients keeps of itself in a step",
+        json_schema_extra={"later": True},
     )
     beta2: float = Field(
-        0.999, ge=0, lt=1, description="adam: of the mean of their squares", json_schema_extra={"later": True}
+        0.999,
+        ge=0,
+        lt=1,
+        description="adam: what the mean of their squares keeps of itself in a step",
+        json_schema_extra={"later": True},
     )
     decay: float = Field(
         1.0,
@@ -125,16 +154,7 @@ class TMLNStep(Step[TMLNSettings]):
     off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
     turned: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
     optimizer: TMLN
-    guide = Guide(
-        equation=r"\theta \leftarrow \theta - \eta \, \frac{g}{F + \lambda + \gamma \bar S}, \quad s = "
-        r"\frac{\mathrm{relu}(\omega)}{F (\theta - \theta_{\text{prev}})^2 / 2 + \epsilon}, \quad \bar"
-        r" S \leftarrow \bar S + \frac{s}{\max s}",
-        origin="Aguilar et al. 2026, section 3 and Algorithm 1.",
-        cost="A step costs what SGD's does; at a boundary a Fisher pass over the memory.",
-        use="Under replay, in a loop of your own or with any part here, where weights that mattered shall move less.",
-        avoid="Alone, under one head that new classes come to. Look at `protection()`: a shield that slows "
-        "nothing is SGD.",
-    )
+    guide = guide_of(TMLNSettings.model_validate({}))
 
     def __init__(
         self, settings: TMLNSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
@@ -185,6 +205,10 @@ class TMLNStep(Step[TMLNSettings]):
             )
 
     @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        return guide_of(settings)
+
+    @classmethod
     def in_shards(cls, settings: Any) -> bool:
         return bool(settings.geometry != "kfac")  # whose factors are of whole layers
 
@@ -221,7 +245,7 @@ class TMLNStep(Step[TMLNSettings]):
         self.optimizer.look()
 
     def step(self, closure: Closure, lesson: Lesson) -> None:
-        self.optimizer.step(closure)
+        stepped(self.optimizer, closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:

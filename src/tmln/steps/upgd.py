@@ -16,13 +16,24 @@ from tmln.replay.reservoir import Reservoir
 class UPGDSettings(Settings):
     """Of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q smaller for more useful weights."""
 
-    beta_utility: float = Field(0.99, ge=0, lt=1, description="beta", json_schema_extra={"search": [0.9, 0.99, 0.999]})
-    sigma: float = Field(
-        0.1, ge=0, description="noise", json_schema_extra={"search": {"low": 0.0001, "high": 1.0, "log": True}}
+    beta_utility: float = Field(
+        0.99,
+        ge=0,
+        lt=1,
+        description="beta: what the running mean of a weight's utility keeps of itself in a step",
+        json_schema_extra={"search": [0.9, 0.99, 0.999]},
     )
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay")
+    sigma: float = Field(
+        0.1,
+        ge=0,
+        description="sigma, the deviation of the noise that is added to the gradient; 0 is off",
+        json_schema_extra={"search": {"low": 0.0001, "high": 1.0, "log": True}},
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay: theta -= eta*decay*theta")
     factor: float = Field(1.0, gt=0, description="c: 1 as in the experiments, 2 makes zero utility a plain step")
-    variant: Literal["global", "local"] = Field("global", description="what a utility is compared with")
+    variant: Literal["global", "local"] = Field(
+        "global", description="what a utility is compared with: the largest of all, or the norm along its own row"
+    )
     protecting: bool = Field(True, description="the gate also scales the gradient, not only the noise")
     correct_max: bool = Field(False, description="correct the bias of the maximum too")
     guard_negative_max: bool = Field(False, description="gate 1/2 where all utilities are negative")
