@@ -34,7 +34,7 @@ test: $(VENV)/.dev  ## all tests
 test-older-cpu: $(VENV)/.dev  ## networks once more, as on a CPU that has AVX2 at best
 	allocator=libc_malloc_debug.so.0; [ -z "$$(LD_PRELOAD=$$allocator env true 2>&1)" ] || allocator=; \
 	ONEDNN_MAX_CPU_ISA=AVX2 MALLOC_CHECK_=3 LD_PRELOAD=$$allocator \
-	  $(BIN)/python -m pytest -rs -n auto --dist worksteal tests/models tests/measure tests/learner
+	  $(BIN)/python -m pytest -rs -n auto --dist worksteal tests/models tests/measure tests/learner tests/golden
 
 test-lowest: $(LOWEST)/.ready  ## all tests, with the lowest versions that the package says it works with
 	$(LOWEST)/bin/python -m tests.release.bounds $(LOWEST)/pins.txt
@@ -72,8 +72,8 @@ mutants: $(VENV)/.dev  ## a mutation test: faults put in one at a time, and whic
 torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, crowds, clocks, fuzz; what is lost
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
-clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(PEERS) $(LOWEST) $(CLEAN) dist .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove the virtual environments, caches, and what was built
+	rm -rf $(VENV) $(PEERS) $(LOWEST) $(CLEAN) dist site docs/made .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tmln needs Python >= 3.10, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3")'

@@ -1,4 +1,4 @@
-"""The three runs, how their curves are taken, and the file that keeps them: ``python -m tests.golden`` writes it anew.
+"""The three runs, how their curves are taken, and the file that keeps them, which ``python -m tests.golden`` writes.
 
 What is bit-deterministic, and what is not: docs/reliability.md.
 """
@@ -59,7 +59,13 @@ def curve(config: RunConfig) -> dict[str, Any]:
     return {"loss": losses, "accuracy": [list(row) for row in result.accuracy]}
 
 
-def write() -> None:
-    """The curves as they are now."""
-    found = {"instructions": instructions(), "runs": {name: curve(config) for name, config in RUNS.items()}}
+def kept() -> dict[str, dict[str, Any]]:
+    """By the CPU's instructions, with which the last bits change: the curves of every run."""
+    found: dict[str, dict[str, Any]] = json.loads(KEPT.read_text(encoding="utf-8"))
+    return found
+
+
+def write(anew: bool = False) -> None:
+    """The curves as they are now, in place of those with the same instructions; ``anew``, of all that are kept."""
+    found = {**({} if anew else kept()), instructions(): {name: curve(config) for name, config in RUNS.items()}}
     KEPT.write_text(json.dumps(found, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
