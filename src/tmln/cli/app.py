@@ -47,7 +47,8 @@ class Interruptible(TyperGroup):
 
 app = typer.Typer(
     cls=Interruptible,
-    help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.",
+    help="Train a PyTorch model on one task after another without forgetting, and measure how well that went.\n\n"
+    "\b\nExample:\n  tmln demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -180,7 +181,8 @@ def list_(
     for row, columns in enumerate(_rows(what, name)):
         if row == 0:
             for heading in columns:
-                table.add_column(heading, no_wrap=heading in ("name", "value", "model", "unless given"))
+                whole = heading in ("name", "value", "model", "unless given")
+                table.add_column(heading, no_wrap=whole, overflow="fold")
         else:
             table.add_row(*columns)
     Console().print(table)

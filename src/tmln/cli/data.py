@@ -9,7 +9,10 @@ import typer
 from tmln.cli.grouped import add
 from tmln.cli.say import say
 
-app = typer.Typer(help="Data sets: what is at hand, and how to get the rest.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets: what is at hand, and how to get the rest.\n\n\b\nExample:\n  tmln data get cifar10",
+    no_args_is_help=True,
+)
 
 
 def data_list() -> None:

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         """A part by name, for every family."""
 
 else:  # an option for every family: --replay and so on
-    _ABOUT = "A {} by name (tmln list parts), or package.module:Class, in place of the method's."
+    _ABOUT = "The part {} by name (tmln list parts), or package.module:Class, in place of the method's."
     Parts = make_dataclass(
         "Parts",
         [
