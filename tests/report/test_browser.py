@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, row, until
+from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row, until
 from tests.report.conftest import keep, read, result, usual
 from tmln.metrics import METRICS, metric_of
 from tmln.results.contest import contest
@@ -167,17 +167,17 @@ def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> N
     page.uncheck('input[data-method="tmln"]')
     assert labels(page) == [label for label in FACES if not label.startswith("tmln")]
     assert page.url.endswith("#hide=tmln")
-    page.check('input[data-method="tmln"]')
+    press(page.locator('input[data-method="tmln"]'))
     page.select_option('select[data-focus="Field"]', "step.damping")
     page.select_option('select[data-focus="Value"]', "0.5")
     assert labels(page) == ["tmln step.damping=0.5"]
     assert page.url.endswith("#f=step.damping%3D0.5")
-    page.click('.chips button:has-text("step.damping=0.5")')
+    press(page.locator('.chips button:has-text("step.damping=0.5")'))
     assert labels(page) == FACES
     page.select_option('select[data-focus="Field"]', "penalty")
     page.select_option('select[data-focus="Value"]', "ewc")
     assert labels(page) == ["ewc"]
-    page.click(".reset")
+    press(page.locator(".reset"))
     assert "#" not in page.url
     assert labels(page) == FACES
 
@@ -189,7 +189,7 @@ def test_seeds_are_filtered(page: Any) -> None:
 
 
 def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
-    page.click(".columns summary")
+    press(page.locator(".columns summary"))
     page.uncheck('input[data-metric="seconds"]')
     page.uncheck('input[data-metric="int"]')
     page.uncheck('input[data-metric="peak"]')
@@ -205,17 +205,17 @@ def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
 
 
 def test_sorting_by_a_click(page: Any) -> None:
-    page.click('[data-sort="fm"]')
+    press(page.locator('[data-sort="fm"]'))
     assert labels(page) == sorted(FACES, key=lambda label: ROWS[label].summary("fm").mean)
     assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "ascending"
-    page.click('[data-sort="fm"]')
+    press(page.locator('[data-sort="fm"]'))
     assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "descending"
     assert labels(page)[0] == "naive"
     assert page.evaluate("document.activeElement.dataset.sort") == "fm"  # the keyboard stays where it was
 
 
 def test_a_row_opens_its_runs_with_mouse_and_keyboard(page: Any) -> None:
-    row(page, "ewc").locator("td").first.click()
+    press(row(page, "ewc").locator("td").first)
     dialog = page.locator("dialog[open]")
     assert dialog.locator("tbody tr").count() == 2
     assert "diverged: the loss is nan" in dialog.inner_text()
@@ -227,7 +227,7 @@ def test_a_row_opens_its_runs_with_mouse_and_keyboard(page: Any) -> None:
     page.focus('[data-focus="row naive"]')
     page.keyboard.press("Enter")
     assert page.locator("#details-title").inner_text().strip() == "naive"
-    page.click("dialog button:has-text('Close')")
+    press(page.locator("dialog button:has-text('Close')"))
     until(page, "!location.hash")
     look(page, "#open=naive")
     assert page.locator("dialog[open]").count() == 1
@@ -235,7 +235,7 @@ def test_a_row_opens_its_runs_with_mouse_and_keyboard(page: Any) -> None:
 
 def test_a_point_opens_its_runs(page: Any) -> None:
     look(page, "#hide=naive&hide=ewc&hide=tmln&hide=joint")
-    page.locator("#tradeoff .plot").scroll_into_view_if_needed()
+    page.locator("#tradeoff .plot").evaluate("one => one.scrollIntoView()")
     point = page.locator("#tradeoff .plot .scatterlayer .point").first
     point.wait_for()
     box = point.bounding_box()
@@ -281,7 +281,7 @@ def test_downloads_hold_what_is_shown(page: Any) -> None:
 def test_dark_and_light(page: Any) -> None:
     look(page, scheme="dark")
     assert page.evaluate(GROUND) == DARK
-    page.click("#theme")
+    press(page.locator("#theme"))
     assert page.evaluate(GROUND) == LIGHT
     assert page.url.endswith("#theme=light")
     assert look(page, "#theme=dark").evaluate(GROUND) == DARK
@@ -292,11 +292,11 @@ def test_a_phone_needs_no_sideways_scrolling(page: Any) -> None:
     everything_drawn(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert not page.is_visible('input[data-method="er"]')
-    page.click("#view-toggle")
+    press(page.locator("#view-toggle"))
     page.uncheck('input[data-method="er"]')
     assert "er" not in labels(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    page.click("#view-toggle")
+    press(page.locator("#view-toggle"))
 
 
 def test_on_paper_all_is_drawn_and_light(page: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, downloaded, everything_drawn, labels, look
+from tests.report.browser import Reader, downloaded, everything_drawn, labels, look, press
 from tests.report.conftest import keep, result, usual
 from tmln.metrics import METRICS, Metric
 from tmln.results.measurements import save_analysis
@@ -149,7 +149,7 @@ def test_mixed_benchmarks_one_seed_and_missing_metrics(reader: Reader, tmp_path:
     assert page.inner_text("#sentence") == "No method has an accuracy on bare yet."
     assert "No run here has" in page.inner_text("#tradeoff")
     for name in ("gone", "single"):
-        page.click(f'.others button:has-text("{name}")')
+        press(page.locator(f'.others button:has-text("{name}")'))
         everything_drawn(page)
     assert "Accuracy over time needs" in page.inner_text("#time")
     assert page.inner_text("#sentence").startswith("er is the only method on single: ACC 50.0 (1 seed)")
@@ -235,7 +235,7 @@ def test_five_hundred_runs_are_shown_in_part_and_on_demand_whole(reader: Reader,
     assert len(labels(page)) == 1
     page.select_option('select[data-focus="Configurations"]', "all")
     assert len(labels(page)) == 25
-    page.click("#table .more button")
+    press(page.locator("#table .more button"))
     assert len(labels(page)) == 100
     look(page, "#f=step.damping%3D0.5")
     assert len(labels(page)) == 1

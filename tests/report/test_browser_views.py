@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, row
+from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row
 from tests.report.conftest import keep, read, result
 from tmln.results.across import across
 from tmln.results.across_table import across_lines, across_notes
@@ -77,17 +77,17 @@ def test_it_opens_on_the_benchmark_with_most_runs_and_one_row_a_method(page: Any
 
 
 def test_the_other_configurations_are_behind_their_method(page: Any) -> None:
-    page.click('[data-focus="unfold er"]')
+    press(page.locator('[data-focus="unfold er"]'))
     assert labels(page) == [*FACES[:3], "er replay.capacity=100", "naive"]
     assert page.get_attribute('[data-focus="unfold er"]', "aria-expanded") == "true"
     assert page.url.endswith("#unfold=er")
     assert page.locator("dialog[open]").count() == 0
-    page.click('[data-focus="unfold er"]')
+    press(page.locator('[data-focus="unfold er"]'))
     assert labels(page) == FACES
     page.select_option('select[data-focus="Configurations"]', "all")
     assert labels(page) == list(HERE)
     assert page.url.endswith("#show=all")
-    page.click(".reset")
+    press(page.locator(".reset"))
     assert labels(page) == FACES
 
 
@@ -179,7 +179,7 @@ def test_methods_by_benchmarks_with_pythons_ranks(page: Any) -> None:
     assert "chosen on the test data, and is not ranked" in page.inner_text("#benchmarks .note")
     page.select_option('select[data-focus="benchmarks by"]', "fm")
     assert page.url.endswith("#by=fm")
-    page.click(f'#benchmarks button:has-text("{LONG}")')
+    press(page.locator(f'#benchmarks button:has-text("{LONG}")'))
     assert page.inner_text("#headline") == headline(TABLES[LONG])
     table = list(csv.DictReader(io.StringIO(downloaded(page, "#benchmarks", "CSV").decode())))
     assert {line["method"] for line in table} == {"tmln", "naive", "er", "joint"}
