@@ -283,6 +283,11 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
         ("epoch", 3, r"unknown setting 'epoch'; did you mean 'epochs'\? \(settings: benchmark, "),
         ("damping", 1, r"unknown setting 'damping'; did you mean 'step\.damping'\?"),
         ("per_class", 1, r"unknown setting 'per_class'; did you mean 'benchmark\.per_class'\?"),
+        (
+            "size",
+            32,
+            r"unknown setting 'size'; that is an option of core50, folder; split-digits has tasks, .*class_order",
+        ),
         ("stp.damping", 1, r"unknown setting 'stp\.damping'; did you mean 'step\.damping'\?"),
         ("step.dampin", 1, r"'tmln' has no setting 'dampin'; did you mean 'damping'\?"),
         ("step.damping", -1, r"tmln\.damping = -1: .* greater than 0"),

@@ -12,7 +12,7 @@ from scipy import stats
 from tests.results.made import result
 from tmln.draw.picture import save_figure
 from tmln.draw.ranks import ranks_figure
-from tmln.results.across import Across, across, critical_difference, friedman, ranks
+from tmln.results.across import Across, across, critical_difference, friedman, ranks, why_no_ranks
 from tmln.results.across_table import across_lines, across_notes, across_records
 from tmln.results.rows import Row, rows_of
 
@@ -43,6 +43,13 @@ def test_ranks_by_hand() -> None:
     }
     assert found.friedman == pytest.approx(math.exp(-4.6666667 / 2))  # two degrees of freedom
     assert ranks([3.0, 1.0, 3.0, 0.0]) == [3.5, 2.0, 3.5, 1.0]
+
+
+def test_where_there_are_none_it_is_said_what_there_is() -> None:
+    lone = [row for row in rows({"a": (0.9, 0.8), "b": (0.8,)}) if (row.method, row.benchmark) != ("a", "bench0")]
+    assert across(lone) is None
+    assert why_no_ranks(lone) == "bench0 (b), bench1 (a)"
+    assert why_no_ranks([]) == "no runs"
 
 
 def test_demsars_example() -> None:

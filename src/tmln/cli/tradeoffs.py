@@ -63,7 +63,7 @@ def ranks(
       tmln ranks runs -o ranks.pdf
     """
     from tmln.draw.picture import checked_suffix, save_figure
-    from tmln.results.across import across
+    from tmln.results.across import across, why_no_ranks
     from tmln.results.across_table import across_lines, across_notes, across_records
     from tmln.results.rows import columns_of, rows_of
 
@@ -74,7 +74,8 @@ def ranks(
     found = across(rows, metric)
     if found is None:
         raise ValueError(
-            f"ranks are over two benchmarks or more, of two methods or more that ran on all of them; {runs} has none"
+            f"ranks are over two benchmarks or more, of two methods or more that ran on all of them; {runs} has "
+            f"{why_no_ranks(rows, metric)}"
         )
     if output is not None:
         from tmln.draw.ranks import ranks_figure

@@ -36,10 +36,22 @@ def same_buffers(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def in_eval(model: nn.Module) -> Iterator[None]:
+    """As ``model.eval()`` makes it, with all that a model of the user's does then; on leaving, in its modes again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
 def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
     """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
 
-    ``training`` puts every module into that mode for the duration; ``None`` leaves the modes alone.
+    ``training`` is every module's mode for the duration, without a call of its ``train``; ``None`` leaves modes alone.
     ``.grad`` is ``None`` inside the block. Whoever counts passes does not count these: see :func:`leaves_no_trace`.
     """
     modes = [(module, module.training) for module in model.modules()]

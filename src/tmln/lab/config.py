@@ -18,7 +18,7 @@ from tmln.lab.values import model_options, one_line
 from tmln.owncode import code_allowed
 from tmln.recipes import Recipe, find_recipe
 from tmln.schedule import Schedule
-from tmln.streams.benchmarks import find_benchmark, options_of
+from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, options_of
 from tmln.streams.options import LATER, PLACES
 from tmln.suggest import did_you_mean
 
@@ -147,10 +147,13 @@ class RunConfig(_Parts):
 
     def _hint(self, key: str) -> str:
         """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
-        full = self.resolved()
-        dotted = [f"benchmark.{name}" for name in find_benchmark(self.benchmark).options.model_fields]
+        full, options = self.resolved(), find_benchmark(self.benchmark).options.model_fields
+        dotted = [f"benchmark.{name}" for name in options]
         dotted += [*(f"model.{name}" for name in full["model_options"]), *full["settings"]]
         meant = next((known for known in dotted if known.partition(".")[2] == key), None)
+        elsewhere = [name for name, row in BENCHMARKS.items() if key in row.options.model_fields]
+        if elsewhere and not meant:
+            return f"; that is an option of {', '.join(elsewhere)}; {self.benchmark} has {', '.join(options)}"
         return f"; did you mean {meant!r}?" if meant else did_you_mean(key, [*type(self).model_fields, *dotted])
 
     def recipe(self) -> Recipe:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tmln.curvature.ranks import ALONE, Ranks
+from tmln.curvature.untouched import in_eval
 from tmln.learner.scored import mask_logits
 from tmln.parts import feed, home, to_model
 from tmln.streams.samples import Samples
@@ -56,18 +57,13 @@ def evaluate_tasks(
     labels)`` is shown what answers in every batch of the test ``index`` in that pass. Each of ``ranks`` passes its
     share of a batch, and all of them have what was found of the whole.
     """
-    trained = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with in_eval(model):
         return [
             _measure(
                 model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index), ranks
             )
             for index, (samples, classes) in enumerate(tests)
         ]
-    finally:
-        for module in trained:
-            vars(module)["training"] = True  # no more than the flag, without a look at what a module can be given
 
 
 def _measure(

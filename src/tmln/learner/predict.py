@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tmln.curvature.untouched import in_eval
 from tmln.learner.scored import mask_logits
 from tmln.parts import feed
 from tmln.streams.arrays import as_samples
@@ -40,16 +41,10 @@ def outputs(learner: Learner, samples: Samples) -> Iterator[Tensor]:
     """What the answer part goes by, in batches, of the weights that answer, in eval mode: logits, where it is
     ``argmax``. Closed classes have -inf. Modes come back."""
     model, seen = learner.model, learner.classes or None if learner.logit_mask == "seen" else None
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with learner.weights.answering():
-            for x, _ in samples.batches(2 * learner.at_a_time):
-                _, scores = learner.answer.scores(model, feed(model, x, learner.prepare))
-                yield mask_logits(scores, seen)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with in_eval(model), learner.weights.answering():
+        for x, _ in samples.batches(2 * learner.at_a_time):
+            _, scores = learner.answer.scores(model, feed(model, x, learner.prepare))
+            yield mask_logits(scores, seen)
 
 
 def answers(learner: Learner, samples: Samples) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
 from tmln.results.asked import NOT_RUN
 from tmln.results.statistics import Summary, summarise
-from tmln.results.textgrid import Strong
 
 TITLE = "Table 5: losses along the way"
 BENCHMARK = "split-cifar100"
@@ -51,7 +49,7 @@ def render(study: Study) -> Page:
         losses = {method: _summaries(rows, method, task) for method in TABLE5}
         sheets.append(Sheet(f"loss of {task}, {stand.title}", _lines(losses, number, bool(rows))))
         records += _records(losses, number)
-    said = "ours: mean cross entropy over all test samples of the task, ± sample deviation over seeds; best end in bold"
+    said = "ours: mean cross entropy over all test samples of the task, ± sample deviation over seeds"
     return Page("table5", TITLE, sheets, records, [stand.remark, *why, *_problems(rows), NOTES["losses"], said])
 
 
@@ -63,11 +61,8 @@ def _summaries(rows: Sequence[Mapping[str, Any]], method: str, task: str) -> lis
 
 def _lines(found: Mapping[str, Sequence[Summary]], number: int, ran: bool) -> list[list[str]]:
     lines = [["method", "n", *(text for moment in MOMENTS for text in (moment, "paper"))]]
-    lowest = min((summaries[-1].mean for summaries in found.values() if summaries[-1].n), default=math.nan)
     for method, summaries in found.items():
         texts = [_cell(summary, ran) for summary in summaries]
-        if summaries[-1].mean == lowest:
-            texts[-1] = Strong(texts[-1])
         pairs = zip(texts, TABLE5[method][number], strict=True)
         cells = [text for ours, paper in pairs for text in (ours, f"{paper:.4f}")]
         lines.append([METHODS[method], str(summaries[-1].n), *cells])

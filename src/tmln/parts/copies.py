@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tmln.curvature.ranks import is_sharded, whole
+from tmln.curvature.untouched import in_eval
 from tmln.optim.precision import state_dtype
 
 
@@ -72,9 +73,7 @@ def said_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tens
     """The model's output with these weights in place of its own, in eval mode; it comes back as it was."""
     own = everything(model)
     weights = {name: value.to(own[name].dtype) for name, value in values.items()}
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with in_eval(model):
         if not any(map(is_sharded, weights.values())):
             said: Tensor = functional_call(model, weights, (x,))
             return said
@@ -82,9 +81,6 @@ def said_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tens
         with instead(weights, {name: own[name].data for name in weights}):
             output: Tensor = model(x)
             return output
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def check_finite(values: dict[str, Tensor], what: str) -> None:

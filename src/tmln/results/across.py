@@ -43,14 +43,27 @@ class Across:
         return found
 
 
-def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
-    """Of rows of several tables; None where there are not two tables and two methods that both have."""
+def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], dict[str, dict[str, Row]]]:
+    """The tables, and of each method the row it stands with in each of them that it can be ranked in."""
     cells: dict[str, dict[str, Row]] = {}
     tables = comparable(rows)
     for name, mine in tables.items():
         for choice in choices(mine):
             if choice.fair and math.isfinite(choice.row.summary(metric).mean):
                 cells.setdefault(choice.row.contender, {})[name] = choice.row
+    return list(tables), cells
+
+
+def why_no_ranks(rows: Sequence[Row], metric: str = "acc") -> str:
+    """What there is instead: ``cifar10 (er, tmln), pacs (naive)``."""
+    tables, cells = side_by_side(rows, metric)
+    mine = {name: sorted(method for method, there in cells.items() if name in there) for name in tables}
+    return ", ".join(f"{name} ({', '.join(methods) or 'none'})" for name, methods in mine.items()) or "no runs"
+
+
+def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
+    """Of rows of several tables; None where there are not two tables and two methods that both have."""
+    tables, cells = side_by_side(rows, metric)
     common = [method for method, mine in cells.items() if len(mine) == len(tables)]
     if len(tables) < 2 or len(common) < 2:
         return None
