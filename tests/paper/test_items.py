@@ -59,11 +59,16 @@ def test_without_data_every_item_says_how_to_get_them(name: str, nowhere: Study,
 
 def test_table_1_has_the_papers_rows_beside_ours(study: Study) -> None:
     page = ITEMS["table1"].render(study)
-    cifar, core50 = page.sheets
+    cifar, raced, core50, _ = page.sheets
     assert [line[0] for line in cifar.lines] == [
         "method", "Joint (oracle)", "Naive SGD", "+ SGD at eta/lambda", "TMLN",
     ]  # fmt: skip
     assert core50.lines[0][4:7] == ["FM % ↓", "paper", "peak"]
+    assert raced.lines[0] == [
+        "method", "n", "ACC 95%", "LA % ↑", "Δ ACC", "corrected 95%", "corrected p", "seconds", "MiB",
+    ]  # fmt: skip
+    assert [line[0].removeprefix("+ ") for line in cifar.lines] == [line[0] for line in raced.lines]
+    assert [line[4] for line in raced.lines].count("reference") == 1
     tmln = dict(zip(range(9), core50.lines[-1], strict=True))
     assert (tmln[3], tmln[5], tmln[8]) == ("77.94 ± 1.52", "19.98 ± 1.17", "3.64 ± 0.72")
     joint = cifar.lines[1]

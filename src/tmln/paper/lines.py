@@ -17,10 +17,14 @@ from tmln.paper.scales import Stand
 from tmln.recipes import find_recipe
 from tmln.results.asked import Asked
 from tmln.results.contest import contest
+from tmln.results.differences import column_lines
 from tmln.results.notes import version_notes
 from tmln.results.rows import Row
 from tmln.results.sentence import sentence
 from tmln.results.textgrid import Strong
+
+# what the paper's tables do not have
+BESIDES = ("n", "interval", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,10 @@ def configs_of(stand: Stand, lines: Sequence[Line], seeds: int) -> list[RunConfi
     return list({run_id(config): config for config in (*references, *asked) if config is not None}.values())
 
 
-def metric_sheet(
+def metric_sheets(
     study: Study, stand: Stand, heads: Sequence[str], lines: Sequence[Line], seeds: int
-) -> tuple[Sheet, list[Mapping[str, Any]], list[str]]:
-    """The table, its numbers, and the notes that it needs."""
+) -> tuple[list[Sheet], list[Mapping[str, Any]], list[str]]:
+    """The table, its numbers, and the notes that it needs; where rows compete, a second one of what that came to."""
     found = [find(study, stand, line.method, line.changes, seeds) for line in lines]
     heading = [*heads, "n"]
     for metric in METRICS:
@@ -79,7 +83,18 @@ def metric_sheet(
                 cells.append("-" if line.joint else each.text("peak"))
         body.append(cells)
     records = [record for line, each in zip(lines, found, strict=True) for record in _records(stand, line, each)]
-    return Sheet(stand.title, [heading, *body]), records, [*_said(race), *sheet_notes(stand, lines, found)]
+    sheets, said = [Sheet(stand.title, [heading, *body])], _said(race)
+    if said:
+        sheets.append(race_sheet(f"{stand.title}, against the best", lines, found, BESIDES))
+    return sheets, records, [*said, *sheet_notes(stand, lines, found)]
+
+
+def race_sheet(title: str, lines: Sequence[Line], found: Sequence[Asked], columns: Sequence[str]) -> Sheet:
+    """Metrics of every row, and how far it is from the best, corrected for all pairs."""
+    race = [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
+    text = column_lines(race, contest(race, "acc"), columns) if race else [["method", ""]]
+    absent = [line for line, each in zip(lines, found, strict=True) if not each.row]
+    return Sheet(title, text + [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent])
 
 
 def entrant(line: Line, found: Asked) -> Row:

@@ -8,11 +8,9 @@ from typing import Any
 from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
-from tmln.paper.lines import Line, configs_of, entrant, equal_rate, sheet_notes
-from tmln.paper.page import Page, Sheet
+from tmln.paper.lines import Line, configs_of, entrant, equal_rate, race_sheet, sheet_notes
+from tmln.paper.page import Page
 from tmln.paper.scales import Scale, Stand
-from tmln.results.contest import contest
-from tmln.results.differences import column_lines
 from tmln.results.sentence import sentence
 from tmln.results.statistics import summarise
 
@@ -55,10 +53,7 @@ def add_race(
     """A sheet of one benchmark, with its numbers and notes."""
     found = [find(study, stand, line.method, line.changes, seeds) for line in wanted]
     race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]
-    text = column_lines(race, contest(race, "acc"), columns) if race else [["method", ""]]
-    absent = [line for line, each in zip(wanted, found, strict=True) if not each.row]
-    text += [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent]
-    page.sheets.append(Sheet(stand.title, text))
+    page.sheets.append(race_sheet(stand.title, wanted, found, columns))
     page.records.extend(
         _record(stand, line, metric, (each.row.summary(metric) if each.row else summarise([])).parts(scale=100))
         for line, each in zip(wanted, found, strict=True)

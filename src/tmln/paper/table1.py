@@ -5,7 +5,7 @@ from __future__ import annotations
 from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
-from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
+from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheets
 from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE1
@@ -44,12 +44,12 @@ def runs(scale: Scale) -> list[RunConfig]:
 
 
 def render(study: Study) -> Page:
-    """ACC, FM and INT beside the printed ones, a sheet a benchmark."""
+    """ACC, FM and INT beside the printed ones, and who is told from the best, of each benchmark."""
     page = Page("table1", TITLE)
     for benchmark in TABLE1:
         stand = study.stand(benchmark)
-        sheet, records, notes = metric_sheet(study, stand, ["method"], lines(stand), study.scale.seeds)
-        page.sheets.append(sheet)
+        sheets, records, notes = metric_sheets(study, stand, ["method"], lines(stand), study.scale.seeds)
+        page.sheets.extend(sheets)
         page.records.extend(records)
         page.notes.extend(notes)
     page.notes.extend(notes_at((*SAID, *SAID_CORE50, "deviation"), study.scale))

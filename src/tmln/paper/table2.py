@@ -5,7 +5,7 @@ from __future__ import annotations
 from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
-from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheet
+from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheets
 from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE2
@@ -38,8 +38,8 @@ def runs(scale: Scale) -> list[RunConfig]:
 def render(study: Study) -> Page:
     """ACC, FM and INT of what is left of TMLN without F, S, or both."""
     stand = study.stand(BENCHMARK)
-    sheet, records, notes = metric_sheet(study, stand, ["method", "F", "S"], lines(stand), study.scale.seeds)
-    return Page("table2", TITLE, [sheet], records, [*notes, *notes_at(SAID, study.scale)])
+    sheets, records, notes = metric_sheets(study, stand, ["method", "F", "S"], lines(stand), study.scale.seeds)
+    return Page("table2", TITLE, sheets, records, [*notes, *notes_at(SAID, study.scale)])
 
 
 ITEM = Item("table2", TITLE, runs, render)

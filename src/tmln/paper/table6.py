@@ -9,7 +9,7 @@ from typing import Any
 from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
-from tmln.paper.lines import Line, configs_of, metric_sheet
+from tmln.paper.lines import Line, configs_of, metric_sheets
 from tmln.paper.notes import notes_at
 from tmln.paper.page import Page
 from tmln.paper.published import TABLE6, TABLE6_JOINT
@@ -81,8 +81,8 @@ def runs(scale: Scale) -> list[RunConfig]:
 def render(study: Study) -> Page:
     """ACC, FM and INT over the grids, beside the printed ones."""
     stand = study.stand(BENCHMARK)
-    sheet, records, notes = metric_sheet(study, stand, ["method", "setting"], lines(stand), study.scale.grid_seeds)
-    return Page("table6", TITLE, [sheet], records, [*notes, *notes_at((*SAID, "deviation"), study.scale)])
+    sheets, records, notes = metric_sheets(study, stand, ["method", "setting"], lines(stand), study.scale.grid_seeds)
+    return Page("table6", TITLE, sheets, records, [*notes, *notes_at((*SAID, "deviation"), study.scale)])
 
 
 ITEM = Item("table6", TITLE, runs, render)
