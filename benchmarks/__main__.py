@@ -25,7 +25,7 @@ BENCHMARKS = {
     "workers": "many small runs with two workers against one, and what Ray adds to a run",
     "scale": "the cost model of tmln forecast on larger networks than it was fitted on, as kept",
     "report": "the page of 500 runs in a browser",
-    "show": "tmln show and report of 200 runs, from the command to its end",
+    "show": "tmln show and report of 200 runs to their end, tmln demo to its table",
     "own": "data of one's own: reading a folder, tmln predict, tmln learn",
     "augment": "batched augmentation against Pillow, prefetch",
 }

@@ -95,10 +95,10 @@ def demo(
     Example:
       tmln demo --out tour
     """
-    from tmln.lab.footing import equal_rate
-
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
     with _hands(out) as pool:
+        from tmln.lab.footing import equal_rate  # with torch, which the workers load in the meantime
+
         what = What(benchmark="split-digits", seeds=DEMO_SEEDS)
         configs = what.configs(DEMO)
         rate = equal_rate(next(config for config in configs if config.method == "tmln"))

@@ -1,4 +1,4 @@
-"""Processes of this machine, started afresh (never forked), each at one run after another."""
+"""Processes of this machine, each at one run after another: never forks of this one, which may have threads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, TYPE_CHECKING
 
-from tmln.fleet.ending import end
+from tmln.fleet.ending import Process, end
+from tmln.fleet.nursery import FORKS, children
 from tmln.fleet.task import Outcome, Task
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ GRACE = 5.0  # seconds for idle workers to go by themselves
 
 @dataclass
 class _Worker:
-    process: subprocess.Popen[bytes]
+    process: Process
     pipe: Connection
     output: IO[bytes]  # all that it prints; read only if it dies
     name: str | None = None  # of the run it is at
@@ -36,28 +38,26 @@ class LocalPool:
     def __init__(self, capacity: int, cores: int, shared: bool = True) -> None:
         self.capacity, self.cores, self.shared = capacity, cores, shared
         self._workers: list[_Worker] = []
-        self._begun: list[str] = []
+        self._waiting: list[tuple[str, Task]] = []
 
     def warm(self, workers: int) -> None:
         """Start so many now, which load what they need while the caller is busy with other things."""
-        while len(self._workers) < min(workers, self.capacity):
-            self._workers.append(_start())
+        self._workers += _start(min(workers, self.capacity) - len(self._workers))
 
     def submit(self, name: str, task: Task) -> None:
-        """To an idle worker, or to a new one."""
-        worker = next((w for w in self._workers if w.name is None), None)
-        if worker is None:
-            worker = _start()
-            self._workers.append(worker)
-        worker.name, worker.used = name, True
-        self._begun.append(name)
-        with suppress(OSError):  # it has died: its end of the pipe says so, too
-            worker.pipe.send(task)
+        """For the next :meth:`wait`: workers that are needed at one time are started together."""
+        self._waiting.append((name, task))
 
     def wait(self, seconds: float, take: Take) -> None:
         """What the workers have said; a pipe that has ended is a worker that was lost."""
-        begun, self._begun = self._begun, []
-        for name in begun:
+        begun, self._waiting = self._waiting, []
+        idle = [worker for worker in self._workers if worker.name is None]
+        new = _start(len(begun) - len(idle))
+        self._workers += new
+        for worker, (name, task) in zip([*idle, *new], begun, strict=False):
+            worker.name, worker.used = name, True
+            with suppress(OSError):  # it has died: its end of the pipe says so, too
+                worker.pipe.send(task)
             take(name, "begun")
         busy = {worker.pipe: worker for worker in self._workers if worker.name is not None}
         for pipe in wait(list(busy), 0.0 if begun else seconds):
@@ -98,22 +98,32 @@ class LocalPool:
         return Outcome("lost", error=_death(code) + (f" ({printed[-1].strip()})" if printed else ""))
 
 
-def _start() -> _Worker:
+def _start(count: int) -> list[_Worker]:
+    """So many, all at once: forks of a process that is started for them, where there are several."""
+    ends = [Pipe() for _ in range(count)]
+    outputs = [tempfile.TemporaryFile() for _ in ends]  # noqa: SIM115
+    places = [(its.fileno(), output.fileno()) for (_, its), output in zip(ends, outputs, strict=True)]
+    if FORKS and count > 1:
+        processes: Sequence[Process] = children(places, _launch)
+    else:
+        main = "from tmln.fleet.worker import main; main"
+        processes = [_launch(f"{main}({pipe})", [pipe], output) for pipe, output in places]
+    for _, its in ends:
+        its.close()
+    return [_Worker(*found) for found in zip(processes, (mine for mine, _ in ends), outputs, strict=True)]
+
+
+def _launch(code: str, files: list[int], output: int) -> subprocess.Popen[bytes]:
     """A new interpreter with this one's sys.path; Ctrl-C in the terminal does not reach it, only we do."""
-    mine, its = Pipe()
-    output = tempfile.TemporaryFile()  # noqa: SIM115
-    code = f"import sys; sys.path[:] = {sys.path!r}; from tmln.fleet.worker import main; main({its.fileno()})"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        pass_fds=[its.fileno()],
+    return subprocess.Popen(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
+        pass_fds=files,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # until a task says how many
     )
-    its.close()
-    return _Worker(process, mine, output)
 
 
 def _death(code: int) -> str:

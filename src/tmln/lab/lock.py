@@ -52,7 +52,7 @@ class Owner:
     def this_process(cls) -> Owner:
         """With its start time: a process number alone may belong to another by now."""
         pid, since = os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S")
-        return cls(socket.gethostname(), _machine(), pid, _started(pid) or "", since)
+        return cls(socket.gethostname(), _machine(), pid, started(pid) or "", since)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} since {self.since}"
@@ -62,9 +62,9 @@ def alive(owner: Owner) -> bool | None:
     """Whether the process is there; None if that cannot be told from here."""
     if not owner.machine or owner.machine != _machine():
         return None
-    started = _started(owner.pid)
-    if started is not None:
-        return started == owner.started
+    since = started(owner.pid)
+    if since is not None:
+        return since == owner.started
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
@@ -85,7 +85,7 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def _started(pid: int) -> str | None:
+def started(pid: int) -> str | None:
     """Start of a process in ticks since boot, empty if it has ended; None where there is no /proc to tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
