@@ -96,9 +96,19 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
 
 def gap_notes(rows: Sequence[Row]) -> Iterator[Note]:
     """What is missing, was left out, or stands on a single seed; and what INT is against."""
+    yield from seed_notes(rows)
+    yield from reference_notes(rows)
+
+
+def seed_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """Seeds that are missing, were left out, or stand alone."""
     yield from _about("runs that diverged are left out of means", (_seeds(r.label, r.diverged) for r in rows))
     yield from _about("seeds that others have are missing", (_seeds(r.label, r.missing) for r in rows))
     yield from _about("one seed only: no spread, no interval, no test", (_single(row) for row in rows), len(rows))
+
+
+def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """What INT is against."""
     kinds = {oracle for row in rows for oracle in row.oracles}
     for oracle in (name for name in REFERENCE if name in kinds):
         held = [row.label for row in rows if oracle in row.oracles]
@@ -194,7 +204,7 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
     """``lacking``: which of the two metrics each configuration has not."""
     asked = any(metric_of(name).against_reference for name in metrics)
-    said = [str(note) for note in gap_notes(rows) if asked or not note.text.startswith("INT is")]
+    said = [str(note) for note in (gap_notes(rows) if asked else seed_notes(rows))]
     if passed_over(rows):
         said.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
