@@ -79,6 +79,8 @@ def tuned() -> dict[tuple[str, str], dict[str, str]]:
             continue
         lines = [line for line in place[0].replace("**", "").splitlines() if line.startswith("|")]
         head, _, *table = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        if not {metric_of(name).title for name in TUNED} <= set(head):
+            continue  # how far each is from the best
         for row in table:
             which = names.get(row[0], row[0]), place["title"].split(" for ")[0]
             found.setdefault(which, dict(zip(head, row, strict=True)))
