@@ -32,20 +32,22 @@ class Nursery:
         self.codes: dict[int, int] = {}
         self.gone = False
 
-    def hear(self, seconds: float | None) -> None:
-        """Take one report, or wait for so long; without a number till there is one."""
+    def hear(self, seconds: float | None) -> bool:
+        """Whether there was a report within so long, which is taken; without a number it is waited for."""
         try:
             if self.gone or not self._reports.poll(seconds):
-                return
+                return False
             said = self._reports.recv()
         except (EOFError, OSError):
             self.gone = True
             self._reports.close()
-            return
+            return False
         if isinstance(said, list):
             self.pids = said
         else:
-            self.codes.update([said])
+            pid, code = said
+            self.codes[pid] = code
+        return True
 
 
 class Forked:
@@ -67,9 +69,9 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit code, as far as is known without waiting."""
-        nursery, known = self._nursery, -1
-        while known < (known := len(nursery.pids) + len(nursery.codes)):
-            nursery.hear(0)
+        nursery = self._nursery
+        while nursery.hear(0):
+            pass
         if not nursery.pids:
             return nursery.process.poll()
         pid = nursery.pids[self._place]

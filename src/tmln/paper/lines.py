@@ -70,7 +70,7 @@ def metric_sheets(
     for metric in METRICS:
         heading += [metric_of(metric).title, "paper"]
         heading += ["peak"] if metric == "fm" else []
-    race = [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
+    race = race_of(lines, found)
     best = {metric: contest(race, metric).strong for metric in METRICS}
     body = []
     for line, each in zip(lines, found, strict=True):
@@ -91,10 +91,15 @@ def metric_sheets(
 
 def race_sheet(title: str, lines: Sequence[Line], found: Sequence[Asked], columns: Sequence[str]) -> Sheet:
     """Metrics of every row, and how far it is from the best, corrected for all pairs."""
-    race = [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
+    race = race_of(lines, found)
     text = column_lines(race, contest(race, "acc"), columns) if race else [["method", ""]]
     absent = [line for line, each in zip(lines, found, strict=True) if not each.row]
     return Sheet(title, text + [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent])
+
+
+def race_of(lines: Sequence[Line], found: Sequence[Asked]) -> list[Row]:
+    """The rows that have run, as they compete."""
+    return [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
 
 
 def entrant(line: Line, found: Asked) -> Row:

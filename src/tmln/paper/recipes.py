@@ -8,7 +8,7 @@ from typing import Any
 from tmln.lab.config import RunConfig
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
-from tmln.paper.lines import Line, configs_of, entrant, equal_rate, race_sheet, sheet_notes
+from tmln.paper.lines import Line, configs_of, equal_rate, race_of, race_sheet, sheet_notes
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale, Stand
 from tmln.results.sentence import sentence
@@ -52,7 +52,7 @@ def add_race(
 ) -> None:
     """A sheet of one benchmark, with its numbers and notes."""
     found = [find(study, stand, line.method, line.changes, seeds) for line in wanted]
-    race = [entrant(line, each) for line, each in zip(wanted, found, strict=True) if each.row]
+    race = race_of(wanted, found)
     page.sheets.append(race_sheet(stand.title, wanted, found, columns))
     page.records.extend(
         _record(stand, line, metric, (each.row.summary(metric) if each.row else summarise([])).parts(scale=100))
