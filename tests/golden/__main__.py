@@ -1,6 +1,7 @@
-"""``python -m tests.golden`` keeps the curves as they are now, and no others; for when a change of numbers was meant.
+"""Record golden numbers anew, for when a change of numbers was intended.
 
-``python -m tests.golden here`` keeps the others, too: those of CPUs with other instructions.
+``python -m tests.golden`` replaces all curves by those of this CPU, ``python -m tests.golden here`` only this CPU's.
+``python -m tests.golden fingerprints [RECIPE ...]`` records the fingerprints of recipes, all by default, for this CPU.
 """
 
 from __future__ import annotations
@@ -8,5 +9,10 @@ from __future__ import annotations
 import sys
 
 from tests.golden.curves import write
+from tests.golden.fingerprints import record
+from tmln.recipes import RECIPES
 
-write(anew=sys.argv[1:] != ["here"])
+if sys.argv[1:2] == ["fingerprints"]:
+    record(sys.argv[2:] or list(RECIPES))
+else:
+    write(anew=sys.argv[1:] != ["here"])
