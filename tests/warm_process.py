@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WARM = ["sklearn.datasets", "torch._dynamo", "tmln.cli.app", "tmln.fleet.display", "tmln.fleet.execute"]
-WARM += ["tmln.fleet.worker", "tmln.results.notes", "tmln.results.sentence", "tmln.results.tables", "rich.table"]
+WARM += ["tmln.fleet.worker", "tmln.results.notes", "tmln.results.summary_text", "tmln.results.tables", "rich.table"]
 WARM += ["tmln.shop.teach", "PIL.Image"]
 COUNT = struct.Struct("!i")
 MORE = "TMLN_TESTS_WARM_IMPORTS"  # of a program's environment: what else is imported before it is forked, and kept

@@ -32,7 +32,7 @@ WARM = [
     "tmln.fleet.display",  # what `tmln run` imports on its way; a name that has moved only costs time
     "tmln.fleet.execute",
     "tmln.results.notes",
-    "tmln.results.sentence",
+    "tmln.results.summary_text",
     "tmln.results.tables",
     "rich.table",
 ]

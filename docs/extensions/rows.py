@@ -17,7 +17,7 @@ from tmln.paper.table1 import METHODS as PAPERS_NAMES
 from tmln.recipes import RECIPES
 from tmln.results.read import read_results
 from tmln.results.rows import Row, comparable, rows_of
-from tmln.results.sentence import sentence
+from tmln.results.summary_text import write_summary
 from tmln.results.tables import cell, row_lines
 from tmln.results.textgrid import Lines, grid_markdown
 
@@ -114,7 +114,7 @@ def page() -> str:
     ]
     lines += ["```console", *(f"$ tmln verify results/{file.name} --sample 3" for file in files()), "```", ""]
     for title, mine in comparable(rows()).items():
-        lines += [f"## {title}", "", grid_markdown(row_lines(mine)), "", BOLD, "", sentence(mine), ""]
+        lines += [f"## {title}", "", grid_markdown(row_lines(mine)), "", BOLD, "", write_summary(mine), ""]
     return "\n".join(lines)
 
 

@@ -11,8 +11,8 @@ from tests.paper.conftest import TINY, finish
 from tmln.lab.config import run_id
 from tmln.lab.store import Store
 from tmln.paper.evidence import Study, find
-from tmln.results.asked import Asked
 from tmln.results.notes import version_notes
+from tmln.results.requested_rows import RequestedRow
 
 STAND = TINY.stand("split-cifar10")
 
@@ -22,7 +22,7 @@ def study(tmp_path: Path) -> Study:
     return Study(TINY, Store(tmp_path))
 
 
-def two(study: Study, method: str = "er", seeds: int = 2) -> Asked:
+def two(study: Study, method: str = "er", seeds: int = 2) -> RequestedRow:
     return find(study, STAND, method, {}, seeds)
 
 

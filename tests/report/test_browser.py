@@ -16,13 +16,13 @@ import pytest
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row, until
 from tests.report.conftest import keep, read, result, usual
 from tmln.metrics import METRICS, metric_of
-from tmln.results.contest import contest
 from tmln.results.differences import p_cell
 from tmln.results.fronts import front
 from tmln.results.paired import holm
 from tmln.results.rows import rows_of
-from tmln.results.sentence import headline, sentence
+from tmln.results.significance import assess_significance
 from tmln.results.statistics import compare, summarise, t_quantile
+from tmln.results.summary_text import write_headline, write_summary
 from tmln.results.tables import cell, interval
 from tmln.tallies import pack_confusion
 
@@ -77,9 +77,11 @@ def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
             text = cells.nth(at).locator("> :first-child").inner_text()
             assert text.replace(NONE, "-") == cell(one.summary(metric), metric_of(metric))
         assert cells.nth(6).inner_text().strip().replace(NONE, "-") == interval(one.summary("acc"))
-    assert page.inner_text("#headline") == headline(list(ROWS.values()))
-    assert page.inner_text("#sentence") == sentence(list(ROWS.values()))
-    strong = {label: [m for m in METRICS if label in contest(list(ROWS.values()), m).strong] for label in ROWS}
+    assert page.inner_text("#headline") == write_headline(list(ROWS.values()))
+    assert page.inner_text("#sentence") == write_summary(list(ROWS.values()))
+    strong = {
+        label: [m for m in METRICS if label in assess_significance(list(ROWS.values()), m).strong] for label in ROWS
+    }
     found = page.eval_on_selector_all("#table strong", "all => all.map(one => one.parentElement.dataset.metric)")
     assert found == [metric for label in ROWS for metric in strong[label]]
 
@@ -101,13 +103,15 @@ def test_no_filter_changes_what_is_claimed(page: Any) -> None:
 @pytest.mark.parametrize("metric", ["acc", "fm"])
 def test_p_values_plain_and_corrected_are_those_of_python(page: Any, metric: str, named: str) -> None:
     look(page, f"#show=all&ref={named}&by={metric}&hide=naive")  # what is hidden is still counted
-    found = contest(list(ROWS.values()), metric, reference=ROWS[named] if named else None)
+    found = assess_significance(list(ROWS.values()), metric, reference=ROWS[named] if named else None)
     for label, one in ROWS.items():
-        duel = found.of(one)
+        pair = found.of(one)
         if one.method == "naive":
             continue
-        untested = duel is None or math.isnan(duel.p)
-        wanted = ["-"] if duel is None or untested else [p_cell(duel.corrected) + "*" * duel.apart, p_cell(duel.p)]
+        untested = pair is None or math.isnan(pair.p)
+        wanted = (
+            ["-"] if pair is None or untested else [p_cell(pair.corrected) + "*" * pair.is_significant, p_cell(pair.p)]
+        )
         cells = row(page, label).locator("td.ps span").all_inner_texts()
         assert cells == [text.replace("-", NONE) for text in wanted], label
 

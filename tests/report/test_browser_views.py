@@ -14,11 +14,11 @@ from tests.report.browser import Reader, downloaded, everything_drawn, faults, l
 from tests.report.conftest import keep, read, result
 from tmln.results.across import across
 from tmln.results.across_table import across_lines, across_notes
-from tmln.results.contest import contest
 from tmln.results.differences import column_lines
 from tmln.results.notes import CAPTION
 from tmln.results.rows import comparable, rows_of
-from tmln.results.sentence import headline
+from tmln.results.significance import assess_significance
+from tmln.results.summary_text import write_headline
 from tmln.results.textgrid import Strong, grid_latex, grid_markdown
 
 NONE = "\N{EN DASH}"
@@ -69,7 +69,7 @@ def page(opened: Any, reader: Reader) -> Iterator[Any]:
 
 
 def test_it_opens_on_the_benchmark_with_most_runs_and_one_row_a_method(page: Any) -> None:
-    assert page.inner_text("#headline") == headline(TABLES["split-digits"])
+    assert page.inner_text("#headline") == write_headline(TABLES["split-digits"])
     assert labels(page) == FACES
     assert row(page, CHOSEN).locator(".how").inner_text().startswith("chosen on validation data from 14")
     assert row(page, FACES[2]).locator(".how.doubtful").inner_text().startswith("chosen on the test data from 2")
@@ -180,7 +180,7 @@ def test_methods_by_benchmarks_with_pythons_ranks(page: Any) -> None:
     page.select_option('select[data-focus="benchmarks by"]', "fm")
     assert page.url.endswith("#by=fm")
     press(page.locator(f'#benchmarks button:has-text("{LONG}")'))
-    assert page.inner_text("#headline") == headline(TABLES[LONG])
+    assert page.inner_text("#headline") == write_headline(TABLES[LONG])
     table = list(csv.DictReader(io.StringIO(downloaded(page, "#benchmarks", "CSV").decode())))
     assert {line["method"] for line in table} == {"tmln", "naive", "er", "joint"}
     assert downloaded(page, "#benchmarks", "LaTeX").decode().startswith("\\begin{table}")
@@ -195,7 +195,7 @@ def test_tables_for_a_paper_are_those_of_show(page: Any) -> None:
     look(page, "#show=all&m=acc&m=fm")
     mine = list(HERE.values())
     columns = ["n", "acc", "fm", "interval", "delta", "p", "holm"]
-    lines = column_lines(mine, contest(mine), columns)
+    lines = column_lines(mine, assess_significance(mine), columns)
     wanted = grid_latex(lines, f"split-digits. {CAPTION}", "tab:split-digits")
     assert downloaded(page, "#table", "LaTeX").decode() == wanted + "\n"
     assert downloaded(page, "#table", "Markdown").decode() == grid_markdown(lines) + "\n"

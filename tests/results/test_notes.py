@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 from tests.results.made import result
-from tmln.results.contest import contest
 from tmln.results.notes import (
     REFERENCE,
     Note,
@@ -21,6 +20,7 @@ from tmln.results.notes import (
 )
 from tmln.results.read import Problem
 from tmln.results.rows import rows_of
+from tmln.results.significance import assess_significance
 
 
 def test_a_note_as_a_line_and_on_the_page() -> None:
@@ -69,8 +69,10 @@ def test_a_table_begins_with_what_its_columns_are() -> None:
     assert usual.startswith("n seeds: mean ± sample standard deviation")
     assert cut.startswith("an interval that would leave 0 to 100 % ends there")
     two = rows_of([result(m, s, 0.5 + 0.1 * s) for m in ("er", "si") for s in range(3)])
-    assert difference_notes(contest(two))[0].endswith("p: paired t-test, corrected by Holm for 1 comparison")
-    assert "ACC against si, as asked" in difference_notes(contest(two, reference=two[1]))[0]
+    assert difference_notes(assess_significance(two))[0].endswith(
+        "p: paired t-test, corrected by Holm for 1 comparison"
+    )
+    assert "ACC against si, as asked" in difference_notes(assess_significance(two, reference=two[1]))[0]
 
 
 def test_a_page_says_it_table_by_table_and_leaves_out_what_is_usual() -> None:

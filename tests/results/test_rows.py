@@ -11,10 +11,10 @@ import pytest
 from tests.results.made import result
 from tmln.lab.files import to_json
 from tmln.lab.result import Result
-from tmln.results.contest import contest
 from tmln.results.differences import difference_lines, row_records, row_tree
 from tmln.results.notes import table_notes
 from tmln.results.rows import best_rows, columns_of, label_methods, rows_of
+from tmln.results.significance import assess_significance
 from tmln.results.tables import named_row, row_lines
 from tmln.results.textgrid import Strong, grid_latex, grid_markdown, grid_rich, records_csv
 
@@ -60,7 +60,7 @@ def test_paired_p_values_use_the_seeds_that_both_have() -> None:
     compared = rows["er"].against(rows["tmln"], "acc")
     assert compared.n == 2
     assert compared.mean_difference == pytest.approx(-0.08)
-    assert contest(list(rows.values())).reference is rows["tmln"]
+    assert assess_significance(list(rows.values())).reference is rows["tmln"]
     assert named_row(list(rows.values()), "er") is rows["er"]
     assert named_row(list(rows.values()), None) is None
     with pytest.raises(ValueError, match="no row is called 'ewc'"):
@@ -81,7 +81,7 @@ def test_every_format_says_the_same() -> None:
     assert plain[1]["metrics"]["int"]["mean"] == pytest.approx(0.05)
     assert plain[2]["metrics"]["int"]["mean"] is None
     assert grid_rich(row_lines(rows)).row_count == 4
-    assert grid_rich(difference_lines(rows, contest(rows))).row_count == 4
+    assert grid_rich(difference_lines(rows, assess_significance(rows))).row_count == 4
 
 
 def test_intervals_stay_within_what_a_metric_can_be() -> None:

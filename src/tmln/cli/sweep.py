@@ -69,13 +69,13 @@ def _best(configs: Sequence[RunConfig], out: Path) -> Iterator[str]:
     """Of each method the configuration with the best validation accuracy, from how many, and the command for it."""
     from tmln.lab.command import commands_of
     from tmln.lab.store import Store
-    from tmln.results.chosen import choices
     from tmln.results.rows import comparable, rows_of
+    from tmln.results.selection import select_configurations
 
     store = Store(out)
     results = [result for config in configs if (result := result_of(store, config)) is not None]
     for mine in comparable(rows_of(results)).values():
-        for choice in choices(mine):
+        for choice in select_configurations(mine):
             row = choice.row
             said = [f"test ACC {100 * row.summary('acc').mean:.1f}"]
             if row.summary("val_acc").n:

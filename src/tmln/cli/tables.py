@@ -103,15 +103,17 @@ def _print_table(
 ) -> list[str]:
     """The table, and that of differences; what is to be said of them."""
     from tmln.metrics import metric_of
-    from tmln.results.contest import contest
     from tmln.results.differences import column_lines, difference_lines
     from tmln.results.notes import CAPTION, difference_notes, table_notes
     from tmln.results.rows import columns_of
-    from tmln.results.sentence import sentence
+    from tmln.results.significance import assess_significance
+    from tmln.results.summary_text import write_summary
     from tmln.results.tables import named_row, row_lines
 
-    found = contest(rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None)
-    notes = [sentence(rows, test), *table_notes(rows)]
+    found = assess_significance(
+        rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None
+    )
+    notes = [write_summary(rows, test), *table_notes(rows)]
     caption, label = layout.caption or f"{name}. {CAPTION}", layout.label or f"tab:{name}"
     if layout.columns is not None:
         print_grid(layout.format, column_lines(rows, found, names_in(layout.columns)), name, caption, label)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tmln.draw.palette import look_of
 from tmln.draw.picture import new_figure
 from tmln.results.across import LEVEL, Across
-from tmln.results.sentence import p_text
+from tmln.results.summary_text import p_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from tmln.lab.config import run_id
 from tmln.lab.result import Result
 from tmln.lab.store import Store
 from tmln.paper.scales import Scale, Stand
-from tmln.results.asked import Asked, ask
+from tmln.results.requested_rows import RequestedRow, read_requested_row
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Study:
         return self.scale.stand(benchmark)
 
 
-def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], seeds: int) -> Asked:
+def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], seeds: int) -> RequestedRow:
     """Look up seeds 0, 1, ... of one row; INT is against ``joint``, by the rule of :mod:`tmln.lab.oracle`."""
     get = f"{stand.missing} is not at hand: tmln data get {stand.missing}" if stand.missing else ""
     names = {seed: run_id(stand.config(method, seed, changes)) for seed in range(seeds)}
-    return ask(names, study.result, lambda name: study.failed.get(name) or get or "not finished")
+    return read_requested_row(names, study.result, lambda name: study.failed.get(name) or get or "not finished")

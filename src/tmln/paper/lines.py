@@ -15,12 +15,12 @@ from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
 from tmln.recipes import find_recipe
-from tmln.results.asked import Asked
-from tmln.results.contest import contest
 from tmln.results.differences import column_lines
 from tmln.results.notes import version_notes
+from tmln.results.requested_rows import RequestedRow
 from tmln.results.rows import Row
-from tmln.results.sentence import sentence
+from tmln.results.significance import assess_significance
+from tmln.results.summary_text import write_summary
 from tmln.results.textgrid import Strong
 
 # what the paper's tables do not have
@@ -71,7 +71,7 @@ def metric_sheets(
         heading += [metric_of(metric).title, "paper"]
         heading += ["peak"] if metric == "fm" else []
     race = race_of(lines, found)
-    best = {metric: contest(race, metric).strong for metric in METRICS}
+    best = {metric: assess_significance(race, metric).strong for metric in METRICS}
     body = []
     for line, each in zip(lines, found, strict=True):
         cells = [*line.cells, str(each.n)]
@@ -89,20 +89,20 @@ def metric_sheets(
     return sheets, records, [*said, *sheet_notes(stand, lines, found)]
 
 
-def race_sheet(title: str, lines: Sequence[Line], found: Sequence[Asked], columns: Sequence[str]) -> Sheet:
+def race_sheet(title: str, lines: Sequence[Line], found: Sequence[RequestedRow], columns: Sequence[str]) -> Sheet:
     """Metrics of every row, and how far it is from the best, corrected for all pairs."""
     race = race_of(lines, found)
-    text = column_lines(race, contest(race, "acc"), columns) if race else [["method", ""]]
+    text = column_lines(race, assess_significance(race, "acc"), columns) if race else [["method", ""]]
     absent = [line for line, each in zip(lines, found, strict=True) if not each.row]
     return Sheet(title, text + [[line.label, *["not run"] * max(1, len(text[0]) - 1)] for line in absent])
 
 
-def race_of(lines: Sequence[Line], found: Sequence[Asked]) -> list[Row]:
+def race_of(lines: Sequence[Line], found: Sequence[RequestedRow]) -> list[Row]:
     """The rows that have run, as they compete."""
     return [entrant(line, each) for line, each in zip(lines, found, strict=True) if each.row]
 
 
-def entrant(line: Line, found: Asked) -> Row:
+def entrant(line: Line, found: RequestedRow) -> Row:
     """As it competes: a line of the paper is a method of its own, one of a grid is one of its method's settings."""
     assert found.row is not None
     label = f"{line.method} {line.cells[1]}" if line.swept else line.label.removeprefix("+ ")
@@ -111,10 +111,10 @@ def entrant(line: Line, found: Asked) -> Row:
 
 def _said(race: Sequence[Row]) -> list[str]:
     """What the table says, in words; of grids, whose best would be chosen on the test data, nothing."""
-    return [sentence(race)] if any(row.alone and row.competes for row in race) else []
+    return [write_summary(race)] if any(row.alone and row.competes for row in race) else []
 
 
-def sheet_notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> list[str]:
+def sheet_notes(stand: Stand, lines: Sequence[Line], found: Sequence[RequestedRow]) -> list[str]:
     """What must be known of a table: how it was run, what is not there, and why."""
     said = [stand.remark]
     if stand.missing and not any(each.n for each in found):
@@ -129,7 +129,7 @@ def sheet_notes(stand: Stand, lines: Sequence[Line], found: Sequence[Asked]) -> 
     return said + [f"{note}; a new --out folder has them all of one" for note in version_notes(results)]
 
 
-def _records(stand: Stand, line: Line, found: Asked) -> list[Mapping[str, Any]]:
+def _records(stand: Stand, line: Line, found: RequestedRow) -> list[Mapping[str, Any]]:
     """Percent, as the paper has it."""
     records: list[Mapping[str, Any]] = []
     for metric in METRICS:

@@ -11,8 +11,8 @@ from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, equal_rate, race_of, race_sheet, sheet_notes
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale, Stand
-from tmln.results.sentence import sentence
 from tmln.results.statistics import summarise
+from tmln.results.summary_text import write_summary
 
 TITLE = "Recipes: past the paper, at equal memory and steps"
 METHODS = (
@@ -60,7 +60,7 @@ def add_race(
         for metric in ("acc", "fm", "int", "learning_accuracy")
         if metric in columns
     )
-    page.notes.extend([*([sentence(race)] if race else []), *sheet_notes(stand, wanted, found)])
+    page.notes.extend([*([write_summary(race)] if race else []), *sheet_notes(stand, wanted, found)])
 
 
 def _record(stand: Stand, line: Line, metric: str, parts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,8 +12,8 @@ from tmln.paper.item import Item
 from tmln.paper.lines import equal_rate
 from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import Scale, Stand
-from tmln.results.asked import NOT_RUN, Asked
 from tmln.results.paired import holm
+from tmln.results.requested_rows import NOT_RUN, RequestedRow
 from tmln.results.statistics import Comparison, compare
 from tmln.results.textgrid import Strong
 
@@ -78,7 +78,7 @@ def runs(scale: Scale) -> list[RunConfig]:
 def render(study: Study) -> Page:
     """A row a case: plain steps, and how many points each shield is above them; corrected over the whole table."""
     page = Page("shield", TITLE)
-    found: list[tuple[Case, Asked, list[Comparison | None]]] = []
+    found: list[tuple[Case, RequestedRow, list[Comparison | None]]] = []
     for case in cases(study.scale):
         plain, *shielded = (_find(study, case, shield) for shield in (None, *SHIELDS))
         found.append((case, plain, [_against(each, plain) for each in shielded]))
@@ -110,12 +110,12 @@ def render(study: Study) -> Page:
     return page
 
 
-def _find(study: Study, case: Case, shield: tuple[float, float] | None) -> Asked:
+def _find(study: Study, case: Case, shield: tuple[float, float] | None) -> RequestedRow:
     method, changes = case.changes(shield)
     return find(study, replace(case.stand, memory=None, chosen={}), method, changes, SEEDS)
 
 
-def _against(each: Asked, plain: Asked) -> Comparison | None:
+def _against(each: RequestedRow, plain: RequestedRow) -> Comparison | None:
     if each.row is None or plain.row is None:
         return None
     found = compare(each.row.values.get("acc", {}), plain.row.values.get("acc", {}))
@@ -131,7 +131,7 @@ def _cell(duel: Comparison | None, corrected: Mapping[int, float]) -> str:
     return Strong(text) if corrected[id(duel)] < SURE else text
 
 
-def _missing(found: list[tuple[Case, Asked, list[Comparison | None]]]) -> list[str]:
+def _missing(found: list[tuple[Case, RequestedRow, list[Comparison | None]]]) -> list[str]:
     stands = {case.stand.benchmark: case.stand for case, *_ in found}
     missing = [stand.missing for stand in stands.values() if stand.missing]
     return [f"{name} is not at hand: tmln data get {name}" for name in missing]

@@ -16,8 +16,8 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE4
 from tmln.paper.table1 import METHODS
 from tmln.recipes import RECIPES
-from tmln.results.asked import NOT_RUN
 from tmln.results.overhead_table import overhead_notes
+from tmln.results.requested_rows import NOT_RUN
 
 TITLE = "Table 4: overhead"
 BENCHMARK = "split-cifar100"

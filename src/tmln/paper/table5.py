@@ -14,7 +14,7 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
-from tmln.results.asked import NOT_RUN
+from tmln.results.requested_rows import NOT_RUN
 from tmln.results.statistics import Summary, summarise
 
 TITLE = "Table 5: losses along the way"

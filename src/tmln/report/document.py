@@ -23,7 +23,7 @@ from tmln.results.notes import CAPTION, page_notes
 from tmln.results.published import commands_to_repeat
 from tmln.results.read import read_analyses, read_results
 from tmln.results.rows import Row, comparable, flat_fields, rows_of
-from tmln.results.sentence import headline, sentence
+from tmln.results.summary_text import write_headline, write_summary
 from tmln.results.textgrid import LATEX_SIGNS
 
 DIGITS = 5  # of accuracies in matrices and of what pictures are drawn from; metrics keep all
@@ -44,8 +44,8 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in in_order(there)},
-        "headlines": {name: headline(mine) for name, mine in tables.items()},
-        "sentences": {name: sentence(mine) for name, mine in tables.items()},
+        "headlines": {name: write_headline(mine) for name, mine in tables.items()},
+        "sentences": {name: write_summary(mine) for name, mine in tables.items()},
         "verdicts": {name: verdict(mine) for name, mine in tables.items()},
         "benchmarks": benchmarks_of(rows, faces, in_order(there)),
         "rows": [_row(row, marks[row.where], faces[row.where][row.contender]) for row in rows],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tmln.results.chosen import choices
 from tmln.results.rows import Row
+from tmln.results.selection import select_configurations
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,7 @@ def faces_of(rows: Sequence[Row]) -> dict[str, Face]:
     for row in rows:
         kin.setdefault(row.contender, []).append(row)
     found = {name: Face(mine[0], f"highest ACC of {len(mine)}" * (len(mine) > 1), True) for name, mine in kin.items()}
-    chosen = {choice.row.contender: Face(choice.row, choice.words, choice.fair) for choice in choices(rows)}
+    chosen = {
+        choice.row.contender: Face(choice.row, choice.words, choice.fair) for choice in select_configurations(rows)
+    }
     return {**found, **chosen}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.metrics import metric_of
-from tmln.results.chosen import choices, passed_over
-from tmln.results.contest import Contest, contest
-from tmln.results.learned import not_learned
+from tmln.results.learning_check import find_unlearned
 from tmln.results.rows import Row
+from tmln.results.selection import find_unselected, select_configurations
+from tmln.results.significance import Significance, assess_significance
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,23 @@ class Marks:
 def marks_of(rows: Sequence[Row], metrics: Iterable[str]) -> Marks:
     """Of the rows of one table."""
     return Marks(
-        frozenset(row.label for row in contest(rows).contestants),
-        frozenset(row.label for row in passed_over(rows)),
-        not_learned(rows),
-        {metric: contest(rows, metric).strong for metric in metrics if metric_of(metric).contest},
+        frozenset(row.label for row in assess_significance(rows).candidates),
+        frozenset(row.label for row in find_unselected(rows)),
+        find_unlearned(rows),
+        {metric: assess_significance(rows, metric).strong for metric in metrics if metric_of(metric).contest},
     )
 
 
 def verdict(rows: Sequence[Row]) -> dict[str, Any]:
     """The most accurate and the least forgetful row of a table, the nearest rival of each, and how sure that is."""
-    return {"fair": any(choice.fair for choice in choices(rows)), **{m: _best(contest(rows, m)) for m in ("acc", "fm")}}
+    return {
+        "fair": any(choice.fair for choice in select_configurations(rows)),
+        **{m: _best(assess_significance(rows, m)) for m in ("acc", "fm")},
+    }
 
 
-def _best(found: Contest) -> dict[str, Any]:
-    near = next(iter(found.rivals), None)
+def _best(found: Significance) -> dict[str, Any]:
+    near = next(iter(found.nearest), None)
     p = math.nan if near is None else near.corrected
     return {
         "first": None if found.reference is None else found.reference.label,

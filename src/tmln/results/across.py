@@ -1,7 +1,7 @@
 """Methods over several tables: accuracies side by side, mean ranks, Friedman's test, Nemenyi's critical difference.
 
 Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). A method stands with one row in
-each table, as in the sentence (:mod:`tmln.results.chosen`); ranks need methods that are in all of them.
+each table, as in the sentence (:mod:`tmln.results.selection`); ranks need methods that are in all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tmln.metrics import metric_of
-from tmln.results.chosen import choices
 from tmln.results.distributions import chi_square_tail, studentized_range_quantile
 from tmln.results.rows import Row, comparable
+from tmln.results.selection import select_configurations
 from tmln.results.statistics import mean
 
 LEVEL = 0.05
@@ -48,7 +48,7 @@ def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], d
     cells: dict[str, dict[str, Row]] = {}
     tables = comparable(rows)
     for name, mine in tables.items():
-        for choice in choices(mine):
+        for choice in select_configurations(mine):
             if choice.fair and math.isfinite(choice.row.summary(metric).mean):
                 cells.setdefault(choice.row.contender, {})[name] = choice.row
     return list(tables), cells

@@ -8,7 +8,7 @@ from typing import Any
 
 from tmln.metrics import metric_of
 from tmln.results.across import LEVEL, Across
-from tmln.results.sentence import p_text
+from tmln.results.summary_text import p_text
 from tmln.results.tables import cell
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.metrics import METRICS
-from tmln.results.contest import FEWEST, Contest, Duel, contest
-from tmln.results.learned import not_learned
+from tmln.results.learning_check import find_unlearned
 from tmln.results.notes import UNLEARNED
 from tmln.results.paired import TestName
 from tmln.results.rows import Row, columns_of, comparable
+from tmln.results.significance import FEWEST, PairwiseTest, Significance, assess_significance
 from tmln.results.tables import row_lines
 from tmln.results.textgrid import Strong
 from tmln.suggest import did_you_mean
@@ -19,26 +19,26 @@ from tmln.suggest import did_you_mean
 HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds to tell", "seconds", "MiB")
 
 
-def difference_lines(rows: Sequence[Row], found: Contest) -> list[list[str]]:
+def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]]:
     """Heading, the reference, and the others: those that are told from it stand out in their corrected p."""
-    lines, lazy = [list(HEADING)], not_learned(rows)
+    lines, lazy = [list(HEADING)], find_unlearned(rows)
     for row in rows:
         label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
-        duel = found.of(row)
+        pair = found.of(row)
         price = [_number(row.summary("seconds").mean), _number(row.summary("memory").mean)]
-        if duel is None:
+        if pair is None:
             lines.append([label, str(row.summary("acc").n), "reference", "-", "-", "-", "-", *price])
             continue
-        corrected = p_cell(duel.corrected)
+        corrected = p_cell(pair.corrected)
         lines.append(
             [
                 label,
-                str(duel.plain.n),
-                points(duel.plain.mean_difference),
-                _interval(duel),
-                p_cell(duel.p),
-                Strong(corrected) if duel.apart else corrected,
-                _needed(duel),
+                str(pair.plain.n),
+                points(pair.plain.mean_difference),
+                _interval(pair),
+                p_cell(pair.p),
+                Strong(corrected) if pair.is_significant else corrected,
+                _needed(pair),
                 *price,
             ]
         )
@@ -48,7 +48,7 @@ def difference_lines(rows: Sequence[Row], found: Contest) -> list[list[str]]:
 OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed")
 
 
-def column_lines(rows: Sequence[Row], found: Contest, columns: Sequence[str]) -> list[list[str]]:
+def column_lines(rows: Sequence[Row], found: Significance, columns: Sequence[str]) -> list[list[str]]:
     """One table of what was asked for: metrics, and of :data:`OTHERS` what says how sure they are."""
     metrics = [name for name in columns if name not in (*OTHERS, "method")]
     if unknown := [name for name in metrics if name not in {m for row in rows for m in row.values} | set(METRICS)]:
@@ -77,7 +77,7 @@ def row_records(
             **_compared(found, row),
             **{f"{m}_seed_{seed}": value for m in columns for seed, value in _by_seed(row, m).items()},
         }
-        for row, found in _with_contests(rows, test, reference)
+        for row, found in _with_significance(rows, test, reference)
     ]
 
 
@@ -92,11 +92,11 @@ def row_tree(
             "method": row.label,
             "missing": row.missing,
             "diverged": row.diverged,
-            "not_learned": not_learned(comparable(rows)[row.where]).get(row.label),
+            "not_learned": find_unlearned(comparable(rows)[row.where]).get(row.label),
             "metrics": {m: {**row.summary(m).parts(), "values": _by_seed(row, m)} for m in columns},
             "compared": _compared(found, row),
         }
-        for row, found in _with_contests(rows, test, reference)
+        for row, found in _with_significance(rows, test, reference)
     ]
 
 
@@ -110,16 +110,16 @@ def p_cell(p: float) -> str:
     return "-" if math.isnan(p) else f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
-def _interval(duel: Duel) -> str:
-    return "-" if math.isnan(duel.low) else f"[{100 * duel.low:+.1f}, {100 * duel.high:+.1f}]"
+def _interval(pair: PairwiseTest) -> str:
+    return "-" if math.isnan(pair.low) else f"[{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
 
 
-def _needed(duel: Duel) -> str:
-    if duel.apart:
+def _needed(pair: PairwiseTest) -> str:
+    if pair.is_significant:
         return "told"
-    if duel.needed is None:
-        return "-" if duel.plain.n < FEWEST or math.isnan(duel.p) or duel.p == 1.0 else ">1000"
-    return str(max(duel.needed, FEWEST))
+    if pair.needed is None:
+        return "-" if pair.plain.n < FEWEST or math.isnan(pair.p) or pair.p == 1.0 else ">1000"
+    return str(max(pair.needed, FEWEST))
 
 
 def _number(value: float) -> str:
@@ -130,22 +130,22 @@ def _by_seed(row: Row, metric: str) -> dict[int, float]:
     return dict(sorted(row.values.get(metric, {}).items()))
 
 
-def _compared(found: Contest, row: Row) -> dict[str, Any]:
+def _compared(found: Significance, row: Row) -> dict[str, Any]:
     """``difference`` is the row's ACC minus the reference's; low and high are of the corrected interval."""
-    duel = found.of(row)
+    pair = found.of(row)
     reference = None if found.reference is None else found.reference.label
     numbers: dict[str, Any] = dict.fromkeys(("shared", "difference", "low", "high", "p", "p_holm", "seeds_to_tell"))
-    if duel is not None:
+    if pair is not None:
         numbers = {
-            "shared": duel.plain.n,
-            "difference": duel.plain.mean_difference,
-            "low": duel.low,
-            "high": duel.high,
-            "p": duel.p,
-            "p_holm": duel.corrected,
-            "seeds_to_tell": duel.needed,
+            "shared": pair.plain.n,
+            "difference": pair.plain.mean_difference,
+            "low": pair.low,
+            "high": pair.high,
+            "p": pair.p,
+            "p_holm": pair.corrected,
+            "seeds_to_tell": pair.needed,
         }
-    apart = None if duel is None else duel.apart
+    apart = None if pair is None else pair.is_significant
     return {
         "reference": reference,
         "test": found.test,
@@ -155,10 +155,10 @@ def _compared(found: Contest, row: Row) -> dict[str, Any]:
     }
 
 
-def _with_contests(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Contest]]:
-    """Each row with its table's contest; a row that was named is the reference of the tables that have it."""
+def _with_significance(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Significance]]:
+    """Each row with the tests of its table; a row that was named is the reference of the tables that have it."""
     tables = {}
     for name, mine in comparable(rows).items():
         named = next((row for row in mine if row.label == reference), None)
-        tables[name] = contest(mine, "acc", test, named)
+        tables[name] = assess_significance(mine, "acc", test, named)
     return [(row, tables[row.where]) for row in rows]

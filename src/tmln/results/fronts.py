@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tmln.metrics import metric_of
-from tmln.results.chosen import passed_over
 from tmln.results.notes import front_notes
 from tmln.results.rows import Row, columns_of
+from tmln.results.selection import find_unselected
 from tmln.results.statistics import Summary, summarise
 
 Pair = tuple[float, float]
@@ -112,7 +112,7 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
     columns_of(rows, [x, y])  # refuses what is no metric
     if len(benchmarks := {row.where for row in rows}) != 1:
         raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
-    aside = {row.label for row in passed_over(rows)}
+    aside = {row.label for row in find_unselected(rows)}
     points = tuple(sorted((_point(row, x, y, row.label in aside) for row in rows if row.competes), key=_order))
     better = (metric_of(x).more_is_better, metric_of(y).more_is_better)
     (worst_x, ideal_x), (worst_y, ideal_y) = (

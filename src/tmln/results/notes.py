@@ -14,13 +14,13 @@ from typing import Any
 from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import metric_of
 from tmln.printable import one_line
-from tmln.results.chosen import passed_over
 from tmln.results.comparability import draws_orders
-from tmln.results.contest import Contest, alike
-from tmln.results.learned import not_learned
+from tmln.results.learning_check import find_unlearned
 from tmln.results.paired import TESTS
 from tmln.results.read import Problem
 from tmln.results.rows import Row, comparable
+from tmln.results.selection import find_unselected
+from tmln.results.significance import Significance, find_identical
 
 NAMED = 10  # folders that are named of those passed over
 REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see tmln.lab.oracle
@@ -70,15 +70,15 @@ def table_notes(rows: Sequence[Row]) -> list[str]:
     return [*said, *map(str, row_notes(rows))]
 
 
-def difference_notes(found: Contest) -> list[str]:
+def difference_notes(found: Significance) -> list[str]:
     """Of a table of differences: what it is against, by which test, and how that was corrected."""
     if found.reference is None:
         return []
-    pairs = len(found.rivals) if found.named else math.comb(len(found.contestants), 2)
+    pairs = len(found.nearest) if found.named else math.comb(len(found.candidates), 2)
     chosen = "as asked" if found.named else "which is best, so that every pair counts" if pairs else "which is best"
     many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "of which nothing follows"
     said = [f"Δ: ACC against {found.reference.label}, {chosen}, seed by seed; p: {TESTS[found.test].title}, {many}"]
-    if not found.contestants:
+    if not found.candidates:
         said = [f"Δ and p are against {found.reference.label}, best on the test data: nothing follows from them"]
     return [*said, "seeds to tell: with which the t-test would see this difference 4 times in 5, if it is as seen here"]
 
@@ -87,7 +87,7 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
     """What is wrong with the rows of one table."""
     yield from _rates(rows)
     yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
-    for group in alike(rows):
+    for group in find_identical(rows):
         yield Note("agree to the last digit and are indistinguishable", (", ".join(row.label for row in group),))
     if rows and all(draws_orders(result) for row in rows for result in row.results):
         yield Note("every seed has an order of its own in which classes arrive: intervals are over orders, too")
@@ -135,7 +135,7 @@ def _about(text: str, found: Iterable[str], rows: int = 0) -> Iterator[Note]:
 
 
 def _unlearned(rows: Sequence[Row]) -> list[str]:
-    return [f"{label} ({why})" for label, why in not_learned(rows).items()]
+    return [f"{label} ({why})" for label, why in find_unlearned(rows).items()]
 
 
 def _single(row: Row) -> str:
@@ -205,7 +205,7 @@ def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metri
     """``lacking``: which of the two metrics each configuration has not."""
     asked = any(metric_of(name).against_reference for name in metrics)
     said = [str(note) for note in (gap_notes(rows) if asked else seed_notes(rows))]
-    if passed_over(rows):
+    if find_unselected(rows):
         said.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
     said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]

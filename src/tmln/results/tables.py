@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.metrics import Metric, metric_of
-from tmln.results.contest import contest
 from tmln.results.fronts import Front, Fronts
-from tmln.results.learned import not_learned
+from tmln.results.learning_check import find_unlearned
 from tmln.results.notes import FRONT, UNLEARNED
 from tmln.results.paired import TestName
 from tmln.results.rows import Row, columns_of
+from tmln.results.significance import assess_significance
 from tmln.results.statistics import Summary
 from tmln.results.textgrid import Strong
 
@@ -49,8 +49,8 @@ def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: T
     """Heading and rows as text; what a corrected test cannot tell from the best of a metric stands out."""
     columns = columns_of(rows, metrics)
     lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%"]]
-    strong = {metric: contest(rows, metric, test).strong for metric in columns if metric_of(metric).contest}
-    lazy = not_learned(rows)
+    strong = {metric: assess_significance(rows, metric, test).strong for metric in columns if metric_of(metric).contest}
+    lazy = find_unlearned(rows)
     for row in rows:
         cells = []
         for metric in columns:

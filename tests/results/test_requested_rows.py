@@ -8,7 +8,7 @@ import pytest
 
 from tests.results.made import result
 from tmln.lab.result import NewerResult, Result
-from tmln.results.asked import NOT_RUN, Asked, ask
+from tmln.results.requested_rows import NOT_RUN, RequestedRow, read_requested_row
 
 R = [[0.9, 0.1], [0.5, 0.7]]
 
@@ -23,8 +23,8 @@ def joint(seed: int) -> Result:
     return Result("split-digits", "joint", seed, {}, [[0.9, 0.0], [0.8, 0.8 + 0.1 * seed]], references={})
 
 
-def asked(found: dict[str, Result], seeds: int = 2) -> Asked:
-    return ask({seed: f"er{seed}" for seed in range(seeds)}, found.get, lambda name: f"no {name}")
+def asked(found: dict[str, Result], seeds: int = 2) -> RequestedRow:
+    return read_requested_row({seed: f"er{seed}" for seed in range(seeds)}, found.get, lambda name: f"no {name}")
 
 
 def test_a_row_of_all_seeds_against_their_references() -> None:
@@ -56,7 +56,7 @@ def test_what_diverged_is_left_out() -> None:
     some = asked({"er0": run(0), "er1": lost, "joint0": joint(0)})
     assert (some.text("fm"), some.unreferenced) == ("40.0 *", [])
     assert some.notes("ER")[0] == "ER: seed 1 diverged; kept in the store, left out of the mean"
-    alone = ask({1: "er1"}, {"er1": lost}.get, str)
+    alone = read_requested_row({1: "er1"}, {"er1": lost}.get, str)
     assert alone.text("acc") == "diverged"
     assert alone.notes("ER") == ["ER: seed 1 diverged; kept in the store, so there is no mean"]
 
@@ -67,11 +67,11 @@ def test_of_a_newer_version_is_left_alone() -> None:
             raise NewerResult("upgrade tmln")
         return {"er0": run(0)}.get(name)
 
-    found = ask({0: "er0", 1: "er1"}, read, str)
+    found = read_requested_row({0: "er0", 1: "er1"}, read, str)
     assert (dict(found.why), found.text("int")) == ({1: "upgrade tmln"}, "no reference")
 
 
 def test_references_need_none_themselves() -> None:
-    found = ask({0: "joint0"}, {"joint0": joint(0)}.get, str)
+    found = read_requested_row({0: "joint0"}, {"joint0": joint(0)}.get, str)
     assert (found.unreferenced, found.notes("joint")[1:]) == ([], [])
     assert result("joint", 0, 0.5).kind == "prefix"

@@ -1,7 +1,8 @@
-"""What a table says, in words: which method leads, if seeds enough say so after correction, and at what price.
+"""Write what a table shows as text: which method leads, whether that is significant, and what a run costs.
 
-"leads" is written only where the best is told from every other contestant (:mod:`tmln.results.contest`); else it says
-which methods cannot be told apart. Fewer than three seeds claim nothing.
+"leads" is written only where the best differs significantly from every other candidate
+(:mod:`tmln.results.significance`); otherwise it names the methods that do not differ significantly. Fewer than three
+shared seeds claim nothing.
 """
 
 from __future__ import annotations
@@ -9,32 +10,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tmln.results.chosen import Choice, choices
-from tmln.results.contest import FEWEST, Contest, Duel, alike, contest
 from tmln.results.controls import AT_RATE
-from tmln.results.learned import not_learned
+from tmln.results.learning_check import find_unlearned
 from tmln.results.paired import TestName
 from tmln.results.rows import Row
+from tmln.results.selection import Selection, select_configurations
+from tmln.results.significance import FEWEST, PairwiseTest, Significance, assess_significance, find_identical
 
 NAMED = 4  # methods that are named of a group; the others are counted
 ROOM = 46  # characters for the names of a group, and
 PLACE = 32  # of a table, in a headline: three lines of a phone
 
 
-def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
+def write_summary(rows: Sequence[Row], test: TestName = "t") -> str:
     """Of the rows of one table, one a method: ``joint``, which sees all data at once, does not compete, nor does
     what was chosen among several by the test data, which is named at the end.
     """
     if not rows:
         return "Nothing has finished yet."
     where = rows[0].where
-    found = choices(rows)
+    found = select_configurations(rows)
     if not found:
         return f"No method has an accuracy on {where} yet."
     names = {choice.row.label: choice.name for choice in found}
     aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
     fair = [choice.row for choice in found if choice.fair]
-    lazy = {label: why for label, why in not_learned(rows).items() if label in {row.label for row in fair}}
+    lazy = {label: why for label, why in find_unlearned(rows).items() if label in {row.label for row in fair}}
     if not fair:
         return (
             f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
@@ -42,41 +43,41 @@ def sentence(rows: Sequence[Row], test: TestName = "t") -> str:
     able = [row for row in fair if row.label not in lazy]
     if not able:
         return f"No method on {where} has learned: {_because(names, lazy)}."
-    race = contest(rows, "acc", test)
+    race = assess_significance(rows, "acc", test)
     first = race.reference
     assert first is not None
-    parts = [_lead(names, race, where), *_forgetting(names, contest(rows, "fm", test), first)]
+    parts = [_lead(names, race, where), *_forgetting(names, assess_significance(rows, "fm", test), first)]
     parts += [*_price(race), *_controls(rows), *_alike(names, fair)]
     parts += [f"not learned: {_because(names, lazy)}"] if lazy else []
     parts += [f"left out: {aside}"] if aside else []
     return "; ".join(parts) + "."
 
 
-def headline(rows: Sequence[Row], test: TestName = "t") -> str:
+def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
     """The claim alone, for three lines of a phone: no settings, no margin, and names no longer than there is room.
 
     It says "leads" where :func:`sentence` does, and nowhere else.
     """
     if not rows:
         return "Nothing has finished yet."
-    where, found = _cut(rows[0].where, PLACE), choices(rows)
+    where, found = _cut(rows[0].where, PLACE), select_configurations(rows)
     if not found:
         return f"No method has an accuracy on {where} yet."
     if not any(choice.fair for choice in found):
         return f"No method on {where} was chosen without its test data."
-    race = contest(rows, "acc", test)
-    first, rivals = race.reference, race.rivals
-    if first is None or not race.contestants:
+    race = assess_significance(rows, "acc", test)
+    first, nearest = race.reference, race.nearest
+    if first is None or not race.candidates:
         return f"No method on {where} has learned."
     name = _cut(first.contender, ROOM // 2)
-    if not rivals:
+    if not nearest:
         return f"{name} is the only method on {where}: ACC {_acc(first)} ({_seeds([first.summary('acc').n])})."
-    counts = [duel.plain.n for duel in rivals]
+    counts = [pair.plain.n for pair in nearest]
     if max(counts) < FEWEST:
         return f"On {where} {_claim(counts)} nothing; {name} has the highest ACC, {_acc(first)}."
     if race.won:
         return f"{name} leads on {where} with {_seeds(counts)}: ACC {_acc(first)}."
-    tied = [name, *(_cut(duel.row.contender, ROOM // 2) for duel in rivals if not duel.apart)]
+    tied = [name, *(_cut(pair.row.contender, ROOM // 2) for pair in nearest if not pair.is_significant)]
     fits = [named for named in range(1, NAMED + 1) if len(_listed(tied, named)) <= ROOM]
     return f"On {where} {_seeds(counts)} cannot tell apart {_listed(tied, max(fits, default=1))}."
 
@@ -86,7 +87,7 @@ def p_text(p: float) -> str:
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def _aside(choice: Choice) -> str:
+def _aside(choice: Selection) -> str:
     return f"{choice.name} with ACC {100 * choice.row.summary('acc').mean:.1f}"
 
 
@@ -94,26 +95,26 @@ def _because(names: Mapping[str, str], lazy: Mapping[str, str]) -> str:
     return ", ".join(f"{names[label]} ({why})" for label, why in lazy.items())
 
 
-def _lead(names: Mapping[str, str], race: Contest, where: str) -> str:
-    first, rivals = race.reference, race.rivals
+def _lead(names: Mapping[str, str], race: Significance, where: str) -> str:
+    first, nearest = race.reference, race.nearest
     assert first is not None
     acc, name = _acc(first), names[first.label]
-    if not rivals:
+    if not nearest:
         return f"{name} is the only method on {where}: ACC {acc} ({_seeds([first.summary('acc').n])})"
-    counts = [duel.plain.n for duel in rivals]
+    counts = [pair.plain.n for pair in nearest]
     seeds = _seeds(counts)
     if max(counts) < FEWEST:
         return (
-            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, rivals[0])}; "
+            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, nearest[0])}; "
             f"{FEWEST} shared seeds are the fewest for a claim"
         )
     if race.won:
-        others = f" over {len(rivals)} others" if len(rivals) > 1 else ""
-        sure = f"{_gap(names, first, rivals[0])} {_sure(rivals[0])}"
+        others = f" over {len(nearest)} others" if len(nearest) > 1 else ""
+        sure = f"{_gap(names, first, nearest[0])} {_sure(nearest[0])}"
         return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
-    tied = [duel for duel in rivals if not duel.apart]
-    beaten = [names[duel.row.label] for duel in rivals if duel.apart]
-    group = _listed([name, *(names[duel.row.label] for duel in tied)])
+    tied = [pair for pair in nearest if not pair.is_significant]
+    beaten = [names[pair.row.label] for pair in nearest if pair.is_significant]
+    group = _listed([name, *(names[pair.row.label] for pair in tied)])
     found = f"On {where} {seeds} cannot tell apart {group}: ACC {acc} of {name} is highest, "
     found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
     found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
@@ -124,7 +125,7 @@ def _claim(counts: Sequence[int]) -> str:
     return f"{_seeds(counts)} claim{'s' * (max(counts) == 1)}" if max(counts) else "no shared seeds claim"
 
 
-def _gap(names: Mapping[str, str], first: Row, near: Duel) -> str:
+def _gap(names: Mapping[str, str], first: Row, near: PairwiseTest) -> str:
     apart = 100 * (first.summary("acc").mean - near.row.summary("acc").mean)
     return f"{apart:.1f} points above {names[near.row.label]}"
 
@@ -134,12 +135,12 @@ def _acc(row: Row) -> str:
     return f"{100 * found.mean:.1f}" + (f" ± {100 * found.std:.1f}" if found.n > 1 else "")
 
 
-def _sure(duel: Duel) -> str:
+def _sure(pair: PairwiseTest) -> str:
     """``[5.0, 15.0], corrected p = 0.013``: what the reference is above the other by, with the corrected interval."""
-    if math.isnan(duel.corrected):
-        return "by the same on every seed, where no test applies" if duel.plain.n > 1 else "with too few shared seeds"
-    low, high = sorted((-100 * duel.high, -100 * duel.low))
-    return f"[{low:.1f}, {high:.1f}], corrected p {p_text(duel.corrected)}"
+    if math.isnan(pair.corrected):
+        return "by the same on every seed, where no test applies" if pair.plain.n > 1 else "with too few shared seeds"
+    low, high = sorted((-100 * pair.high, -100 * pair.low))
+    return f"[{low:.1f}, {high:.1f}], corrected p {p_text(pair.corrected)}"
 
 
 def _seeds(counts: Sequence[int]) -> str:
@@ -156,7 +157,7 @@ def _listed(names: Sequence[str], named: int = NAMED) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _forgetting(names: Mapping[str, str], found: Contest, first: Row) -> list[str]:
+def _forgetting(names: Mapping[str, str], found: Significance, first: Row) -> list[str]:
     """FM beside the peak that it falls from; "the least" is a claim, made where the seeds say so."""
     if math.isnan(first.summary("fm").mean):
         return []
@@ -180,12 +181,12 @@ def _controls(rows: Sequence[Row]) -> list[str]:
 def _alike(names: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
     return [
         f"{_listed([names[row.label] for row in group])} agree to the last digit and are indistinguishable"
-        for group in alike(rows)
+        for group in find_identical(rows)
     ]
 
 
-def _price(race: Contest) -> list[str]:
-    first, second = race.reference, next((duel.row for duel in race.rivals), None)
+def _price(race: Significance) -> list[str]:
+    first, second = race.reference, next((pair.row for pair in race.nearest), None)
     assert first is not None
     mine = first.summary("seconds").mean
     if math.isnan(mine):

@@ -1,4 +1,4 @@
-"""One row a method: which of its configurations was chosen, from how many, and by what data."""
+"""Select one configuration of each method: by validation accuracy where there is one, else by test accuracy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tmln.results.rows import Row, best_row
 
 
 @dataclass(frozen=True)
-class Choice:
-    """``fair`` is a row that was chosen on validation data, or that had no other beside it."""
+class Selection:
+    """The selected row of a method, among how many; ``fair`` unless it was selected on the test data."""
 
     row: Row
     among: int
@@ -18,30 +18,30 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """How it was chosen; nothing where there was nothing to choose."""
+        """Say how the row was selected; empty where the method has one configuration."""
         if self.among == 1:
             return ""
         return f"chosen on {'validation' if self.fair else 'the test'} data from {self.among}"
 
     @property
     def name(self) -> str:
-        """``tmln (step.damping=0.2, chosen on validation data from 5)``."""
+        """Return the name with its settings: ``tmln (step.damping=0.2, chosen on validation data from 5)``."""
         if not self.row.settings or self.row.alone:
             return self.row.label
         said = [self.row.settings.replace(" ", ", "), *([self.words] if self.words else [])]
         return f"{self.row.method} ({', '.join(said)})"
 
 
-def passed_over(rows: Sequence[Row]) -> list[Row]:
-    """Rows of methods for which another configuration was chosen on validation data."""
-    fair = {choice.row.contender: choice.row for choice in choices(rows) if choice.fair}
+def find_unselected(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of methods for which another configuration was selected on validation data."""
+    fair = {choice.row.contender: choice.row for choice in select_configurations(rows) if choice.fair}
     return [row for row in rows if row.contender in fair and row is not fair[row.contender]]
 
 
-def choices(rows: Sequence[Row]) -> list[Choice]:
-    """Of each method that competes, the row with the best validation accuracy where every run has one.
+def select_configurations(rows: Sequence[Row]) -> list[Selection]:
+    """Return one row of each competing method: the best by validation accuracy, if every run has one.
 
-    Where some run has none, the best on the test data stands in: it was chosen by the answer, and is not ``fair``.
+    Otherwise it is the best on the test data, which is not ``fair``.
     """
     methods: dict[str, list[Row]] = {}
     for row in rows:
@@ -53,5 +53,5 @@ def choices(rows: Sequence[Row]) -> list[Choice]:
         known = all(validated == tested for validated, tested in counts)
         best = best_row(kin, "val_acc" if known and len(kin) > 1 else "acc")
         if best is not None:
-            found.append(Choice(best, len(kin), fair=known or len(kin) == 1))
+            found.append(Selection(best, len(kin), fair=known or len(kin) == 1))
     return found

@@ -13,7 +13,7 @@ from tests.results.made import result
 from tmln.lab.result import Result
 from tmln.results.paired import TestName
 from tmln.results.rows import rows_of
-from tmln.results.sentence import headline, sentence
+from tmln.results.summary_text import write_headline, write_summary
 
 
 def runs(
@@ -29,7 +29,7 @@ def validated(some: list[Result], accuracy: float) -> list[Result]:
 def said(*results: list[Result]) -> str:
     """The sentence; the headline claims what it claims, in every case here."""
     rows = rows_of([result for some in results for result in some])
-    text, short = sentence(rows), headline(rows)
+    text, short = write_summary(rows), write_headline(rows)
     assert len(short) <= 120
     for claim in (" leads ", "cannot tell apart", " nothing", "is the only method", "No method on", "No method has"):
         assert (claim in short) == (claim in text), (short, text)
@@ -167,7 +167,7 @@ def test_what_was_chosen_on_the_test_data_is_said_and_left_out() -> None:
 
 
 def test_nothing_to_say() -> None:
-    assert sentence([]) == "Nothing has finished yet."
+    assert write_summary([]) == "Nothing has finished yet."
     assert said(runs("tmln", [math.nan])) == "No method has an accuracy on split-digits yet."
     assert said(runs("joint", [0.9])) == "No method has an accuracy on split-digits yet."
 
@@ -190,7 +190,7 @@ def test_long_runs_are_told_in_minutes_and_hours() -> None:
 
 
 def in_short(*results: list[Result]) -> str:
-    return headline(rows_of([result for some in results for result in some]))
+    return write_headline(rows_of([result for some in results for result in some]))
 
 
 def test_headlines_by_hand() -> None:
@@ -199,7 +199,7 @@ def test_headlines_by_hand() -> None:
     assert in_short(good) == "tmln is the only method on split-digits: ACC 92.0 ± 2.0 (3 seeds)."
     assert in_short(good[:1], bad[:1]) == "On split-digits 1 seed claims nothing; tmln has the highest ACC, 90.0."
     assert in_short(good, runs("er", [0.9, 0.8, 0.95])) == "On split-digits 3 seeds cannot tell apart tmln and er."
-    assert headline([]) == "Nothing has finished yet."
+    assert write_headline([]) == "Nothing has finished yet."
 
 
 def test_a_headline_has_room_for_long_names() -> None:
@@ -227,7 +227,7 @@ def claims(methods: int, seeds: int, draw: random.Random, times: int, test: Test
             for k in range(methods)
             for seed in range(seeds)
         ]
-        text = sentence(rows_of(some), test)
+        text = write_summary(rows_of(some), test)
         found += " leads " in text or "is above" in text
     return found
 
@@ -257,5 +257,5 @@ def test_a_difference_that_is_there_is_found() -> None:
         some = [
             result(m, s, draw.gauss(mean, 0.01)) for m, mean in (("a", 0.9), ("b", 0.8), ("c", 0.7)) for s in range(5)
         ]
-        found += sentence(rows_of(some)).startswith("a leads on split-digits over 2 others with 5 seeds")
+        found += write_summary(rows_of(some)).startswith("a leads on split-digits over 2 others with 5 seeds")
     assert found >= 45, found

@@ -1,4 +1,4 @@
-"""Not learning is not stability: which rows learned too little for their forgetting to mean anything.
+"""Find rows that learned too little for their forgetting to mean anything.
 
 A network that is frozen after the first task forgets nothing. It shows in the learning accuracy, the diagonal of R, and
 in every later row: what is looked at is the best that each task was ever known, so that one who learns late, from a
@@ -19,8 +19,8 @@ AT_CHANCE = 0.02  # of the way from an answer that is always the same to one tha
 FAR_BELOW = 0.5  # of what the methods of the table learn in the middle
 
 
-def not_learned(rows: Sequence[Row]) -> dict[str, str]:
-    """By label, in words, the rows of one table that did not learn; those without a matrix are believed."""
+def find_unlearned(rows: Sequence[Row]) -> dict[str, str]:
+    """Return why, by label, for the rows of one table that did not learn; rows without a matrix pass."""
     learning = {row.label: at_best(row) for row in rows}
     best: dict[str, float] = {}
     for row in rows:
@@ -42,7 +42,7 @@ def _near(accuracy: float, chance: float) -> bool:
 
 
 def at_best(row: Row) -> float:
-    """The mean over tasks of max_k R[k][j], and over seeds."""
+    """Return the mean over tasks of max_k R[k][j], and over seeds."""
     whole = [r.accuracy for r in row.results if not r.diverged and r.accuracy and len(r.accuracy) == len(r.accuracy[0])]
     return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
 

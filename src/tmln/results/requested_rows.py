@@ -1,4 +1,4 @@
-"""A row whose runs were asked for by name, seed by seed: what those that are there say, and why the others are not."""
+"""Read a row by the names of its runs, seed by seed, with the reason for each run that is missing."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """``row`` is None where no seed has a result."""
+class RequestedRow:
+    """The row of the requested runs; ``row`` is None where no seed has a result."""
 
     row: Row | None = None
     why: Mapping[int, str] = field(default_factory=dict)  # seed -> why there is no result
 
     @property
     def n(self) -> int:
-        """Seeds that have a result."""
+        """Count the seeds that have a result."""
         return self.summary("acc").n
 
     @property
     def unreferenced(self) -> list[int]:
-        """Seeds without a reference of INT."""
+        """Return the seeds without a reference for INT."""
         results = () if self.row is None else self.row.results
         return [r.seed for r in results if not r.diverged and r.method not in REFERENCES and "int" not in r.metrics]
 
     def summary(self, metric: str) -> Summary:
-        """Over the seeds that are there; ``n=0`` and NaN where there is none."""
+        """Summarise over the seeds that have a result; ``n=0`` and NaN where there is none."""
         return summarise([]) if self.row is None else self.row.summary(metric)
 
     def text(self, metric: str) -> str:
-        """``94.9 ± 1.0``, or in a word why there is no number; a star where seeds are left out."""
+        """Return ``94.9 ± 1.0``, or why there is no number; a star where seeds are left out."""
         if self.row is None:
             return NOT_RUN
         if not self.n:
@@ -53,7 +53,7 @@ class Asked:
         return f"{shown} *" if left_out else shown
 
     def notes(self, label: str) -> list[str]:
-        """What a reader must know of this row."""
+        """Return what a reader must know about this row."""
         said = []
         if self.row is not None and self.row.diverged:
             left = "left out of the mean" if self.n else "so there is no mean"
@@ -69,13 +69,13 @@ class Asked:
         return said
 
 
-def ask(
+def read_requested_row(
     names: Mapping[int, str],
     read: Callable[[str], Result | None],
     reason: Callable[[str], str],
     oracles: Sequence[Oracle] = ("prefix",),
-) -> Asked:
-    """The runs of these names, by seed; ``reason`` says why one of them is not there."""
+) -> RequestedRow:
+    """Read the runs of these names, by seed; ``reason`` says why one of them is missing."""
     results, why = [], {}
 
     def reference(name: str) -> Result | None:
@@ -95,4 +95,4 @@ def ask(
         else:
             results.append(with_reference(named(result), reference, oracles))
     row = replace(rows_of(results)[0], label=results[0].method) if results else None
-    return Asked(row, why)
+    return RequestedRow(row, why)

@@ -11,10 +11,10 @@ from statsmodels.stats.multitest import multipletests
 
 from tests.results.made import result
 from tmln.lab.result import Result
-from tmln.results.contest import alike, contest
 from tmln.results.differences import column_lines, difference_lines, row_records, row_tree
-from tmln.results.learned import chance_of, not_learned
+from tmln.results.learning_check import chance_of, find_unlearned
 from tmln.results.rows import Row, rows_of
+from tmln.results.significance import assess_significance, find_identical
 from tmln.results.textgrid import Strong
 
 ACC = {
@@ -31,49 +31,49 @@ def rows(acc: dict[str, Sequence[float]] | None = None, **settings: object) -> l
 
 def test_every_pair_counts_where_the_best_was_found_by_looking() -> None:
     every = rows()
-    found = contest(every)
+    found = assess_significance(every)
     assert found.reference is every[0]
     pairs = [(a, b) for k, a in enumerate(every) for b in every[k + 1 :]]
     p_values = [a.against(b, "acc").p_value for a, b in pairs]
     corrected = multipletests(p_values, 0.05, "holm")[1]
     wanted = {b.label: p for (a, b), p in zip(pairs, corrected, strict=True) if a is every[0]}
-    assert {duel.row.label: duel.corrected for duel in found.duels} == pytest.approx(wanted)
-    assert [duel.row.label for duel in found.rivals] == ["er", "si", "naive"]
-    assert [duel.apart for duel in found.rivals] == [False, True, True]
+    assert {pair.row.label: pair.corrected for pair in found.pairs} == pytest.approx(wanted)
+    assert [pair.row.label for pair in found.nearest] == ["er", "si", "naive"]
+    assert [pair.is_significant for pair in found.nearest] == [False, True, True]
     assert not found.won
 
 
 def test_only_the_pairs_with_a_row_that_was_named() -> None:
     every = rows()
-    found = contest(every, reference=every[2])
+    found = assess_significance(every, reference=every[2])
     p_values = [row.against(every[2], "acc").p_value for row in every if row is not every[2]]
     corrected = multipletests(p_values, 0.05, "holm")[1]
-    assert [duel.corrected for duel in found.duels] == pytest.approx(list(corrected))
+    assert [pair.corrected for pair in found.pairs] == pytest.approx(list(corrected))
     assert (found.won, found.strong) == (False, set())  # a name is no merit
 
 
 def test_what_stands_out_is_the_best_and_what_is_not_told_from_it() -> None:
-    assert contest(rows()).strong == {"tmln", "er"}
-    assert contest(rows(), "fm").strong == {"tmln", "er"}  # less is better
-    assert contest(rows({m: a[:2] for m, a in ACC.items()})).strong == set()  # two seeds
-    assert contest(rows({m: ACC[m] for m in ("tmln", "er")})).strong == set()  # nothing is told apart
-    assert contest(rows({"er": ACC["er"]})).strong == set()
-    won = contest(rows({"tmln": ACC["tmln"], "si": ACC["si"]}))
+    assert assess_significance(rows()).strong == {"tmln", "er"}
+    assert assess_significance(rows(), "fm").strong == {"tmln", "er"}  # less is better
+    assert assess_significance(rows({m: a[:2] for m, a in ACC.items()})).strong == set()  # two seeds
+    assert assess_significance(rows({m: ACC[m] for m in ("tmln", "er")})).strong == set()  # nothing is told apart
+    assert assess_significance(rows({"er": ACC["er"]})).strong == set()
+    won = assess_significance(rows({"tmln": ACC["tmln"], "si": ACC["si"]}))
     assert (won.won, won.strong) == (True, {"tmln"})
 
 
 def test_settings_chosen_on_the_tests_and_references_take_no_part() -> None:
     more = [result("lwf", s, 0.95 + 0.01 * s, settings={"a": a}) for s in range(4) for a in (1, 2)]
     every = rows_of([*(r for row in rows() for r in row.results), *more, *(result("joint", s, 0.99) for s in range(4))])
-    found = contest(every)
-    assert {row.label for row in found.contestants} == set(ACC)
+    found = assess_significance(every)
+    assert {row.label for row in found.candidates} == set(ACC)
     assert found.reference is not None
     assert found.reference.label == "tmln"
-    outside = {duel.row.label: duel.corrected for duel in found.duels if duel.row.label not in ACC}
+    outside = {pair.row.label: pair.corrected for pair in found.pairs if pair.row.label not in ACC}
     assert len(outside) == 3
     assert all(map(math.isnan, outside.values()))
-    alone = contest(rows_of(more))  # nothing else is there: held against the best, nothing claimed
-    assert (alone.reference is not None, alone.contestants, alone.strong) == (True, (), set())
+    alone = assess_significance(rows_of(more))  # nothing else is there: held against the best, nothing claimed
+    assert (alone.reference is not None, alone.candidates, alone.strong) == (True, (), set())
 
 
 def test_the_other_tests_are_asked_for_by_name() -> None:
@@ -83,15 +83,15 @@ def test_the_other_tests_are_asked_for_by_name() -> None:
         for row in eight
     ]
     for test in ("wilcoxon", "bootstrap"):
-        found = contest(spread, "acc", test)
-        assert all(duel.p >= 2 / 2**8 for duel in found.rivals)
-    assert contest(spread, "acc", "wilcoxon").rivals[0].p == 2 / 2**8
+        found = assess_significance(spread, "acc", test)
+        assert all(pair.p >= 2 / 2**8 for pair in found.nearest)
+    assert assess_significance(spread, "acc", "wilcoxon").nearest[0].p == 2 / 2**8
 
 
 def test_differences_as_a_person_can_use_them() -> None:
     """tmln against er: 0.01, -0.01, 0.02, -0.005: mean 0.00375; memory is 2 MiB, seconds 1."""
     every = [replace(row, values={**row.values, "memory": dict.fromkeys(range(4), 2.0)}) for row in rows()]
-    heading, tmln, er, si, _ = difference_lines(every, contest(every))
+    heading, tmln, er, si, _ = difference_lines(every, assess_significance(every))
     assert heading[2:4] == ["Δ ACC", "corrected 95%"]
     assert tmln == ["tmln", "4", "reference", "-", "-", "-", "-", "1.0", "2.0"]
     assert (er[:3], er[5], er[7:]) == (["er", "4", "-0.4"], "0.624", ["1.0", "2.0"])
@@ -112,18 +112,18 @@ def test_differences_as_a_person_can_use_them() -> None:
 
 def test_columns_are_chosen_for_one_table() -> None:
     every = rows()
-    heading, _, er, *_ = column_lines(every, contest(every), ["acc", "delta", "holm", "n"])
+    heading, _, er, *_ = column_lines(every, assess_significance(every), ["acc", "delta", "holm", "n"])
     assert heading == ["method", "ACC % ↑", "Δ ACC", "corrected p", "n"]
     assert er == ["er", "91.9 ± 2.0", "-0.4", "0.624", "4"]
     with pytest.raises(ValueError, match="unknown column 'hollm'; did you mean 'holm'"):
-        column_lines(every, contest(every), ["hollm"])
+        column_lines(every, assess_significance(every), ["hollm"])
 
 
 def test_rows_that_agree_to_the_last_digit() -> None:
     same = rows({"tmln": ACC["tmln"], "tmln-static": ACC["tmln"], "er": ACC["er"]})
-    assert [[row.label for row in group] for group in alike(same)] == [["tmln", "tmln-static"]]
+    assert [[row.label for row in group] for group in find_identical(same)] == [["tmln", "tmln-static"]]
     nearly = rows({"tmln": ACC["tmln"], "er": [*ACC["tmln"][:3], 0.9300000001]})
-    assert alike(nearly) == []
+    assert find_identical(nearly) == []
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_chance_by_hand() -> None:
 def test_who_has_not_learned() -> None:
     kind = {"test_classes": [2, 2]}
     dull = replace(learner("upgd", [0.5, 0.5], **kind), accuracy=[[0.51, 0.0], [0.0, 0.5]])
-    found = not_learned(
+    found = find_unlearned(
         rows_of(
             [
                 learner("er", [0.99, 0.97], **kind),
@@ -160,12 +160,12 @@ def test_who_has_not_learned() -> None:
         )
     )
     assert found == {"upgd": "at chance: 50.5 at best", "ewc": "40.0 at best, far below the others' 85.0"}
-    assert list(not_learned(rows_of([dull]))) == ["upgd"]  # alone, too
-    far = not_learned(rows_of([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
+    assert list(find_unlearned(rows_of([dull]))) == ["upgd"]  # alone, too
+    far = find_unlearned(rows_of([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
     assert far == {"ewc": "35.0 at best, far below the others' 80.0"}
-    assert not_learned(rows_of([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes
+    assert find_unlearned(rows_of([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes
     late = replace(learner("er", [0.9, 0.0], **kind), accuracy=[[0.9, 0.0], [0.8, 0.7]])  # by a memory, say
-    assert not_learned(rows_of([late])) == {}
+    assert find_unlearned(rows_of([late])) == {}
     slow = replace(late, accuracy=[[0.0, 0.0, 0.0], [0.9, 0.0, 0.0], [0.9, 0.9, 0.9]], stream={"test_classes": [2] * 3})
-    assert not_learned(rows_of([slow])) == {}
-    assert not_learned(rows_of([result("er", 0, 0.01)])) == {}  # of what has no matrix nobody knows
+    assert find_unlearned(rows_of([slow])) == {}
+    assert find_unlearned(rows_of([result("er", 0, 0.01)])) == {}  # of what has no matrix nobody knows
