@@ -105,8 +105,8 @@ def _lead(names: Mapping[str, str], race: Significance, where: str) -> str:
     seeds = _seeds(counts)
     if max(counts) < FEWEST:
         return (
-            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, {_gap(names, first, nearest[0])}; "
-            f"{FEWEST} shared seeds are the fewest for a claim"
+            f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, "
+            f"{_gap(names, first, nearest[0])}; {FEWEST} shared seeds are the fewest for a claim"
         )
     if race.won:
         others = f" over {len(nearest)} others" if len(nearest) > 1 else ""
