@@ -138,13 +138,19 @@ def kill() -> Iterator[Callable[[Path, Path, int], int]]:
         yield call
 
 
+@pytest.mark.parametrize("logit_mask", ["none", "seen"])
 @pytest.mark.parametrize("method", RECIPES)
-def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
-    method: str, tmp_path: Path, kill: Callable[[Path, Path, int], int]
+def test_killed_at_any_step_it_goes_on_bit_for_bit(
+    method: str, logit_mask: str, tmp_path: Path, kill: Callable[[Path, Path, int], int]
 ) -> None:
-    wanted = config(method, benchmark_options={**SMALL["benchmark_options"], "tasks": 3})
+    """At a random step, or at one whose checkpoint, of step 10, is of the second task's middle."""
+    options = {"per_class": 8, "per_class_test": 2, "tasks": 3}
+    wanted = config(method, benchmark_options=options, batch_size=8, logit_mask=logit_mask)
     whole = finish(tmp_path / "whole", wanted)
-    at = random.Random(method).randrange(3, whole.steps)
+    log = Store(tmp_path / "whole").open(wanted).read_log()
+    ends = [line["step"] for line in log if "accuracy" in line]
+    assert ends[0] < 10 < ends[1]
+    at = random.Random(method).randrange(3, whole.steps) if logit_mask == "none" else 12
     file = tmp_path / "config.yaml"
     file.write_text(wanted.to_yaml())
     root = tmp_path / "killed"
@@ -156,7 +162,7 @@ def test_killed_at_a_random_step_it_goes_on_bit_for_bit(
         resumed = Execution(run, Terms(checkpoint_steps=5))()
     assert comparable(resumed) == comparable(whole)
     assert whole.log_crc32 == run.log_checksum
-    assert run.read_log() == Store(tmp_path / "whole").open(wanted).read_log()
+    assert run.read_log() == log
 
 
 def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -58,15 +59,20 @@ def everything(learner: Learner) -> list[Tensor]:
     return list(tensors(learner.state_dict()))
 
 
+@pytest.mark.parametrize("logit_mask", ["none", "seen"])
 @pytest.mark.parametrize("method", RECIPES)
-def test_resume_is_exact_for_every_method(method: str, tmp_path: Path) -> None:
-    whole = Learner(network(0), method, lr=1e-3, batch_size=10, seed=1, augment=noisy)
+def test_resume_is_exact_for_every_method(method: str, logit_mask: Literal["none", "seen"], tmp_path: Path) -> None:
+    """Saved in the middle of the second task, where teachers teach, and at two random steps."""
+    options: dict[str, Any] = {"lr": 1e-3, "batch_size": 10, "seed": 1, "augment": noisy, "logit_mask": logit_mask}
+    whole = Learner(network(0), method, **options)
     torch.manual_seed(5)
     for k in range(TASKS):
         whole.learn(data(k), EPOCHS)
 
-    stops = random.Random(method).sample(range(1, TASKS * EPOCHS * STEPS), 3)
-    learner = Learner(network(0), method, lr=1e-3, batch_size=10, seed=1, augment=noisy)
+    middle = EPOCHS * STEPS + STEPS
+    others = [step for step in range(1, TASKS * EPOCHS * STEPS) if step != middle]
+    stops = [middle, *random.Random(method).sample(others, 2)]
+    learner = Learner(network(0), method, **options)
     torch.manual_seed(5)
     taken = 0
 

@@ -52,6 +52,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     fit_head(learner, state["model"])
     at_rest(learner.model)  # a pass that failed may have left layers gathered
     load_weights(learner.model, state["model"])
+    learner.meet(state["classes"])  # before the parts: a teacher copies the model with the classes that it has open
     for family, part in learner.by_family.items():
         if family in states:
             part.load_state_dict(states[family])
@@ -62,7 +63,6 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     if learner.backward.scale is not None and "scale" in state:
         learner.backward.scale.load_state_dict(state["scale"])
     learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
-    learner.meet(state["classes"])
     learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
