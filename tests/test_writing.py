@@ -104,16 +104,13 @@ def test_without_room_the_old_ones_are_whole(tmp_path: Path) -> None:
 
 
 def test_a_lock_can_be_given_back_on_a_full_disk(tmp_path: Path) -> None:
-    with RunLock(tmp_path / "run" / ".lock") as lock:
-        size = (tmp_path / "run" / ".lock" / "00000001").stat().st_size
-        with room(size):
-            lock.release()
-    assert (tmp_path / "run" / ".lock" / "00000001").read_text().endswith("free\n")
-    with RunLock(tmp_path / "run" / ".lock"):
-        pass
+    with RunLock(tmp_path / "run" / ".lock") as lock, room(0):
+        lock.release()
     with room(10), pytest.raises(CannotWrite, match=rf"^cannot write {tmp_path}/run: "):
         RunLock(tmp_path / "run" / ".lock").acquire()
-    assert not list((tmp_path / "run" / ".lock").glob(".taking*"))
+    with RunLock(tmp_path / "run" / ".lock"):  # whoever could not say that it holds the lock does not
+        pass
+    assert sorted(path.name for path in (tmp_path / "run" / ".lock").iterdir()) == ["held", "owner"]
 
 
 def test_what_was_being_done_is_told_not_that_its_lock_cannot_be_given_back(
@@ -126,7 +123,7 @@ def test_what_was_being_done_is_told_not_that_its_lock_cannot_be_given_back(
 
     def work() -> None:
         with RunLock(tmp_path / "run" / ".lock"):
-            monkeypatch.setattr("tmln.lab.lock.os.open", refuse)
+            monkeypatch.setattr("os.open", refuse)
             with writing(tmp_path / "run" / "checkpoint"):
                 raise PermissionError(errno.EACCES, "Permission denied")
 

@@ -222,15 +222,15 @@ def test_a_run_that_diverges_is_kept_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_a_new_owner_removed_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that slept in the middle of writing it; a failure of the disk stays one."""
+    """The run was removed in the middle of writing it; a failure of the disk stays one."""
 
     def fails(*arguments: object) -> None:
-        (lost.path / ".lock" / "00000002").touch()
+        (lost.path / ".lock" / "owner").write_text("process 1 on another machine\n")
         raise FileNotFoundError(2, "No such file or directory")
 
     lost = Store(tmp_path / "lost").open(config())
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", fails)
-    with pytest.raises(LockLost, match="another took over"):
+    with pytest.raises(LockLost, match="another process took over"):
         finish(tmp_path / "lost", config(), terms=Terms(checkpoint_steps=5))
 
     def is_full(*arguments: object) -> None:

@@ -180,8 +180,8 @@ def test_a_process_that_lost_its_run_saves_no_checkpoint(tmp_path: Path) -> None
     run = Store(tmp_path).open(config("naive"))
 
     def take_over(moment: Any) -> None:
-        if moment.step == 3:  # the next number is another's
-            (run.lock.folder / "00000099").write_text("")
+        if moment.step == 3:
+            (run.lock.folder / "owner").write_text("process 1 on another machine\n")
 
     with run.lock, pytest.raises(LockLost, match="leave the run to that one"):
         Execution(run, Terms(checkpoint_steps=4), on_step=take_over)()

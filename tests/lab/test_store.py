@@ -323,12 +323,12 @@ def test_a_resumed_log_is_the_uninterrupted_one(checkpoint: int, torn: int, tmp_
 
 
 def test_a_run_that_another_took_over_is_not_logged_to(tmp_path: Path) -> None:
-    """A process that was suspended for long wakes up in the middle of a step."""
+    """The folder was removed, and another process began anew, in the middle of a step."""
     run = Store(tmp_path).open(RunConfig(benchmark="split-digits"))
     run.append_log({"step": 0})  # without a lock it is nobody's
     with run.lock:
         run.append_log({"step": 1})
-        (run.path / ".lock" / "00000002").touch()
+        (run.path / ".lock" / "owner").write_text("process 1 on another machine\n")
         with pytest.raises(LockLost):
             run.append_log({"step": 2})
     assert [record["step"] for record in run.read_log()] == [0, 1]
@@ -347,3 +347,13 @@ def test_a_line_begun_before_a_run_was_taken_over_reaches_no_log(tmp_path: Path)
     append_line(path, {"step": 4}, taken_over_meanwhile)
     assert read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3, "by": "another"}]
     assert [file.name for file in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_a_new_run_is_on_the_disk_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("tmln.lab.store.sync_folder", synced.append)
+    config = RunConfig(benchmark="split-digits", method="naive")
+    Store(tmp_path / "runs").open(config)
+    assert synced == [tmp_path / "runs"]
+    Store(tmp_path / "runs").open(config)
+    assert len(synced) == 1  # it was there

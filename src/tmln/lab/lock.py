@@ -1,30 +1,21 @@
-"""One process at a time on a run, on any file system: files made exclusively, no flock.
-
-The lock is a folder of numbered files; whoever made the highest number holds it, until they write that it is free,
-stop, or fall silent. The next owner makes the next number, which only one process can, and then removes the lower
-ones; the highest is never removed, so that a slow process cannot make a number twice without noticing.
-"""
+"""Lock a run so that one process at a time works on it: a lock of the operating system, which ends with its process."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import socket
-import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from tmln.lab.sharing import check, make_once
-from tmln.writing import writing
+from filelock import FileLock, Timeout
 
-STALE_AFTER = 60.0  # seconds without a sign of life from another machine
-FREE = "\nfree\n"
-TRIES = 1000  # of a lock that others are at in the same moment
+from tmln.lab.files import read_own, write_whole
+from tmln.lab.sharing import check
+from tmln.writing import writing
 
 
 class RunLocked(RuntimeError):
@@ -32,10 +23,79 @@ class RunLocked(RuntimeError):
 
 
 class LockLost(RuntimeError):
-    """This process was silent for so long that another took its run over."""
+    """This process does not hold the lock of the run that it writes to."""
 
 
-LOCK = re.compile(r"[0-9]{8}|[1-9][0-9]{8,}")  # what f"{number:08d}" makes
+class RunLock:
+    """Hold a run for this process: ``with RunLock(folder):``, or :class:`RunLocked` if another process has it.
+
+    The operating system gives the lock back when the process ends, however it ends. A process that is stopped keeps it.
+    ``folder`` holds two files: ``held`` is locked, ``owner`` says by whom, in words.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._owner, self._mine = self.folder / "owner", b""
+        self._lock = FileLock(self.folder / "held", blocking=False, thread_local=False, fallback_to_soft=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock, in this process: a forked child does not."""
+        return self._lock.is_locked
+
+    def acquire(self) -> None:
+        """Take the lock, or raise :class:`RunLocked` at once."""
+        if self.held:
+            raise RuntimeError(f"lock {self.folder} is held by this object already")
+        with writing(self.folder.parent):  # the run, which is what the user knows of
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire()
+            except Timeout:
+                raise RunLocked(
+                    f"run {self.folder.parent} is being worked on by {self._read_owner()}; stop it, or let it finish"
+                ) from None
+            except OSError:
+                check(self.folder)  # says what its file system lacks
+                raise
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            owner = f"process {os.getpid()} on {socket.gethostname()} since {since}"
+            self._mine = f"{owner}\n{uuid.uuid4().hex}\n".encode()
+            try:
+                write_whole(self._owner, self._mine)
+            except BaseException:
+                self.release()
+                raise
+
+    def release(self) -> None:
+        """Give the lock back; twice is no error."""
+        with suppress(OSError):  # whoever works on the run has been told already; the lock ends with this process
+            self._lock.release()
+
+    def check(self) -> None:
+        """Raise :class:`LockLost` unless this process holds the run; to be called before results are written."""
+        with suppress(FileNotFoundError):
+            if self.held and read_own(self._owner) == self._mine:
+                return
+        raise LockLost(
+            f"run {self.folder.parent} is not held by this process: its lock was not taken, or its folder was removed "
+            "and another process took over; leave the run to that one"
+        )
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _read_owner(self) -> str:
+        with suppress(OSError, ValueError):
+            if lines := read_own(self._owner).decode(errors="replace").splitlines():
+                return lines[0]
+        return "another process"
 
 
 @dataclass(frozen=True)
@@ -93,145 +153,3 @@ def started(pid: int) -> str | None:
         return None
     state, *rest = stat.rpartition(")")[2].split()  # the name before it can hold anything
     return "" if state in "ZX" else rest[18]
-
-
-class RunLock:
-    """``with RunLock(folder):`` or :class:`RunLocked`.
-
-    A lock is taken over if its process has ended, or, of other machines, has given no sign of life for ``stale_after``
-    seconds; a process of this machine that is there keeps it, however silent (it may be suspended).
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], stale_after: float = STALE_AFTER) -> None:
-        self.folder, self.stale_after = Path(folder), stale_after
-        self.lost = False
-        self._mine: Path | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def acquire(self) -> None:
-        """:class:`RunLocked` if a living process holds it; that of a dead one is taken over."""
-        if self._mine is not None:
-            raise RuntimeError(f"lock {self.folder} is held by this object already")
-        with writing(self.folder.parent):  # the run, which is what the user knows of
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for _ in range(TRIES):
-                if self._try():
-                    break
-            else:
-                check(self.folder)  # says what is wrong with its file system
-                raise RunLocked(f"run {self.folder.parent} is fought for by many processes; try again in a moment")
-        self.lost = False
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._beat, name=f"heartbeat of {self.folder}", daemon=True)
-        self._thread.start()
-
-    def release(self) -> None:
-        """Idempotent. Whoever has taken over in the meantime keeps it."""
-        if self._mine is None:
-            return
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        mine, self._mine = self._mine, None
-        # Another took over; or nothing can be written there any more, which whoever works on the run has been told of
-        # already. Then the lock is free when this process ends.
-        with suppress(OSError):
-            handle = os.open(mine, os.O_WRONLY)
-            try:
-                os.lseek(handle, -len(FREE), os.SEEK_END)
-                os.write(handle, FREE.encode())
-            finally:
-                os.close(handle)
-
-    @property
-    def held(self) -> bool:
-        """By this object, as far as it knows."""
-        return self._mine is not None
-
-    def check(self) -> None:
-        """Raise :class:`LockLost` if another process has taken over; to be called before results are written."""
-        if self._mine is None or self.lost or self._numbers()[:1] != [int(self._mine.name)]:
-            raise LockLost(
-                f"run {self.folder.parent} is no longer this process's: it was silent for more than "
-                f"{self.stale_after:g} s and another took over; leave the run to that one"
-            )
-
-    def __enter__(self) -> RunLock:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-    def _try(self) -> bool:
-        """Take the lock, or raise; False if another process was at it in the same moment."""
-        last = next(iter(self._numbers()), 0)
-        if last and not self._abandoned(self.folder / f"{last:08d}"):
-            return False
-        path = self.folder / f"{last + 1:08d}"
-        # with the room that its release will take: on a full disk it could not grow
-        text = json.dumps(asdict(Owner.this_process())) + " " * len(FREE)
-        if not make_once(path, text):
-            return False
-        numbers = self._numbers()
-        if numbers[:1] != [last + 1]:  # this number was used before, and the file of that time removed
-            path.unlink(missing_ok=True)
-            return False
-        for number in numbers[1:]:
-            (self.folder / f"{number:08d}").unlink(missing_ok=True)
-        self._mine = path
-        return True
-
-    def _abandoned(self, path: Path) -> bool:
-        """Whether this lock is there for the taking; raises if somebody holds it, and says False if it has gone."""
-        try:
-            text, beat = path.read_text(encoding="utf-8", errors="replace"), path.stat().st_mtime
-        except FileNotFoundError:
-            return False
-        if text.endswith(FREE):
-            return True
-        owner = _read_owner(text)
-        there = alive(owner) if owner else None
-        silent = self._now() - beat
-        if there is False or (there is None and silent > self.stale_after):
-            return True
-        left = max(1.0, self.stale_after - silent)
-        remedy = "stop it, or let it finish" if there else f"if it has died, try again in {left:.0f} s"
-        raise RunLocked(
-            f"run {self.folder.parent} is being worked on by {owner or 'another process'} "
-            f"(last sign of life {max(0.0, silent):.0f} s ago); {remedy}"
-        )
-
-    def _now(self) -> float:
-        """The time by the clock of the file system, which may be another machine's."""
-        probe = self.folder / f".clock-{uuid.uuid4().hex}"
-        probe.touch()
-        try:
-            return probe.stat().st_mtime
-        finally:
-            probe.unlink()
-
-    def _numbers(self) -> list[int]:
-        """Highest first; files that are called otherwise than ours are not."""
-        return sorted((int(path.name) for path in self.folder.iterdir() if LOCK.fullmatch(path.name)), reverse=True)
-
-    def _beat(self) -> None:
-        assert self._mine is not None
-        while not self._stop.wait(self.stale_after / 6):
-            with suppress(OSError):  # a network file system that is away for a moment
-                self.lost = not self._mine.exists()
-                if self.lost:
-                    return
-                os.utime(self._mine)
-
-
-def _read_owner(text: str) -> Owner | None:
-    """None of a file that its process had no time to fill."""
-    try:
-        values = json.loads(text)
-        return Owner(**{field.name: values[field.name] for field in fields(Owner)})
-    except (ValueError, TypeError, KeyError):
-        return None

@@ -1,8 +1,4 @@
-"""What a file system must do so that several processes, of several machines, can share a folder of runs; what it lacks.
-
-A lock is a file that only one process can make. Hard links do that on every file system that has them; where there are
-none (exFAT, many of FUSE and SMB) a file that is made exclusively does, but is empty for a moment.
-"""
+"""Tell what a file system must do to hold runs, and what the one of a folder lacks."""
 
 from __future__ import annotations
 
@@ -13,44 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from tmln.writing import writing
 
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL, errno.EACCES)
 # Stores of objects that look like a disk. On one machine they do what is asked; between machines nothing is exclusive.
 OBJECTS = ("s3fs", "goofys", "gcsfuse", "blobfuse", "blobfuse2", "rclone", "mountpoint-s3", "ossfs", "geesefs")
-REMEDY = "choose another --out: a local disk, NFS 3 or later, CephFS, Lustre, GPFS or SMB do all that is needed"
-
-
-def make_once(path: Path, text: str) -> bool:
-    """Make a file that holds this, as one process of all that try can; False if it was there."""
-    aside = path.with_name(f".taking-{uuid.uuid4().hex}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        os.link(aside, path)  # whole or not at all: an empty lock would be nobody's until it is stale
-        return True
-    except FileExistsError:
-        # a server whose answer was lost is asked again, and then finds what it made itself
-        with suppress(FileNotFoundError):  # who had it is through with it
-            return os.path.samefile(aside, path)
-        return False
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        return _made_alone(path, text)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def _made_alone(path: Path, text: str) -> bool:
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        return False
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(handle)
-    return True
+REMEDY = (
+    "choose another --out: a local disk will do, and NFS, CephFS, Lustre, GPFS or SMB if mounted with flock"
+)
 
 
 def missing(folder: Path) -> list[str]:
@@ -78,8 +45,8 @@ def check(folder: Path) -> str:
         )
     if kind.removeprefix("fuse.") in OBJECTS:
         return (
-            f"{folder} is on {kind}, where two machines can both make the same file, so that locks between them do not "
-            "hold: use it from one machine at a time, or let machines share the runs out with --shard"
+            f"{folder} is on {kind}, where locks between machines do not hold: "
+            "use it from one machine at a time, or let machines share the runs out with --shard"
         )
     return ""
 
@@ -109,14 +76,15 @@ def _holds(holds: Callable[[Path], bool], place: Path) -> bool:
         return False
 
 
-def _once(place: Path) -> bool:
-    first, second = _made_alone(place / "once", "1"), _made_alone(place / "once", "2")
-    return first and not second and (place / "once").read_text(encoding="utf-8") == "1"
-
-
-def _shown(place: Path) -> bool:
-    (place / "shown").write_bytes(b"")
-    return "shown" in os.listdir(place)
+def _locked(place: Path) -> bool:
+    first, second = (FileLock(place / "lock", blocking=False, fallback_to_soft=False) for _ in range(2))
+    with first:
+        try:
+            second.acquire()
+        except Timeout:
+            return True
+        second.release()
+    return False
 
 
 def _replaced(place: Path) -> bool:
@@ -133,32 +101,8 @@ def _moved(place: Path) -> bool:
     return (place / "moved" / "file").exists() and not (place / "folder").exists()
 
 
-def _dated(place: Path) -> bool:
-    path = place / "dated"
-    path.write_bytes(b"")
-    os.utime(path, (1e9, 1e9))
-    before = path.stat().st_mtime
-    os.utime(path)
-    return before == 1e9 < path.stat().st_mtime
-
-
-def _overwritten(place: Path) -> bool:
-    path = place / "text"
-    path.write_text("abc   ", encoding="utf-8")
-    handle = os.open(path, os.O_WRONLY)
-    try:
-        os.lseek(handle, -3, os.SEEK_END)
-        os.write(handle, b"def")
-    finally:
-        os.close(handle)
-    return path.read_text(encoding="utf-8") == "abcdef"
-
-
 NEEDED: dict[str, Callable[[Path], bool]] = {
-    "make a file exclusively (O_EXCL), by which locks are taken": _once,
-    "list a file as soon as it is made, by which locks are found": _shown,
+    "lock a file (flock), by which one process at a time works on a run": _locked,
     "replace a file by renaming, by which results appear whole": _replaced,
     "rename a folder, by which runs appear whole": _moved,
-    "date a file that is touched, by which signs of life are given": _dated,
-    "write within a file, by which locks are given back": _overwritten,
 }

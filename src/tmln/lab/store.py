@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tmln.lab.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
 from tmln.lab.identity import is_named
-from tmln.lab.lock import STALE_AFTER, RunLock
+from tmln.lab.lock import RunLock
 from tmln.lab.logfile import append_line, checksum, read_lines, truncate_after
 from tmln.lab.result import NewerResult, Result, read_result, write_result
 from tmln.writing import writing
@@ -43,9 +43,9 @@ class Entry:
 class Run:
     """One run's folder, for whoever works on it."""
 
-    def __init__(self, path: Path, config: RunConfig, stale_after: float = STALE_AFTER) -> None:
+    def __init__(self, path: Path, config: RunConfig) -> None:
         self.path, self.config = path, config
-        self.lock = RunLock(path / ".lock", stale_after)
+        self.lock = RunLock(path / ".lock")
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class Run:
         write_result(self.path / "result.json", {**head, "config": config, **result})
 
     def append_log(self, record: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, with its ``step``; none by a process that was stopped, and whose run another took."""
+        """One line of log.jsonl, with its ``step``; none if the run has been taken from this process."""
         append_line(self.log, record, self.lock.check if self.lock.held else lambda: None)
 
     def read_log(self) -> list[dict[str, Any]]:
@@ -132,8 +132,8 @@ class Store:
     ...         run.finish(work(run))
     """
 
-    def __init__(self, root: str | os.PathLike[str], stale_after: float = STALE_AFTER) -> None:
-        self.root, self.stale_after = Path(root), stale_after
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
 
     def find(self, config: RunConfig) -> Run | None:
         """The run of this configuration, if there is one."""
@@ -179,7 +179,7 @@ class Store:
     def _run(self, config: RunConfig) -> Run:
         from tmln.lab.config import run_id
 
-        return Run(self.root / run_id(config), config, self.stale_after)
+        return Run(self.root / run_id(config), config)
 
     def _sweep(self) -> None:
         for path in self.root.glob(".making-*"):
