@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature.batches import call, read_batch
 from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood, shifted
 from tmln.curvature.untouched import untouched
-from tmln.report.plain import plain_page
+from tmln.report.page import plain_page
 from tmln.results.textgrid import grid_markdown
 
 Values = dict[str, float]

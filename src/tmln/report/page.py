@@ -1,4 +1,4 @@
-"""The document and the assets as one HTML file that asks nobody for anything: its policy forbids every request."""
+"""Write the document and the assets as one HTML file that makes no request: its policy forbids every one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,44 +18,21 @@ from tmln.report.document import document
 
 # in this order one script; a file uses what those before it define
 SCRIPTS = (
-    "dom.js",
-    "data.js",
-    "stats.js",
-    "front.js",
-    "words.js",
-    "state.js",
-    "view.js",
-    "grids.js",
-    "download.js",
-    "look.js",
-    "plot.js",
-    "controls.js",
-    "summary.js",
-    "bullets.js",
-    "tablefiles.js",
-    "table.js",
-    "matrices.js",
-    "benchmarks.js",
-    "classes.js",
-    "curves.js",
-    "panels.js",
-    "spread.js",
-    "sensitivity.js",
-    "fronts.js",
-    "overhead.js",
-    "cost.js",
-    "barriers.js",
-    "landscapes.js",
-    "provenance.js",
-    "warnings.js",
-    "details.js",
-    "main.js",
+    *("dom.js", "data.js", "format.js", "rows.js", "download.js", "style.js", "plot.js", "controls.js", "summary.js"),
+    *("table.js", "benchmarks.js", "matrices.js", "classes.js", "curves.js", "seeds.js", "sensitivity.js"),
+    *("fronts.js", "cost.js", "landscapes.js", "runs.js", "main.js"),
 )
 STYLES = ("theme.css", "page.css", "parts.css", "print.css")
+PLAIN_STYLE = """
+body { max-width: 60rem; margin: 3rem auto; padding: 0 1.5rem; display: block; }
+table { border-collapse: collapse; margin-top: 1.5rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.4rem 0.9rem; text-align: right; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; }
+"""
 
 
 def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
-    """Read the runs, write the page whole, and return where it is."""
+    """Read the runs, write the page atomically, and return its path."""
     text = page(document(runs, oracle))
     make_folder(output.parent)
     write_whole(output, text)
@@ -62,19 +40,19 @@ def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path
 
 
 def page(content: dict[str, Any]) -> str:
-    """The whole file as text."""
+    """Return the whole file as text."""
     plotly, script = _plotly(), _script()
     style = "\n".join(_asset(name) for name in STYLES)
     policy = (
         f"default-src 'none'; script-src {_hash(plotly)} {_hash(script)}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src 'none'; connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
-    sentences = [html.escape(said) for said in content["sentences"].values()]
+    summaries = [html.escape(table["summary"]) for table in content["tables"].values()]
     parts = {
         "policy": policy,
         "title": html.escape(str(content["title"])),
         "style": style,
-        "sentences": "\n".join(f"<p>{said}</p>" for said in sentences) or "<p>Nothing has finished yet.</p>",
+        "sentences": "\n".join(f"<p>{text}</p>" for text in summaries) or "<p>Nothing has finished yet.</p>",
         "data": embedded(content),
         "plotly": plotly,
         "script": script,
@@ -88,8 +66,30 @@ def page(content: dict[str, Any]) -> str:
     return "".join([*pieces, found])
 
 
+def plain_page(title: str, sentences: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a page without scripts: title, sentences and a table, its heading first, as one self-contained file.
+
+    >>> "<td>a&lt;b</td>" in plain_page("kept", ["All of it."], [["set"], ["a<b"]])
+    True
+    """
+    style = "\n".join([*(_asset(name) for name in STYLES[:2]), PLAIN_STYLE])
+    heading, *body = [[html.escape(cell) for cell in line] for line in lines]
+    rows = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in body)
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heading)
+    text = "\n".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title><style>{style}</style></head>\n"
+        f"<body><main><h1>{html.escape(title)}</h1>\n{text}\n"
+        f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></main></body></html>\n"
+    )
+
+
 def embedded(content: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for anything else; what is not a number is null."""
+    """Write JSON that no HTML parser takes for anything else; what is not a number is null."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -111,7 +111,7 @@ def _plotly() -> str:
 
 
 def _hash(script: str) -> str:
-    """The one script that may run, by its hash: what is injected has another."""
+    """Return a script's hash for the policy: only these scripts may run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 

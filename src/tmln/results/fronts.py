@@ -137,6 +137,8 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
 def _point(row: Row, x: str, y: str, passed_over: bool) -> Point:
     first, second = row.values.get(x, {}), row.values.get(y, {})
     both = [s for s in sorted(first.keys() & second.keys()) if math.isfinite(first[s]) and math.isfinite(second[s])]
+    if len(both) == len(first) == len(second):
+        return Point(row.method, row.settings, row.summary(x), row.summary(y), passed_over)
     if both:
         first, second = ({seed: values[seed] for seed in both} for values in (first, second))
     return Point(

@@ -21,7 +21,7 @@ FAR_BELOW = 0.5  # of what the methods of the table learn in the middle
 
 def find_unlearned(rows: Sequence[Row]) -> dict[str, str]:
     """Return why, by label, for the rows of one table that did not learn; rows without a matrix pass."""
-    learning = {row.label: at_best(row) for row in rows}
+    learning = {row.label: row.accuracy_at_best for row in rows}
     best: dict[str, float] = {}
     for row in rows:
         if row.competes and math.isfinite(learning[row.label]):
@@ -39,12 +39,6 @@ def find_unlearned(rows: Sequence[Row]) -> dict[str, str]:
 
 def _near(accuracy: float, chance: float) -> bool:
     return accuracy - chance < AT_CHANCE * (1 - chance)
-
-
-def at_best(row: Row) -> float:
-    """Return the mean over tasks of max_k R[k][j], and over seeds."""
-    whole = [r.accuracy for r in row.results if not r.diverged and r.accuracy and len(r.accuracy) == len(r.accuracy[0])]
-    return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
 
 
 def chance_of(result: Result) -> tuple[float, float]:

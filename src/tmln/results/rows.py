@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tmln.lab.result import REFERENCES, Result
 from tmln.metrics import METRICS, in_order, metric_of, row_of
 from tmln.results.comparability import places
 from tmln.results.controls import with_controls
-from tmln.results.statistics import Comparison, Summary, compare, summarise
+from tmln.results.statistics import Comparison, Summary, compare, mean, summarise
 from tmln.suggest import did_you_mean
 
 
@@ -67,6 +68,13 @@ class Row:
     def rate(self) -> float:
         """eta/lambda without what rounding does to it: 0.01 / 0.1 is 0.1 here."""
         return float(f"{self.summary('rate').mean:.9g}")
+
+    @cached_property
+    def accuracy_at_best(self) -> float:
+        """Return the mean over tasks of max_k R[k][j], and over seeds with a whole matrix."""
+        whole = [r.accuracy for r in self.results if not r.diverged and r.accuracy]
+        whole = [matrix for matrix in whole if len(matrix) == len(matrix[0])]
+        return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
 
     @property
     def fields(self) -> dict[str, str]:

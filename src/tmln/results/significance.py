@@ -110,18 +110,23 @@ def assess_significance(
         able.append(reference)
     if first is None:  # no candidate, or none that learned: tested against the best row, uncorrected
         first, able = best_row(rows, metric), []
-    pairs = [(a, b) for a, b in combinations(able, 2) if reference is None or reference in (a, b)]
-    p_values = [_p(a.against(b, metric), test) for a, b in pairs]
+    pairs = [(b, a) if a is first else (a, b) for a, b in combinations(able, 2)]
+    if reference is not None:
+        pairs = [(row, other) for row, other in pairs if other is reference]
+    plains = [row.against(other, metric) for row, other in pairs]
+    p_values = [_p(plain, test) for plain in plains]
     corrected, levels = holm(p_values), holm_levels(p_values, SURE)
-    found = {}
-    for (a, b), adjusted, level in zip(pairs, corrected, levels, strict=True):
-        if first in (a, b):
-            found[(b if a is first else a).label] = (adjusted, level)
+    found = {
+        row.label: (plain, adjusted, level)
+        for (row, other), plain, adjusted, level in zip(pairs, plains, corrected, levels, strict=True)
+        if other is first
+    }
     tests = []
     for row in rows if first is not None else ():
         if row is not first:
             assert first is not None
-            tests.append(_test_pair(row, first, metric, test, *found.get(row.label, (math.nan, math.nan))))
+            plain, adjusted, level = found.get(row.label) or (row.against(first, metric), math.nan, math.nan)
+            tests.append(_test_pair(row, plain, metric, test, adjusted, level))
     return Significance(metric, test, first, reference is not None, tuple(able), tuple(tests))
 
 
@@ -138,8 +143,9 @@ def find_identical(rows: Sequence[Row]) -> list[list[Row]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _test_pair(row: Row, first: Row, metric: str, test: TestName, corrected: float, level: float) -> PairwiseTest:
-    plain = row.against(first, metric)
+def _test_pair(
+    row: Row, plain: Comparison, metric: str, test: TestName, corrected: float, level: float
+) -> PairwiseTest:
     low, high = (plain.low, plain.high) if math.isnan(level) else TESTS[test].interval(plain.differences, 1 - level)
     width = metric_of(metric).within[1] - metric_of(metric).within[0]
     level = SURE if math.isnan(level) else level

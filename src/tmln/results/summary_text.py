@@ -192,11 +192,12 @@ def _price(race: Significance) -> list[str]:
     if math.isnan(mine):
         return []
     other = math.nan if second is None else second.summary("seconds").mean
-    than = "" if second is None or math.isnan(other) else f" ({second.contender} {_duration(other)})"
-    return [f"{_duration(mine)} a run{than}"]
+    than = "" if second is None or math.isnan(other) else f" ({second.contender} {duration(other)})"
+    return [f"{duration(mine)} a run{than}"]
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write a time in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -20,18 +20,23 @@ Lines = list[list[str]]
 Records = list[Mapping[str, Any]]
 
 
-def cell(summary: Summary, metric: Metric) -> str:
-    """``94.9 ± 1.0``, the sample deviation, of fractions; a dash where there is nothing."""
+def cell(summary: Summary, metric: Metric, spread: bool = False) -> str:
+    """Write ``94.9 ± 1.0``, mean and sample deviation; a dash where there is no value.
+
+    Metrics that are no fractions have their deviation only with ``spread``, and never at significant digits (``.3g``).
+    """
     if not summary.n or math.isnan(summary.mean):
         return "-"
-    if not metric.percent:
+    if not metric.percent and (metric.digits.endswith("g") or not spread):
         return f"{summary.mean:{metric.digits}}"
-    return f"{100 * summary.mean:.1f}" + (f" ± {100 * summary.std:.1f}" if summary.n > 1 else "")
+    unit = 100 if metric.percent else 1
+    return f"{unit * summary.mean:.1f}" + (f" ± {unit * summary.std:.1f}" if summary.n > 1 else "")
 
 
-def interval(summary: Summary) -> str:
-    """``[81.2, 84.0]``: percent; a dash where one seed gives none."""
-    return "-" if math.isnan(summary.low) else f"[{100 * summary.low:.1f}, {100 * summary.high:.1f}]"
+def interval(summary: Summary, metric: Metric | None = None) -> str:
+    """Write ``[81.2, 84.0]``, in percent unless the metric is no fraction; a dash where one seed gives none."""
+    unit = 100 if metric is None or metric.percent else 1
+    return "-" if math.isnan(summary.low) else f"[{unit * summary.low:.1f}, {unit * summary.high:.1f}]"
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

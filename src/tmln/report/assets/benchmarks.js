@@ -1,4 +1,4 @@
-// Methods by benchmarks: what each comes to on each, coloured by rank. Ranks and notes are Python's.
+// Methods by benchmarks: the result of each on each, coloured by rank. Ranks and notes are Python's.
 
 const benchmarksSection = {
   id: "benchmarks",
@@ -12,85 +12,65 @@ const benchmarksSection = {
     const { methods, notes } = maps[metric];
     const unfair = methods.some(({ cells }) => cells.some((cell) => cell && !cell.fair));
     const said = [...notes, ...(unfair ? ["‡ was chosen on the test data, and is not ranked"] : [])];
+    const files = downloads(
+      "Methods by benchmarks",
+      fileName("benchmarks", metric),
+      () => benchmarkData(tables, methods, metric),
+      { text: () => benchmarkText(tables, methods, metric) },
+    );
     return [
       explained(
-        "Mean ± sample deviation of one configuration a method, coloured by its rank on a benchmark, the first strongest. " +
-          `${said.map(sentenceCase).join(" ")} A benchmark’s name opens it.`,
-        downloads("Methods by benchmarks", fileName("benchmarks", metric), () => benchmarkData(tables, methods, metric), {
-          text: () => benchmarkText(tables, methods, metric),
-        }),
+        "Mean ± sample deviation of one configuration a method, coloured by its rank on a benchmark, the best strongest. " +
+          `${said.map(sentenceCase).join(" ")} Click a benchmark’s name to open it.`,
+        files,
       ),
-      el(
-        "div",
-        { class: "inline" },
-        select(
-          "Metric",
-          metrics.map((name) => [name, metricOf(name).heading]),
-          metric,
-          (by) => update({ by }),
-          "benchmarks by",
-        ),
-      ),
-      benchmarkTable(tables, methods, metric),
+      inline(selectMetric("Metric", metrics, metric, (by) => update({ by }), "benchmarks by")),
+      benchmarkTable(tables, methods),
     ];
   },
 };
 
-function sentenceCase(text) {
-  return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}.`;
-}
-
-function benchmarkTable(tables, methods, metric) {
-  const opens = (name) =>
-    el(
-      "button",
-      { type: "button", class: "link", "data-focus": `open ${name}`, on: { click: () => update({ b: name }) } },
-      name,
-    );
+function benchmarkTable(tables, methods) {
   const ranked = methods.filter((one) => one.mean_rank !== null).length;
+  const names = tables.map((name) => link(name, `open ${name}`, () => update({ b: name })));
   return plainTable(
     "Methods by benchmarks",
-    ["Method", ...tables.map(opens), ...(ranked ? ["mean rank"] : [])],
+    ["Method", ...names, ...(ranked ? ["mean rank"] : [])],
     methods.map(({ method, mean_rank, cells }) => [
-      nameOf(rowOf(method)),
-      ...cells.map((cell) => heatCell(cell, metric, ranked)),
+      nameOf(someRowOf(method)),
+      ...cells.map((cell) => rankCell(cell, ranked)),
       ...(ranked ? [el("td", { class: "mean-rank" }, rankText(mean_rank, 2))] : []),
     ]),
     "heat",
   );
 }
 
-function heatCell(cell, metric, ranked) {
+function rankCell(cell, ranked) {
   if (!cell) return el("td", { class: "absent" }, NONE);
   const place = cell.rank === null ? null : ranked > 1 ? 1 - (cell.rank - 1) / (ranked - 1) : 1;
   const style = place === null ? null : `background:${shade(place)};color:${inkOn(place)}`;
-  const text = meanStd({ ...cell, std: cell.std ?? NaN }, metric);
   return el(
     "td",
     { style, "data-rank": cell.rank },
-    el("span", { class: "value" }, cell.fair ? text : `${text} ‡`),
+    el("span", { class: "value" }, cell.fair ? cell.text : `${cell.text} ‡`),
     cell.rank === null ? null : el("span", { class: "rank" }, `rank ${rankText(cell.rank, 1)}`),
   );
 }
 
-/** `2`, or `2.5` of those that share a place. */
+/** `2`, or `2.5` for methods that share a rank. */
 function rankText(rank, digits) {
   if (rank === null) return NONE;
   return digits === 1 && Number.isInteger(rank) ? String(rank) : fixed(rank, digits);
 }
 
-/** Some row of the method, for its look. */
-function rowOf(method) {
+/** Some row of the method, for its style. */
+function someRowOf(method) {
   const row = DATA.rows.find((one) => one.contender === method);
   return { ...row, settings: row.contender.slice(row.method.length).trim(), variant: 0, not_learned: "" };
 }
 
 function benchmarkText(tables, methods, metric) {
-  const cell = (one) => {
-    if (!one) return "-";
-    const text = bare(meanStd({ ...one, std: one.std ?? NaN }, metric));
-    return one.rank === 1 ? strong(text) : text;
-  };
+  const cell = (one) => (!one ? "-" : one.rank === 1 ? strong(one.text) : one.text);
   return {
     lines: [
       ["method", ...tables, "mean rank"],

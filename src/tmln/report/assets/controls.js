@@ -1,37 +1,27 @@
-// The panel beside the results: what is shown, and compared with what. Its list of methods is every picture’s legend.
+// The panel beside the results: what is shown, and the reference of the tests. Its list of methods is a legend.
 
 function controls() {
   const current = view();
-  const rows = current.all;
   return [
     BENCHMARKS.length > 1
-      ? select(
-          "Benchmark",
-          BENCHMARKS.map((name) => [name, name]),
-          state.b,
-          (b) => update({ b }),
-        )
+      ? select("Benchmark", BENCHMARKS.map((name) => [name, name]), state.b, (b) => update({ b }))
       : el("p", { class: "field" }, el("span", {}, "Benchmark"), el("strong", {}, state.b || "none")),
     configurations(current),
-    methodList(rows),
-    filterFields(rows),
-    compared(current),
+    methodList(current.all),
+    filterFields(current.all),
+    compared(),
     columnList(),
-    el(
-      "button",
-      { type: "button", class: "quiet reset", "data-focus": "reset", disabled: untouched(), on: { click: reset } },
-      "Reset the view",
-    ),
+    button("Reset the view", "reset", reset, { class: "quiet reset", disabled: isReset() }),
   ];
 }
 
 /** One row a method, or all of them; nothing to choose where that is the same. */
-function configurations(current) {
-  const faces = current.all.filter((row) => row.face).length;
-  if (faces === current.all.length) return null;
+function configurations({ all }) {
+  const count = all.filter((row) => row.representative).length;
+  if (count === all.length) return null;
   const options = [
-    ["", `best of each method (${faces})`],
-    ["all", `all (${current.all.length})`],
+    ["", `best of each method (${count})`],
+    ["all", `all (${all.length})`],
   ];
   return select("Configurations", options, state.show, (show) => update({ show }));
 }
@@ -40,50 +30,29 @@ function methodList(rows) {
   const methods = [...new Set(rows.map((row) => row.method))];
   const toggle = (method, on) =>
     update({ hide: on ? state.hide.filter((name) => name !== method) : [...state.hide, method] });
+  const entries = methods.map((method) => {
+    const kin = rows.filter((row) => row.method === method);
+    const first = kin.find((row) => row.representative) ?? kin[0];
+    const names = { "data-focus": `method ${method}`, "data-method": method };
+    return el(
+      "label",
+      { class: "check" },
+      checkbox(!state.hide.includes(method), names, (on) => toggle(method, on)),
+      glyph(first),
+      el("span", { class: "name" }, method),
+      first.kin > 1 ? el("span", { class: "count", title: `${first.kin} configurations` }, `×${first.kin}`) : null,
+    );
+  });
+  const pair = [
+    link("all", "all methods", () => update({ hide: [] })),
+    link("none", "no methods", () => update({ hide: methods })),
+  ];
   return el(
     "fieldset",
     { class: "methods" },
     el("legend", {}, "Methods"),
-    methods.map((method) => {
-      const kin = rows.filter((row) => row.method === method);
-      const first = kin.find((row) => row.face) ?? kin[0];
-      const box = el("input", {
-        type: "checkbox",
-        checked: !state.hide.includes(method),
-        "data-focus": `method ${method}`,
-        "data-method": method,
-      });
-      box.addEventListener("change", () => toggle(method, box.checked));
-      return el(
-        "label",
-        { class: "check" },
-        box,
-        glyph(first),
-        el("span", { class: "name" }, method),
-        first.kin > 1 ? el("span", { class: "count", title: `${first.kin} configurations` }, `×${first.kin}`) : null,
-      );
-    }),
-    methods.length > 2
-      ? el(
-          "div",
-          { class: "pair" },
-          el(
-            "button",
-            { type: "button", class: "link", "data-focus": "all methods", on: { click: () => update({ hide: [] }) } },
-            "all",
-          ),
-          el(
-            "button",
-            {
-              type: "button",
-              class: "link",
-              "data-focus": "no methods",
-              on: { click: () => update({ hide: methods }) },
-            },
-            "none",
-          ),
-        )
-      : null,
+    entries,
+    methods.length > 2 ? el("div", { class: "pair" }, pair) : null,
   );
 }
 
@@ -94,102 +63,63 @@ function filterFields(rows) {
   if (seeds.length > 1) fields.set("seed", seeds);
   if (!fields.size) return null;
   const chosen = fields.has(controls.field) ? controls.field : [...fields.keys()][0];
-  const add = (value) =>
-    value && update({ f: [...state.f.filter((text) => !text.startsWith(`${chosen}=`)), `${chosen}=${value}`] });
+  const others = state.f.filter((text) => !text.startsWith(`${chosen}=`));
+  const value = state.f.find((text) => text.startsWith(`${chosen}=`))?.slice(chosen.length + 1) ?? "";
+  const chip = (text) => {
+    const remove = () => update({ f: state.f.filter((other) => other !== text) });
+    const cross = el("span", { "aria-hidden": "true" }, " ×");
+    return el("li", {}, button([text, cross], null, remove, { "aria-label": `Remove the filter ${text}` }));
+  };
   return el(
     "fieldset",
     { class: "filters" },
     el("legend", {}, "Filter"),
-    select(
-      "Field",
-      [...fields.keys()].map((name) => [name, name]),
-      chosen,
-      (name) => {
-        controls.field = name;
-        rebuild(byId("controls"), controls());
-      },
+    select("Field", [...fields.keys()].map((name) => [name, name]), chosen, (name) => {
+      controls.field = name;
+      rebuild(byId("controls"), controls());
+    }),
+    select("Value", [["", "any"], ...fields.get(chosen).map((one) => [one, clipped(one, 40)])], value, (one) =>
+      update({ f: one ? [...others, `${chosen}=${one}`] : others }),
     ),
-    select(
-      "Value",
-      [["", "any"], ...fields.get(chosen).map((value) => [value, clipped(value, 40)])],
-      state.f.find((text) => text.startsWith(`${chosen}=`))?.slice(chosen.length + 1) ?? "",
-      (value) => (value ? add(value) : update({ f: state.f.filter((text) => !text.startsWith(`${chosen}=`)) })),
-    ),
-    state.f.length
-      ? el(
-          "ul",
-          { class: "chips", "aria-label": "Filters in force" },
-          state.f.map((text) =>
-            el(
-              "li",
-              {},
-              el(
-                "button",
-                {
-                  type: "button",
-                  "aria-label": `Remove the filter ${text}`,
-                  on: { click: () => update({ f: state.f.filter((other) => other !== text) }) },
-                },
-                text,
-                el("span", { "aria-hidden": "true" }, " ×"),
-              ),
-            ),
-          ),
-        )
-      : null,
+    state.f.length ? el("ul", { class: "chips", "aria-label": "Active filters" }, state.f.map(chip)) : null,
   );
 }
 
-function compared(current) {
-  const metrics = metricsThere();
+function compared() {
+  const metrics = metricsHere();
   if (!metrics.length) return null;
+  const references = DATA.tables[state.b].references.map((id) => DATA.rows[id].label);
+  const options = [["", "the best"], ...references.map((label) => [label, clipped(label, 48)])];
   return el(
     "fieldset",
     {},
     el("legend", {}, "Compare"),
-    select(
-      "by",
-      metrics.map((name) => [name, metricOf(name).heading]),
-      state.by,
-      (by) => update({ by }),
-      "by",
-    ),
-    select(
-      "with",
-      [["", "the best"], ...current.whole.map((item) => [item.row.label, clipped(item.row.label, 48)])],
-      state.ref,
-      (ref) => update({ ref }),
-      "with",
-    ),
+    selectMetric("by", metrics, state.by, (by) => update({ by })),
+    select("with", options, state.ref, (ref) => update({ ref })),
   );
 }
 
 function columnList() {
-  const metrics = metricsThere();
+  const metrics = metricsHere();
   if (!metrics.length) return null;
+  const choose = (name, on) =>
+    update({ m: metrics.filter((other) => (other === name ? on : state.m.includes(other))) });
+  const entry = (name) => {
+    const names = { "data-focus": `column ${name}`, "data-metric": name };
+    const box = checkbox(state.m.includes(name), names, (on) => choose(name, on));
+    return el("label", { class: "check", title: metricOf(name).about }, box, metricOf(name).heading);
+  };
   return el(
     "details",
     { class: "columns", "data-focus": "columns" },
     el("summary", { "data-focus": "columns summary" }, "Columns"),
-    metrics.map((name) => {
-      const box = el("input", {
-        type: "checkbox",
-        checked: state.m.includes(name),
-        "data-focus": `column ${name}`,
-        "data-metric": name,
-      });
-      box.addEventListener("change", () =>
-        update({ m: metrics.filter((other) => (other === name ? box.checked : state.m.includes(other))) }),
-      );
-      return el("label", { class: "check", title: metricOf(name).about }, box, metricOf(name).heading);
-    }),
+    metrics.map(entry),
   );
 }
 
-function untouched() {
-  return ["show", "unfold", "hide", "f", "m", "by", "ref", "sort", "x", "y", "seed", "band", "all"].every(
-    (key) => JSON.stringify(state[key]) === JSON.stringify(DEFAULTS[key]),
-  );
+function isReset() {
+  const { b, theme, open, at, after, ...rest } = DEFAULTS;
+  return Object.entries(rest).every(([key, usual]) => same(state[key], usual));
 }
 
 function reset() {
@@ -197,11 +127,11 @@ function reset() {
   update(rest);
 }
 
-/** In words, for paper and for the phone, where the panel is folded away. */
+/** The view in words, for paper and for the phone, where the panel is folded away. */
 function viewInWords() {
   const current = view();
   const parts = [state.b || "no benchmark", `${current.rows.length} of ${plural(current.all.length, "configuration")}`];
   if (state.f.length) parts.push(state.f.join(", "));
-  if (current.reference) parts.push(`against ${clipped(current.reference.row.label, 40)}`);
+  if (current.reference) parts.push(`against ${clipped(current.reference.label, 40)}`);
   return parts.join(" · ");
 }

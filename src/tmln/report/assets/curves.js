@@ -1,45 +1,32 @@
-// Accuracy over time: on all tasks seen so far, and on each task by itself.
+// Accuracy over time: on all tasks seen so far, and on each task. Every point, [n, mean, std, low, high], is Python's.
 
 const curvesSection = {
   id: "time",
   title: "Over time",
   render() {
-    const there = view().byAccuracy.filter((item) => item.good.some((run) => run.accuracy.length > 1));
+    const there = view().byAccuracy.filter((item) => item.row.curves.average.length > 1);
     if (!there.length) return [empty("Accuracy over time needs a finished run of at least two tasks.")];
     const items = readable(there);
+    const bands = [
+      ["std", "± sample standard deviation"],
+      ["ci", "95% interval"],
+      ["none", "none"],
+    ];
     return [
-      el(
-        "div",
-        { class: "inline" },
-        select(
-          "Bands",
-          [
-            ["std", "± sample standard deviation"],
-            ["ci", "95% interval"],
-            ["none", "none"],
-          ],
-          state.band,
-          (band) => update({ band }),
-          "bands",
-        ),
-      ),
+      inline(select("Bands", bands, state.band, (one) => update({ band: one }), "bands")),
       figure({
         title: "Average accuracy on the tasks seen so far",
         name: fileName(state.b, "average-accuracy"),
         build: (width) => averagePlot(items, width),
-        table: () => curveData(items, [["average", seenSoFar]]),
+        table: () => curveData(items, (row) => [["average", 0, row.curves.average]]),
         height: 420,
       }),
       figure({
         title: "Accuracy on each task",
         name: fileName(state.b, "task-accuracy"),
-        caption: "One panel a task, from the moment it is learned; the dotted line marks that moment.",
+        caption: "One panel a task, from the time it is learned, which the dotted line marks.",
         build: (width) => taskPlots(items, width),
-        table: () =>
-          curveData(
-            items,
-            tasksOf(items).map((_, j) => [`task ${j + 1}`, (run) => run.accuracy.map((line) => line[j])]),
-          ),
+        table: () => curveData(items, (row) => row.curves.tasks.map((points, j) => [`task ${j + 1}`, j, points])),
         height: 420,
       }),
       more(there),
@@ -47,87 +34,41 @@ const curvesSection = {
   },
 };
 
-function seenSoFar(run) {
-  return run.accuracy.map((line, k) => mean(line.slice(0, k + 1)));
-}
-
 function tasksOf(items) {
-  return Array.from({
-    length: Math.max(...items.flatMap((item) => item.good.map((run) => run.accuracy[0]?.length ?? 0))),
-  });
+  return Math.max(...items.map((item) => item.row.curves.tasks.length));
 }
 
-/** Statistics over seeds at each time. */
-function curve(item, values) {
-  const found = item.good.map(values);
-  const length = Math.max(0, ...found.map((line) => line.length));
-  return Array.from({ length }, (_, k) =>
-    summarise(
-      found.map((line) => line[k]),
-      0.95,
-      [0, 1],
-    ),
-  );
-}
-
-/** Band below, line above. `from` is the first time that is drawn. */
-function curveTraces(item, points, from, axes, legend, at = "") {
-  const { row } = item,
-    colour = colourOf(row);
-  const x = points.map((_, k) => k + 1).slice(from);
-  const kept = points.slice(from);
-  const half = (one, sign) => {
-    if (state.band === "none" || one.n < 2) return 0;
-    return state.band === "std" ? one.std : sign > 0 ? one.high - one.mean : one.mean - one.low;
+/** Band below, line above; the first point is after task `from` + 1. */
+function curveTraces(row, points, from, axes, showlegend, at = "") {
+  const colour = colourOf(row),
+    x = points.map((_, k) => from + k + 1);
+  const edge = ([n, mean, std, low, high], sign) => {
+    if (mean === null || n < 2) return mean;
+    return state.band === "std" ? Math.min(1, Math.max(0, mean + sign * std)) : sign > 0 ? high : low;
   };
-  const bound = (one, sign) => 100 * Math.min(1, Math.max(0, one.mean + sign * half(one, sign)));
-  const hover = kept.map(
-    (one, at2) => `<b>${plain(clipped(row.label, 60))}</b><br>${at}after task ${x[at2]}: ${meanStd(one, "acc")} %`,
-  );
-  const band = kept.some((one) => half(one, 1) || half(one, -1))
-    ? [
-        {
-          type: "scatter",
-          mode: "lines",
-          x: [...x, ...[...x].reverse()],
-          y: [...kept.map((one) => bound(one, 1)), ...kept.map((one) => bound(one, -1)).reverse()],
-          fill: "toself",
-          fillcolor: faint(colour, 0.13),
-          line: { width: 0 },
-          hoverinfo: "skip",
-          showlegend: false,
-          ...axes,
-        },
-      ]
-    : [];
-  return [
-    ...band,
-    {
-      type: "scatter",
-      mode: "lines+markers",
-      x,
-      y: kept.map((one) => 100 * one.mean),
-      name: plain(clipped(row.label, 60)),
-      showlegend: legend,
-      line: { color: colour, width: 2, dash: dashOf(row) },
-      marker: {
-        color: colour,
-        symbol: symbolOf(row),
-        size: 7,
-        line: { width: symbolOf(row).includes("-open") ? 1.6 : 0, color: colour },
-      },
-      hovertext: hover,
-      hoverinfo: "text",
-      customdata: x.map(() => row.label),
-      ...axes,
-    },
-  ];
+  const percent = (values) => values.map((value) => (value === null ? null : 100 * value));
+  const edges = [1, -1].map((sign) => percent(points.map((point) => edge(point, sign))));
+  const isOpen = symbolOf(row).includes("-open");
+  const line = lines(x, percent(points.map(([, mean]) => mean)), { color: colour, width: 2, dash: dashOf(row) }, {
+    mode: "lines+markers",
+    name: plain(clipped(row.label, 60)),
+    showlegend,
+    marker: { color: colour, symbol: symbolOf(row), size: 7, line: { width: isOpen ? 1.6 : 0, color: colour } },
+    hovertext: points.map(
+      ([, mean, std], k) => `${bold(row.label)}<br>${at}after task ${x[k]}: ${percentText(mean, std)} %`,
+    ),
+    hoverinfo: "text",
+    customdata: x.map(() => row.label),
+    ...axes,
+  });
+  const banded = state.band !== "none" && points.some(([n, , std]) => n > 1 && std > 0);
+  return banded ? [band(x, ...edges, colour, axes), line] : [line];
 }
 
 function averagePlot(items, width) {
-  const tasks = tasksOf(items).length;
+  const tasks = tasksOf(items);
   return {
-    data: items.flatMap((item) => curveTraces(item, curve(item, seenSoFar), 0, {}, true)),
+    data: items.flatMap(({ row }) => curveTraces(row, row.curves.average, 0, {}, true)),
     layout: {
       height: 380 + 20 * legendRows(items, width),
       margin: { l: 52, r: 16, t: 8, b: 44 },
@@ -138,14 +79,60 @@ function averagePlot(items, width) {
   };
 }
 
-function curveData(items, series) {
-  const rows = [];
-  for (const item of items) {
-    for (const [name, values] of series) {
-      curve(item, values).forEach((one, k) =>
-        rows.push([item.row.benchmark, item.row.label, name, k + 1, one.n, one.mean, one.std, one.low, one.high]),
-      );
-    }
+/** A panel a task, in as many columns as there is room for. */
+function taskPlots(items, width) {
+  const tasks = tasksOf(items),
+    columns = Math.min(tasks, width < 480 ? 2 : width < 800 ? 3 : 5),
+    rows = Math.ceil(tasks / columns);
+  const panel = width < 480 ? 150 : 170,
+    gapX = 12 / width,
+    gapY = 52,
+    top = 26 + legendRows(items, width) * 20;
+  const inner = rows * panel + (rows - 1) * gapY;
+  const layout = { height: top + inner + 44, margin: { l: 40, r: 8, t: top, b: 44 }, showlegend: true };
+  layout.legend = { ...base().legend, y: 1 + 26 / inner, yanchor: "bottom" };
+  const note = (text, x, y, colour, more) => {
+    const place = { x, y, xref: "paper", yref: "paper", showarrow: false };
+    return { text, ...place, font: { size: 12, color: css(colour) }, ...more };
+  };
+  layout.annotations = [note("after learning task", 0.5, 0, "--muted", { yshift: -26, yanchor: "top" })];
+  layout.shapes = [];
+  const data = [];
+  for (let j = 0; j < tasks; j++) {
+    const column = j % columns,
+      y1 = 1 - (Math.floor(j / columns) * (panel + gapY)) / inner;
+    const x0 = column / columns + (column ? gapX : 0),
+      x1 = (column + 1) / columns - (column < columns - 1 ? gapX : 0);
+    const [x, y] = ["x", "y"].map((letter) => (j ? `${letter}${j + 1}` : letter));
+    const time = { range: [0.7, tasks + 0.3], dtick: tasks > 6 ? Math.ceil(tasks / 5) : 1 };
+    const accuracy = { range: [-3, 105], tickvals: [0, 50, 100], showticklabels: column === 0 };
+    const [across, up] = [[x0, x1], [y1 - panel / inner, y1]];
+    layout[x.replace("x", "xaxis")] = axis("", { domain: across, anchor: y, automargin: false, ...time });
+    layout[y.replace("y", "yaxis")] = axis("", { domain: up, anchor: x, automargin: false, ...accuracy });
+    const title = plain(clipped(taskName(items[0].row, j), Math.floor(width / columns / 7)));
+    layout.annotations.push(note(title, x0, y1, "--ink", { xanchor: "left", yanchor: "bottom" }));
+    const learned = { xref: x, yref: `${y} domain`, x0: j + 1, x1: j + 1, y0: 0, y1: 1, layer: "below" };
+    layout.shapes.push(rule(learned, "dot"));
+    for (const { row } of items)
+      data.push(...curveTraces(row, row.curves.tasks[j] ?? [], j, { xaxis: x, yaxis: y }, j === 0, `on task ${j + 1}, `));
   }
-  return { columns: ["benchmark", "method", "on", "after_task", "n", "mean", "std", "low", "high"], rows };
+  return { data, layout };
+}
+
+/** About how many lines a legend takes. */
+function legendRows(items, width) {
+  const widest = Math.max(...items.map((item) => 50 + 7 * Math.min([...item.row.label].length, 60)));
+  return Math.ceil(items.length / Math.max(1, Math.floor((width - 50) / widest)));
+}
+
+/** `series(row)` gives names, the task before the first point, and points. */
+function curveData(items, series) {
+  return {
+    columns: ["benchmark", "method", "on", "after_task", "n", "mean", "std", "low", "high"],
+    rows: items.flatMap(({ row }) =>
+      series(row).flatMap(([name, from, points]) =>
+        points.map((point, k) => [row.benchmark, row.label, name, from + k + 1, ...point]),
+      ),
+    ),
+  };
 }

@@ -1,61 +1,25 @@
 // The page put together: sections built from the view, and built again when it changes.
 
 const SECTIONS = [
-  tableSection,
-  benchmarksSection,
-  matricesSection,
-  classesSection,
-  curvesSection,
-  spreadSection,
-  sensitivitySection,
-  frontsSection,
-  costSection,
-  landscapeSection,
-  runsSection,
-  warningsSection,
+  ...[tableSection, benchmarksSection, matricesSection, classesSection, curvesSection, seedsSection],
+  ...[sensitivitySection, frontsSection, costSection, landscapeSection, runsSection, warningsSection],
 ].filter(({ there = () => true }) => there());
 const bodies = new Map();
 
 function begin() {
   byId("title").textContent = DATA.title;
-  const links = [{ id: "summary", title: "Summary" }, ...SECTIONS];
-  byId("nav").append(
-    el(
-      "ul",
-      {},
-      links.map(({ id, title, nav }) =>
-        el(
-          "li",
-          {},
-          el(
-            "a",
-            {
-              href: `#${id}`,
-              "data-section": id,
-              on: {
-                click: (event) => {
-                  event.preventDefault();
-                  goTo(id);
-                },
-              },
-            },
-            nav ?? title,
-          ),
-        ),
-      ),
-    ),
-  );
+  const entries = [{ id: "summary", title: "Summary" }, ...SECTIONS];
+  byId("nav").append(el("ul", {}, entries.map(sectionLink)));
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     byId("main").focus();
   });
-  byId("sections").append(
-    ...SECTIONS.map(({ id, title }) => {
-      const body = el("div");
-      bodies.set(id, body);
-      return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), body);
-    }),
-  );
+  for (const { id, title } of SECTIONS) {
+    const body = el("div");
+    bodies.set(id, body);
+    const heading = el("h2", { id: `${id}-title` }, title);
+    byId("sections").append(el("section", { id, "aria-labelledby": `${id}-title` }, heading, body));
+  }
   byId("foot").textContent =
     `Written by tmln ${DATA.tmln} from the runs in ${DATA.title}. Nothing on this page was fetched from anywhere.`;
   byId("view-toggle").addEventListener("click", () => {
@@ -73,14 +37,22 @@ function begin() {
     applyTheme();
     render();
   });
-  onChange(changed);
+  listeners.push(changed);
   applyTheme();
   render();
   details();
   watchSections();
   const at = state.at || location.hash.slice(1);
-  if (links.some(({ id }) => id === at)) requestAnimationFrame(() => byId(at).scrollIntoView());
+  if (entries.some(({ id }) => id === at)) requestAnimationFrame(() => byId(at).scrollIntoView());
   document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds from opening
+}
+
+function sectionLink({ id, title, nav }) {
+  const click = (event) => {
+    event.preventDefault();
+    goTo(id);
+  };
+  return el("li", {}, el("a", { href: `#${id}`, "data-section": id, on: { click } }, nav ?? title));
 }
 
 function changed(keys) {
@@ -93,9 +65,9 @@ function changed(keys) {
 function render() {
   rebuild(byId("controls"), controls());
   byId("view-toggle").textContent = viewInWords();
-  rebuild(byId("sentences"), summary());
+  rebuild(byId("sentences"), headline());
   rebuild(byId("tiles"), tiles());
-  rebuild(byId("whole"), wholeSentence());
+  rebuild(byId("whole"), wholeSummary());
   for (const section of SECTIONS) {
     const body = bodies.get(section.id);
     try {
@@ -169,13 +141,5 @@ window.addEventListener("resize", () => {
 });
 
 // for the tests, and for whoever opens the console
-window.tmlnReport = {
-  data: DATA,
-  stats: { mean, sampleStd, summarise, compare, holm, tTails, tQuantile, fixed },
-  front,
-  grids: { markdown, latex, strong },
-  view,
-  csv,
-  plain,
-};
+window.tmlnReport = { data: DATA, fixed, markdown, latex, strong, view, csv, plain };
 begin();

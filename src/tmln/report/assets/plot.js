@@ -25,12 +25,8 @@ function css(name) {
  * `table()` the numbers behind it; `click(point)` is called with what was clicked.
  */
 function figure({ title, name, caption = "", build, table, click = null, height = 320, level = "h3", heading = null }) {
-  const host = el("div", {
-    class: "plot",
-    role: "img",
-    "aria-label": `${title}. The numbers are in its CSV.`,
-    style: `min-height:${height}px`,
-  });
+  const label = `${title}. The numbers are in its CSV.`;
+  const host = el("div", { class: "plot", role: "img", "aria-label": label, style: `min-height:${height}px` });
   const plot = { host, build, click, dirty: true };
   plots.add(plot);
   sight.observe(host);
@@ -93,45 +89,29 @@ function drawAll() {
 async function picture(plot, format) {
   draw(plot);
   const { width, height } = plot.host.getBoundingClientRect();
-  return Plotly.toImage(plot.host, {
-    format,
-    width: Math.round(width),
-    height: Math.round(height),
-    scale: format === "png" ? 2 : 1,
-  });
+  const size = { width: Math.round(width), height: Math.round(height), scale: format === "png" ? 2 : 1 };
+  return Plotly.toImage(plot.host, { format, ...size });
 }
 
 function base() {
-  const [ink, muted, line, surface] = [css("--ink"), css("--muted"), css("--line"), css("--surface")];
+  const [ink, surface] = [css("--ink"), css("--surface")];
+  const font = { family: css("--sans"), size: 12, color: ink };
   return {
-    font: { family: css("--sans"), size: 12, color: ink },
+    font,
     paper_bgcolor: surface,
     plot_bgcolor: surface,
     margin: { l: 52, r: 16, t: 12, b: 44 },
-    hoverlabel: {
-      bgcolor: css("--raised"),
-      bordercolor: line,
-      font: { family: css("--sans"), size: 12, color: ink },
-      align: "left",
-    },
+    hoverlabel: { bgcolor: css("--raised"), bordercolor: css("--line"), font, align: "left" },
     legend: {
-      orientation: "h",
-      x: 0,
-      xanchor: "left",
-      y: 1.02,
-      yanchor: "bottom",
-      itemclick: false,
-      itemdoubleclick: false,
-
-      font: { size: 12, color: ink },
+      ...{ orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom" },
+      ...{ itemclick: false, itemdoubleclick: false, font: { size: 12, color: ink } },
     },
-    modebar: { color: muted },
     dragmode: false,
     showlegend: false,
   };
 }
 
-/** An axis in the page's hand; `text` is its title. */
+/** An axis in the page's style; `text` is its title. */
 function axis(text, more = {}) {
   const [muted, line] = [css("--muted"), css("--line")];
   return {
@@ -146,44 +126,78 @@ function axis(text, more = {}) {
   };
 }
 
-/** Plotly's name of the n-th axis: x, x2, x3. */
-function axisName(letter, number) {
-  return number ? `${letter}${number + 1}` : letter;
+/** Rows from top to bottom, by name. */
+function nameAxis(rows, width) {
+  return axis("", {
+    tickvals: rows.map((_, at) => at),
+    ticktext: rows.map((row) => plain(clipped(row.label, width < 600 ? 18 : 44)) + "  "),
+    range: [rows.length - 0.4, -0.6],
+    showgrid: false,
+    tickfont: { size: 12, color: css("--ink") },
+  });
 }
 
-function layoutName(letter, number) {
-  return `${letter}axis${number ? number + 1 : ""}`;
+/** A label for hovering, in bold. */
+function bold(label) {
+  return `<b>${plain(clipped(label, 60))}</b>`;
 }
 
-/** A note where a picture would be, and what would bring it. */
-function empty(text, command = "") {
-  return el("p", { class: "empty" }, text, command ? [" ", el("code", {}, command)] : "");
+function lines(x, y, line, more = {}) {
+  return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip", showlegend: false, ...more };
 }
 
-/** Where pictures show only the first rows: say so, and offer the rest. */
-function more(items, limit = LIMIT) {
-  if (items.length <= limit) return null;
-  const text = state.all
-    ? `Showing all ${items.length} configurations.`
-    : `Showing ${readable(items, limit).length} of ${items.length} configurations, one of each method at least.`;
-  return offer(text);
+function markers(x, y, marker, hovertext, more = {}) {
+  return { type: "scatter", mode: "markers", x, y, marker, hovertext, hoverinfo: "text", showlegend: false, ...more };
 }
 
-function offer(text) {
-  return el(
-    "p",
-    { class: "more" },
-    text,
-    " ",
-    el(
-      "button",
-      {
-        type: "button",
-        class: "link",
-        "data-focus": "more",
-        on: { click: () => update({ all: state.all ? "" : "1" }) },
-      },
-      state.all ? "Show fewer" : "Show all",
-    ),
-  );
+/** The area between two lines. */
+function band(x, upper, lower, colour, more = {}) {
+  const filled = { fill: "toself", fillcolor: faint(colour, 0.13) };
+  return lines([...x, ...[...x].reverse()], [...upper, ...[...lower].reverse()], { width: 0 }, { ...filled, ...more });
+}
+
+/** Horizontal bars, one a row, with errors to both sides. */
+function bars(rows, x, plus, minus, hovertext, more = {}) {
+  return {
+    type: "bar",
+    orientation: "h",
+    x,
+    y: rows.map((_, at) => at),
+    width: 0.6,
+    marker: { color: rows.map((row) => faint(colourOf(row), 0.85)) },
+    hovertext,
+    hoverinfo: "text",
+    error_x: { type: "data", symmetric: false, array: plus, arrayminus: minus, color: css("--ink"), thickness: 1, width: 3 },
+    ...more,
+  };
+}
+
+/** A straight line across a plot. */
+function rule(place, dash) {
+  return { type: "line", ...place, line: { color: css("--muted"), width: 1, dash } };
+}
+
+/** Fractions as a heat map in percent; `text`, where given, is written into the cells. */
+function heatMap(values, hovertext, { text = null, size = 12, gap = 2 } = {}) {
+  const data = [
+    {
+      type: "heatmap",
+      z: values.map((line) => line.map((value) => (isNumber(value) ? 100 * value : null))),
+      hovertext,
+      hoverinfo: "text",
+      ...{ zmin: 0, zmax: 100, xgap: gap, ygap: gap, showscale: false },
+      colorscale: scale().map((colour, at, every) => [at / (every.length - 1), colour]),
+    },
+  ];
+  if (text)
+    data.push({
+      type: "scatter",
+      mode: "text",
+      x: values.flatMap((line) => line.map((_, j) => j)),
+      y: values.flatMap((line, k) => line.map(() => k)),
+      text: text.flat(),
+      hoverinfo: "skip",
+      textfont: { size, color: values.flat().map(inkOn) },
+    });
+  return data;
 }

@@ -1,40 +1,24 @@
-// The top of the page: the sentence, and the four things people ask.
+// The top of the page, headline, tiles and the whole summary, and its end, the warnings. All of the text is Python's.
 
-/** The claim in a line: the whole of it stands under the tiles. */
-function summary() {
+function headline() {
   if (!BENCHMARKS.length) return [el("p", {}, nothing())];
-  return [el("p", { class: "lead", id: "headline" }, unbroken(DATA.headlines[state.b], state.b))];
+  return [el("p", { class: "lead", id: "headline" }, unbroken(DATA.tables[state.b].headline, state.b))];
 }
 
-/** The sentence of this benchmark, and the claims of the others. */
-function wholeSentence() {
+/** The summary of this benchmark, and the headlines of the others. */
+function wholeSummary() {
   if (!BENCHMARKS.length) return [];
+  const other = (name) =>
+    el(
+      "li",
+      {},
+      link(name, `benchmark ${name}`, () => update({ b: name })),
+      el("span", {}, DATA.tables[name].headline),
+    );
   const others = BENCHMARKS.filter((name) => name !== state.b);
   return [
-    el("p", { class: "note", id: "sentence" }, DATA.sentences[state.b]),
-    others.length
-      ? el(
-          "ul",
-          { class: "others", "aria-label": "Other benchmarks" },
-          others.map((name) =>
-            el(
-              "li",
-              {},
-              el(
-                "button",
-                {
-                  type: "button",
-                  class: "link",
-                  "data-focus": `benchmark ${name}`,
-                  on: { click: () => update({ b: name }) },
-                },
-                name,
-              ),
-              el("span", {}, DATA.headlines[name]),
-            ),
-          ),
-        )
-      : null,
+    el("p", { class: "note", id: "sentence" }, DATA.tables[state.b].summary),
+    others.length ? el("ul", { class: "others", "aria-label": "Other benchmarks" }, others.map(other)) : null,
   ];
 }
 
@@ -50,78 +34,41 @@ function nothing() {
     : "This folder holds no runs. `tmln compare --benchmark split-digits --methods er,tmln` makes some.";
 }
 
-/** Of all runs of the table, whatever the filters leave: a claim is not made better by hiding a method. */
+/** Of all runs of the table, whatever the filters hide. */
 function tiles() {
-  const { fair, acc, fm } = DATA.verdicts[state.b] ?? { acc: {}, fm: {} };
-  const every = DATA.rows.filter((row) => row.benchmark === state.b).map((row) => measured(row, []));
-  const called = (label) => every.find((item) => item.row.label === label);
-  const first = called(acc.first),
-    least = called(fm.first);
-  if (!first) return [];
-  const timed = every.filter((item) => item.summary("seconds").mean > 0 && item.row.competes);
-  const fastest = [...timed].sort((a, b) => a.summary("seconds").mean - b.summary("seconds").mean)[0];
-  const known = warningsHere().length;
-  return [
-    tile(
-      fair ? (acc.won ? "Leads" : "Highest accuracy") : "Chosen on the test data",
-      meanStd(first.summary("acc"), "acc"),
-      "%",
-      nameOf(first.row),
-    ),
-    least
-      ? tile(fm.won ? "Forgets least" : "Lowest forgetting", meanStd(least.summary("fm"), "fm"), "%", [
-          ...nameOf(least.row),
-          least.summary("peak").n ? ` from a peak of ${shown(least.summary("peak").mean, "peak")}` : null,
-        ])
-      : null,
-    fastest && timed.includes(first) ? price(first, fastest) : null,
-    sureness(first, called(acc.near), acc),
-    known
-      ? el(
-          "a",
-          {
-            class: "tile known",
-            href: "#warnings",
-            on: {
-              click: (event) => {
-                event.preventDefault();
-                goTo("warnings");
-              },
-            },
-          },
-          el("span", { class: "what" }, "Before you trust it"),
-          el("span", { class: "figure" }, String(known)),
-          el("span", { class: "who" }, `${known === 1 ? "thing" : "things"} to know`),
-        )
-      : null,
-  ];
+  return (DATA.tables[state.b]?.tiles ?? []).map(({ what, figure, unit, row, before, after, section }) => {
+    const parts = [
+      el("span", { class: "what" }, what),
+      el("span", { class: "figure" }, figure, unit ? el("small", {}, ` ${unit}`) : null),
+      el("span", { class: "who" }, before, row === null ? null : nameOf(DATA.rows[row]), after),
+    ];
+    if (!section) return el("div", { class: "tile" }, parts);
+    const go = (event) => {
+      event.preventDefault();
+      goTo(section);
+    };
+    return el("a", { class: "tile known", href: `#${section}`, on: { click: go } }, parts);
+  });
 }
 
-function tile(what, number, unit, who) {
-  return el(
-    "div",
-    { class: "tile" },
-    el("span", { class: "what" }, what),
-    el("span", { class: "figure" }, number, unit ? el("small", {}, ` ${unit}`) : null),
-    el("span", { class: "who" }, who),
-  );
-}
+const LONGEST = 240; // characters of one thing that a warning is about
 
-function price(first, fastest) {
-  const mine = first.summary("seconds").mean,
-    ratio = mine / fastest.summary("seconds").mean;
-  const who =
-    first === fastest ? ["the fastest here"] : [`${fixed(ratio, 1)} × the fastest,`, " ", ...nameOf(fastest.row)];
-  return tile("Its price", duration(mine), "a run", who);
-}
+const warningsSection = {
+  id: "warnings",
+  title: "Warnings",
+  render() {
+    const found = DATA.warnings.filter((one) => !one.benchmark || one.benchmark === state.b);
+    if (!found.length)
+      return [empty("No warnings: every run could be read, is finished, and has the seeds that the others have.")];
+    const entry = (one) => el("li", {}, el("strong", {}, one.text), one.about.length ? aboutList(one.about) : null);
+    return [el("ul", { class: "warnings" }, found.map(entry))];
+  },
+};
 
-function sureness(first, near, { won, shared, corrected }) {
-  if (!near) return tile("How sure", plural(first.summary("acc").n, "seed"), "", ["nothing to compare with"]);
-  if (corrected === null || shared < 3)
-    return tile("How sure", "unknown", "", [`${plural(shared, "shared seed")} with `, ...nameOf(near.row)]);
-  return tile("How sure, corrected", `p ${pText(corrected)}`, "", [
-    won ? "ahead of " : "not told apart from all; nearest ",
-    ...nameOf(near.row),
-    ` on ${plural(shared, "seed")}`,
-  ]);
+function aboutList(about) {
+  const folded = (text) => el("details", {}, el("summary", {}, clipped(text, LONGEST / 2)), text);
+  const items = (texts) => el("ul", {}, texts.map((text) => el("li", {}, text.length > LONGEST ? folded(text) : text)));
+  if (about.length <= 8) return items(about);
+  const rest = el("details", {}, el("summary", {}, `and ${about.length - 6} more`), items(about.slice(6)));
+  return [items(about.slice(0, 6)), rest];
 }

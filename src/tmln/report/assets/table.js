@@ -1,36 +1,24 @@
-// The table of methods: mean, spread, interval, and how each stands against the reference.
+// The table of methods: mean, deviation, interval, and the test of each row against the reference.
 
 const tableSection = {
   id: "table",
   title: "Methods",
   render() {
     const current = view();
-    if (!current.rows.length) return [empty("Nothing to show with these filters.")];
+    if (!current.rows.length) return [hiddenNote(current), empty("Nothing to show with these filters.")];
     const metrics = state.m.filter((name) => DATA.metrics[name]);
     const items = tableItems(current);
     const ends = bulletEnds(items);
+    const files = downloads("Table of methods", fileName(state.b, "methods"), () => tableData(current, items, metrics), {
+      text: () => tableText(current, items, metrics),
+    });
+    const body = readable(items, LINES).map((item) => tableRow(current, metrics, item, ends));
     return [
-      el(
-        "div",
-        { class: "head" },
-        tableNote(current),
-        downloads("Table of methods", fileName(state.b, "methods"), () => tableData(current, items, metrics), {
-          text: () => tableText(current, items, metrics),
-        }),
-      ),
-      el(
-        "div",
-        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of methods" },
-        el(
-          "table",
-          { class: "results" },
-          tableHead(current, metrics, ends),
-          el(
-            "tbody",
-            {},
-            readable(items, LINES).map((item) => tableRow(current, metrics, item, ends)),
-          ),
-        ),
+      el("div", { class: "head" }, tableNote(current), files),
+      hiddenNote(current),
+      scrollBox(
+        "Table of methods",
+        el("table", { class: "results" }, tableHead(current, metrics, ends), el("tbody", {}, body)),
       ),
       more(items, LINES),
     ];
@@ -41,23 +29,35 @@ const tableSection = {
 function tableItems(current) {
   if (!current.folded) return current.rows;
   return current.rows.flatMap((item) =>
-    state.unfold.includes(item.row.contender) ? [item, ...behind(current, item)] : [item],
+    state.unfold.includes(item.row.contender) ? [item, ...othersOf(current, item)] : [item],
   );
 }
 
+/** That nothing is computed anew where rows are hidden. */
+function hiddenNote(current) {
+  const hidden = current.all.length - current.whole.length;
+  const seeds = state.f.filter((text) => text.startsWith("seed="));
+  if (!hidden && !seeds.length) return null;
+  const rows = `${hidden} of ${plural(current.all.length, "configuration")} ${hidden === 1 ? "is" : "are"} hidden.`;
+  const text = "Means, intervals, tests, corrections, ranks and fronts still count every configuration and every seed.";
+  return el("p", { class: "note", id: "hidden" }, hidden ? `${rows} ` : "Other seeds are hidden. ", text);
+}
+
 function tableNote(current) {
+  const references = [...new Set(current.rows.filter(({ row }) => !row.competes).map(({ row }) => row.method))];
+  const aside = references.length ? `, except ${references.join(" and ")}, the reference of INT` : "";
+  const about =
+    `Mean ± sample standard deviation over n seeds. Bold: the best, and every row that does not differ significantly ` +
+    `from it after Holm correction over all runs${aside}. Open a row to see its runs.`;
   const against = current.reference
-    ? `Δ and p are against ${current.reference.row.label}, by a two-sided paired t-test seed by seed; the corrected p ` +
-      "is Holm’s, for all pairs of contestants, or those with a row that you named (* below 0.05, of three seeds or more); " +
-      "the plain one is under it."
+    ? `Δ and p compare each row with ${current.reference.label}: a two-sided paired t-test over the seeds that both have. ` +
+      "The corrected p is Holm’s, over all pairs of methods, or over the pairs with the row that you named (* below 0.05 " +
+      "with at least three seeds); the uncorrected p is under it."
     : "";
-  const references = [...new Set(current.rows.filter((item) => !item.row.competes).map((item) => item.row.method))];
-  const aside = references.length ? `, ${references.join(" and ")}, the reference of INT, aside` : "";
-  const bold = `bold: the best and what a corrected test cannot tell from it, of all runs${aside}`;
   return el(
     "div",
     { class: "note" },
-    el("p", {}, `Mean ± sample standard deviation over n seeds; ${bold}. Open a row to see its runs.`),
+    el("p", {}, about),
     against
       ? el(
           "details",
@@ -71,34 +71,29 @@ function tableNote(current) {
 
 function tableHead(current, metrics, ends) {
   const { heading } = metricOf(state.by);
-  const column = (key, text, about = "") =>
+  const column = (key, text, about = "", kind = null) =>
+    el("th", { scope: "col", "aria-sort": sorting(key), class: kind }, sorter(key, text, about));
+  const compared = () => [
+    el("th", { scope: "col" }, `Δ ${heading}`),
     el(
       "th",
-      { scope: "col", "aria-sort": sorting(key), class: key === "method" ? "left" : null },
-      sorter(key, text, about),
-    );
+      { scope: "col", "aria-sort": sorting("holm") ?? sorting("p") },
+      sorter("holm", "corrected p", "paired t-test against the reference, Holm-corrected for the number of comparisons"),
+      " ",
+      sorter("p", "plain", "the same test, not corrected"),
+    ),
+  ];
   return el(
     "thead",
     {},
     el(
       "tr",
       {},
-      column("method", "Method"),
+      column("method", "Method", "", "left"),
       column("n", "n", "number of seeds"),
       metrics.map((name) => column(name, metricOf(name).title, metricOf(name).about)),
       el("th", { scope: "col", class: "range" }, `${heading} 95%`, bulletScale(ends)),
-      current.reference
-        ? [
-            el("th", { scope: "col" }, `Δ ${heading}`),
-            el(
-              "th",
-              { scope: "col", "aria-sort": sorting("holm") ?? sorting("p") },
-              sorter("holm", "corrected p", "paired t-test against the reference, corrected by Holm for how many are compared"),
-              " ",
-              sorter("p", "plain", "the same test, not corrected"),
-            ),
-          ]
-        : null,
+      current.reference ? compared() : null,
     ),
   );
 }
@@ -111,78 +106,56 @@ function sorter(key, text, about) {
   const now = sorting(key);
   const firstDown = !["method", "p", "holm"].includes(key) && metricOf(key).more_is_better;
   const next = now ? (now === "descending" ? key : `-${key}`) : firstDown ? `-${key}` : key;
-  return el(
-    "button",
-    {
-      type: "button",
-      title: about || null,
-      "data-focus": `sort ${key}`,
-      "data-sort": key,
-      on: { click: () => update({ sort: next }) },
-    },
-    text,
-    el("span", { class: "arrow", "aria-hidden": "true" }, now ? (now === "descending" ? " ▾" : " ▴") : ""),
-  );
+  const arrow = el("span", { class: "arrow", "aria-hidden": "true" }, now ? (now === "descending" ? " ▾" : " ▴") : "");
+  const names = { title: about || null, "data-sort": key };
+  return button([text, arrow].flat(), `sort ${key}`, () => update({ sort: next }), names);
 }
 
 function tableRow(current, metrics, item, ends) {
-  const { row } = item;
-  const bold = (name) => row.strong.includes(name);
-  const aside = current.folded && !row.face;
+  const { row, against } = item;
+  const kinds = [row === current.reference ? "reference" : "", current.folded && !row.representative ? "aside" : ""];
+  const diverged = item.runs.length - item.good.length;
+  const metricCell = (name) => {
+    const isBold = row.strong.includes(name);
+    return el(
+      "td",
+      { "data-metric": name },
+      el(isBold ? "strong" : "span", {}, withSpread(dash(item.summary(name).text))),
+      isBold ? el("span", { class: "unseen" }, " best") : null,
+    );
+  };
+  const compared = () => [
+    el("td", { "data-metric": "difference" }, against ? signed(against.mean, state.by) : "reference"),
+    el(
+      "td",
+      { class: "ps" },
+      el("span", { "data-metric": "holm" }, against ? pShown(against.corrected) + (against.significant ? "*" : "") : NONE),
+      isNumber(against?.p) ? el("span", { class: "plain", "data-metric": "p" }, pShown(against.p)) : null,
+    ),
+  ];
   return el(
     "tr",
-    {
-      "data-row": row.label,
-      class: [item === current.reference ? "reference" : "", aside ? "aside" : ""].join(" ").trim() || null,
-      on: { click: () => update({ open: row.label }) },
-    },
+    { "data-row": row.label, class: kinds.join(" ").trim() || null, on: { click: () => update({ open: row.label }) } },
     el(
       "th",
       { scope: "row", class: "left" },
-      el(
-        "button",
-        { type: "button", class: "row", "data-focus": `row ${row.label}`, "aria-haspopup": "dialog" },
-        nameOf(row),
-      ),
-      howChosen(current, item),
+      el("button", { type: "button", class: "row", "data-focus": `row ${row.label}`, "aria-haspopup": "dialog" }, nameOf(row)),
+      howChosen(current, row),
     ),
     el(
       "td",
       {},
       String(item.summary("acc").n),
-      item.runs.length > item.good.length
-        ? el("abbr", { title: `${item.runs.length - item.good.length} diverged` }, "†")
-        : null,
+      diverged ? el("abbr", { title: `${diverged} diverged` }, "†") : null,
     ),
-    metrics.map((name) =>
-      el(
-        "td",
-        { "data-metric": name },
-        el(bold(name) ? "strong" : "span", {}, withSpread(meanStd(item.summary(name), name))),
-        bold(name) ? el("span", { class: "unseen" }, " best") : null,
-      ),
-    ),
+    metrics.map(metricCell),
     el(
       "td",
       { class: "range" },
       bullet(ends, item),
-      el("span", { class: "interval" }, interval(item.summary(state.by), state.by)),
+      el("span", { class: "interval" }, dash(item.summary(state.by).interval)),
     ),
-    current.reference
-      ? [
-          el("td", { "data-metric": "difference" }, item.against ? signed(item.against.mean) : "reference"),
-          el(
-            "td",
-            { class: "ps" },
-            el(
-              "span",
-              { "data-metric": "holm" },
-              item.against ? pShown(item.against.corrected) + (told(item.against) ? "*" : "") : NONE,
-            ),
-            Number.isFinite(item.against?.p) ? el("span", { class: "plain", "data-metric": "p" }, pShown(item.against.p)) : null,
-          ),
-        ]
-      : null,
+    current.reference ? compared() : null,
   );
 }
 
@@ -192,8 +165,8 @@ function withSpread(text) {
   return at < 0 ? text : [text.slice(0, at), el("span", { class: "spread" }, text.slice(at))];
 }
 
-/** By what data the row was chosen, from how many; and the way to the others. */
-function howChosen(current, { row }) {
+/** On which data the row was chosen, from how many; and a button that shows the others. */
+function howChosen(current, row) {
   if (!row.chosen) return null;
   const kind = row.fair ? "how" : "how doubtful";
   if (!current.folded) return el("span", { class: kind }, row.chosen);
@@ -203,32 +176,93 @@ function howChosen(current, { row }) {
     const others = state.unfold.filter((name) => name !== row.contender);
     update({ unfold: open ? others : [...others, row.contender] });
   };
-  return el(
-    "button",
-    {
-      type: "button",
-      class: kind,
-      "data-focus": `unfold ${row.contender}`,
-      "aria-expanded": String(open),
-      title: open ? "Hide the other configurations" : "Show the other configurations",
-      on: { click: toggle },
-    },
-    `${row.chosen}\u00a0`,
-    el("span", { "aria-hidden": "true" }, open ? "▾" : "▸"),
+  const arrow = el("span", { "aria-hidden": "true" }, open ? "▾" : "▸");
+  return button([`${row.chosen}\u00a0`, arrow], `unfold ${row.contender}`, toggle, {
+    class: kind,
+    "aria-expanded": String(open),
+    title: open ? "Hide the other configurations" : "Show the other configurations",
+  });
+}
+
+// -- mean and interval of each row on a line that all rows share --
+
+const BULLET = { width: 136, height: 20, edge: 4 };
+
+/** The least and the largest end of the intervals that the table has. */
+function bulletEnds(items) {
+  const found = items.map((one) => one.summary(state.by));
+  const ends = found.flatMap((one) => [one.mean, one.low, one.high]).filter(isNumber);
+  return ends.length ? [Math.min(...ends), Math.max(...ends)] : null;
+}
+
+function bullet(ends, item) {
+  const mine = item.summary(state.by);
+  if (!ends || !isNumber(mine.mean)) return null;
+  const [low, high] = ends,
+    { width, height, edge } = BULLET,
+    middle = height / 2,
+    colour = colourOf(item.row);
+  const place = (value) => edge + ((width - 2 * edge) * (value - low)) / (high - low || 1);
+  const flatLine = (from, to, more) => svg("line", { x1: from, x2: to, y1: middle, y2: middle, ...more });
+  const [at, from, to] = [mine.mean, mine.low, mine.high].map(place);
+  return svg(
+    "svg",
+    { class: "bullet", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
+    flatLine(edge, width - edge, { class: "track" }),
+    isNumber(mine.low)
+      ? [
+          flatLine(from - 1, to + 1, { stroke: colour, "stroke-width": 11 }),
+          svg("line", { x1: at, x2: at, y1: 1, y2: height - 1, class: "mean" }),
+        ]
+      : svg("circle", { cx: at, cy: middle, r: 5, fill: colour }),
   );
 }
 
-function signed(difference) {
-  if (Number.isNaN(difference)) return NONE;
-  const text = shown(difference, state.by).replace("-", "−");
-  return difference > 0 ? `+${text}` : text;
+/** What the line's ends are, for its heading. */
+function bulletScale(ends) {
+  if (!ends) return null;
+  return el("span", { class: "ends", "aria-hidden": "true" }, ends.map((end) => el("span", {}, shown(end, state.by))));
 }
 
-function pShown(p) {
-  if (Number.isNaN(p)) return NONE;
-  return p >= 0.001 ? fixed(p, 3) : "<0.001";
+// -- the table as files: every number for programs, what is shown for a paper --
+
+function tableData(current, items, metrics) {
+  const parts = ["mean", "std", "low", "high"];
+  return {
+    columns: [
+      ...["benchmark", "method", "n"],
+      ...metrics.flatMap((name) => parts.map((part) => `${name}_${part}`)),
+      ...["reference", `${state.by}_difference`, `${state.by}_p`, `${state.by}_p_holm`, "chosen"],
+    ],
+    rows: items.map(({ row, summary, against }) => [
+      ...[row.benchmark, row.label, summary("acc").n],
+      ...metrics.flatMap((name) => parts.map((part) => summary(name)[part])),
+      ...[current.reference?.label ?? "", against?.mean, against?.p, against?.corrected, row.chosen],
+    ]),
+  };
 }
 
-function told({ n, corrected }) {
-  return n >= 3 && corrected < 0.05;
+/** Lines, caption and label, as `tmln show --columns` has them. */
+function tableText(current, items, metrics) {
+  const { heading } = metricOf(state.by);
+  const compared = current.reference ? [`Δ ${heading}`, "p", "corrected p"] : [];
+  const lines = items.map(({ row, summary, against }) => [
+    row.not_learned ? `${row.label} †` : row.label,
+    String(summary("acc").n),
+    ...metrics.map((name) => (row.strong.includes(name) ? strong(summary(name).text) : summary(name).text)),
+    summary(state.by).interval,
+    ...(current.reference ? differenceCells(against) : []),
+  ]);
+  return {
+    lines: [["method", "n", ...metrics.map((name) => metricOf(name).title), `${heading} 95%`, ...compared], ...lines],
+    caption: `${state.b}. ${DATA.latex.caption}`,
+    label: `tab:${state.b}`,
+  };
+}
+
+function differenceCells(against) {
+  if (!against) return ["reference", "-", "-"];
+  const corrected = bare(pShown(against.corrected));
+  const difference = bare(signed(against.mean, state.by));
+  return [difference, bare(pShown(against.p)), against.significant ? strong(corrected) : corrected];
 }

@@ -1,4 +1,4 @@
-// How a method looks: a colour, a shape and a dash, the same in every picture and in the text.
+// The style of a method: a colour, a shape and a dash, the same in every picture and in the text; and the colour scale.
 
 const SHAPES = {
   circle: "M6 1a5 5 0 1 1 0 10a5 5 0 1 1 0-10z",
@@ -26,7 +26,7 @@ function dashOf(row) {
   return DASHES[(DASHES.indexOf(row.look.dash) + row.variant) % DASHES.length];
 }
 
-/** Mixed with white till it stands out from a dark page. */
+/** Mix a colour with white until it stands out from a dark page. */
 function lighter(colour) {
   let [r, g, b] = channels(colour);
   for (let tries = 0; tries < 20 && luminance(r, g, b) < 0.22; tries++)
@@ -71,11 +71,39 @@ function breakable(text) {
   return text.split(/(?<==)/).flatMap((piece, at) => (at ? [el("wbr"), piece] : [piece]));
 }
 
-/** The name of a row: its method, and what tells it from its kin. */
+/** The name of a row: its method, and the settings in which it differs from the method's other rows. */
 function nameOf(row) {
   return [
     el("span", { class: "who-is" }, glyph(row), el("span", { class: "name" }, row.method)),
     row.settings ? el("span", { class: "settings" }, breakable(row.settings)) : null,
     row.not_learned ? el("abbr", { class: "settings", title: row.not_learned }, "not learned") : null,
   ];
+}
+
+// -- the colour scale of heat maps --
+
+/** From the page's own background to a deep, or on a dark page a bright, blue: one hue, told by lightness alone. */
+function scale() {
+  return document.documentElement.dataset.theme === "dark"
+    ? ["#20252c", "#21405f", "#2a6596", "#58a0d8", "#b9dcf7"]
+    : ["#f1f3f5", "#c9dcee", "#86b4db", "#3c7fb8", "#0b4a80"];
+}
+
+/** The channels of the scale's colour of this value, from 0 to 1. */
+function shadeChannels(value) {
+  const stops = scale(),
+    place = Math.min(Math.max(value, 0), 1) * (stops.length - 1),
+    below = Math.min(Math.floor(place), stops.length - 2);
+  const [from, to] = [channels(stops[below]), channels(stops[below + 1])];
+  return from.map((c, at) => c + (place - below) * (to[at] - c));
+}
+
+function shade(value) {
+  return `rgb(${shadeChannels(value).map(Math.round).join(",")})`;
+}
+
+/** Black or white, whichever stands out more from the cell of this value. */
+function inkOn(value) {
+  if (!isNumber(value)) return css("--muted");
+  return luminance(...shadeChannels(value)) > 0.18 ? "#000000" : "#ffffff";
 }

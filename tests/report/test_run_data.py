@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.report.conftest import read, result
-from tmln.report.classes import MOST, classes_of
+from tmln.report.run_data import MOST, describe_classes
 from tmln.tallies import pack_confusion
 
 FIRST, LAST = [[4, 0], [4, 0]], [[3, 1], [0, 4]]
@@ -21,16 +21,17 @@ def test_classes_by_hand() -> None:
             for seed, last in enumerate((LAST, FIRST))
         ]
     )
-    assert classes_of(runs) == {
+    assert describe_classes(runs) == {
         "names": names,
         "seeds": 2,
         "accuracy": [[1.0, 0.0], [0.75, 1.0], [0.875, 0.5]],
-        "confusion": [0, 0, 7, 0, 1, 1, 1, 0, 4, 1, 1, 4],
+        "mean": [0.5, 0.875, 0.6875],
+        "confusion": [[0, 0, 7, 0.875], [0, 1, 1, 0.125], [1, 0, 4, 0.5], [1, 1, 4, 0.5]],
     }
 
 
 def test_a_class_that_was_not_tested_has_no_accuracy() -> None:
-    found = classes_of(read([result("er", 0, confusion=texts(FIRST, LAST, [[2, 0], [0, 0]]))]))
+    found = describe_classes(read([result("er", 0, confusion=texts(FIRST, LAST, [[2, 0], [0, 0]]))]))
     assert found is not None
     assert found["accuracy"][-1] == [1.0, None]
     assert found["names"] == ["0", "1"]  # nobody said what they are called
@@ -46,5 +47,7 @@ def test_nothing_where_runs_do_not_fit_together() -> None:
         [texts(*[[[0] * (MOST + 1)] * (MOST + 1)] * 3)],
     ]
     for confusions in lists:
-        assert classes_of(read([result("er", seed, confusion=one) for seed, one in enumerate(confusions)])) is None
-    assert classes_of(read([result("er", 0, confusion=texts(LAST, LAST, LAST), diverged="nan")])) is None
+        assert (
+            describe_classes(read([result("er", seed, confusion=one) for seed, one in enumerate(confusions)])) is None
+        )
+    assert describe_classes(read([result("er", 0, confusion=texts(LAST, LAST, LAST), diverged="nan")])) is None

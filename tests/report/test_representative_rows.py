@@ -1,4 +1,4 @@
-"""What stands for a method on the first view, and on each benchmark of the map."""
+"""The row that represents a method, and methods by benchmarks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from tests.report.conftest import read, result
-from tmln.report.benchmarks import UNRANKED, benchmarks_of
-from tmln.report.faces import faces_of
+from tmln.report.representative_rows import UNRANKED, describe_benchmarks, find_representative_rows
 from tmln.results.rows import comparable, rows_of
 
 
@@ -29,7 +28,10 @@ def test_one_row_a_method_and_how_it_was_chosen() -> None:
         result("joint", 0, 0.98, settings={"step.momentum": 0.5}),
         result("ewc", 0, accuracy=[[math.nan] * 3] * 3, metrics={"acc": math.nan}, diverged="at once"),
     ]
-    found = {name: (face.row.settings, face.words, face.fair) for name, face in faces_of(rows_of(read(runs))).items()}
+    found = {
+        name: (face.row.settings, face.words, face.fair)
+        for name, face in find_representative_rows(rows_of(read(runs))).items()
+    }
     assert found == {
         "tmln": ("step.damping=0.2", "chosen on validation data from 2", True),
         "own": ("step.damping=0.1", "chosen on the test data from 2", False),
@@ -53,20 +55,28 @@ def test_benchmarks_by_hand() -> None:
     ]
     rows = rows_of(read(runs))
     rows = [row for row in rows if row.where != "split-digits" or row.method == "own"]
-    faces = {name: faces_of(mine) for name, mine in comparable(rows).items()}
-    found = benchmarks_of(rows, faces, ["acc", "seconds"])
+    faces = {name: find_representative_rows(mine) for name, mine in comparable(rows).items()}
+    found = describe_benchmarks(rows, faces, ["acc", "seconds"])
     assert found is not None
     assert found["tables"] == ["one", "split-digits", "two"]
     assert list(found["maps"]) == ["acc"]  # seconds are no contest
     assert found["maps"]["acc"]["notes"] == [UNRANKED]  # own is on a third table, where the others are not
     some = [row for row in rows if row.method != "own"]
-    faces = {name: faces_of(mine) for name, mine in comparable(some).items()}
-    found = benchmarks_of(some, faces, ["acc"])
+    faces = {name: find_representative_rows(mine) for name, mine in comparable(some).items()}
+    found = describe_benchmarks(some, faces, ["acc"])
     assert found is not None
     methods = {one["method"]: one for one in found["maps"]["acc"]["methods"]}
     assert list(methods) == ["a", "b", "c", "joint"]
     assert [methods[name]["mean_rank"] for name in methods] == [1.0, 2.0, None, None]
-    first = {"label": "a", "n": 1, "mean": methods["a"]["cells"][0]["mean"], "std": None, "rank": 1.0, "fair": True}
+    first = {
+        "label": "a",
+        "n": 1,
+        "mean": methods["a"]["cells"][0]["mean"],
+        "std": None,
+        "text": "90.0",
+        "rank": 1.0,
+        "fair": True,
+    }
     assert methods["a"]["cells"][0] == first
     assert methods["c"]["cells"][0] is None
     assert [cell and cell["rank"] for cell in methods["joint"]["cells"]] == [None, None]
@@ -76,4 +86,4 @@ def test_benchmarks_by_hand() -> None:
 
 def test_one_benchmark_has_no_map() -> None:
     rows = rows_of(read([result("er", 0), result("tmln", 0)]))
-    assert benchmarks_of(rows, {"split-digits": faces_of(rows)}, ["acc"]) is None
+    assert describe_benchmarks(rows, {"split-digits": find_representative_rows(rows)}, ["acc"]) is None

@@ -1,0 +1,185 @@
+"""Describe one table for the page: summaries, tests against every offered reference, fronts, and the summary tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from tmln.metrics import metric_of
+from tmln.report.representative_rows import Representative, find_representative_rows
+from tmln.report.run_data import plain_summary
+from tmln.results.fronts import fronts_of
+from tmln.results.learning_check import find_unlearned
+from tmln.results.rows import Row
+from tmln.results.selection import select_configurations
+from tmln.results.significance import FEWEST, PairwiseTest, Significance, assess_significance
+from tmln.results.summary_text import duration, p_text, write_headline, write_summary
+from tmln.results.tables import cell, interval
+
+DIGITS = 6  # significant digits of a comparison: there are very many
+MOST_REFERENCES = 25  # rows of a table up to which every one can be the reference; else one of each method
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one table, the metrics they have, and what is found once for all of them."""
+
+    name: str
+    rows: Sequence[Row]
+    metrics: Sequence[str]
+    representatives: dict[str, Representative]
+    tests: dict[str, Significance]
+    strong: dict[str, set[str]]
+    unlearned: dict[str, str]
+
+
+def make_table(name: str, rows: Sequence[Row], metrics: Iterable[str]) -> Table:
+    """Test the rows of a table in every metric that some of its runs have."""
+    there = [metric for metric in metrics if any(row.summary(metric).n for row in rows)]
+    tests = {metric: assess_significance(rows, metric) for metric in there}
+    strong = {metric: found.strong for metric, found in tests.items() if metric_of(metric).contest}
+    return Table(name, rows, there, find_representative_rows(rows), tests, strong, find_unlearned(rows))
+
+
+def describe_table(table: Table, numbers: dict[int, int], warnings: int) -> dict[str, Any]:
+    """Return what the page shows of a table; ``numbers`` are the rows' numbers on the page, by ``id``."""
+    rows = table.rows
+    chosen = [one.row for one in table.representatives.values()]
+    references = rows if len(rows) <= MOST_REFERENCES else [row for row in rows if any(row is one for one in chosen)]
+    return {
+        "headline": write_headline(rows),
+        "summary": write_summary(rows),
+        "tiles": _tiles(table, numbers, warnings),
+        "metrics": table.metrics,
+        "references": [numbers[id(row)] for row in references],
+        "comparisons": {metric: _comparisons(table, metric, references, numbers) for metric in table.metrics},
+        "fronts": {f"{x} {y}": _fronts(table, x, y, numbers) for x, y in combinations(table.metrics, 2)},
+    }
+
+
+def describe_row(table: Table, row: Row) -> dict[str, Any]:
+    """Return what is known of a row by its table: summaries of its metrics, how it was chosen, where it is bold."""
+    mine = table.representatives[row.contender]
+    return {
+        "metrics": {metric: _summary(row, metric) for metric in table.metrics if row.summary(metric).n},
+        "representative": row is mine.row,
+        "chosen": mine.words if row is mine.row else "",
+        "fair": mine.fair,
+        "not_learned": table.unlearned.get(row.label, ""),
+        "strong": [metric for metric, labels in table.strong.items() if row.label in labels],
+    }
+
+
+def _summary(row: Row, metric: str) -> dict[str, Any]:
+    found, about = row.summary(metric), metric_of(metric)
+    numbers = dict(zip(("n", "mean", "std", "low", "high"), plain_summary(found), strict=True))
+    return {**numbers, "text": cell(found, about, spread=True), "interval": interval(found, about)}
+
+
+# -- tests -------------------------------------------------------------------------------------------------------------
+
+
+def _comparisons(
+    table: Table, metric: str, references: Sequence[Row], numbers: dict[int, int]
+) -> dict[str, dict[str, Any]]:
+    """Return the tests against the best row, under an empty label, and against each offered reference."""
+    found = {"": table.tests[metric]}
+    for row in references if metric_of(metric).contest else ():
+        if row.summary(metric).n:
+            found[row.label] = assess_significance(table.rows, metric, reference=row)
+    return {
+        label: {
+            "reference": None if one.reference is None else numbers[id(one.reference)],
+            "rows": {numbers[id(pair.row)]: _pair(pair) for pair in one.pairs if pair.plain.n},
+        }
+        for label, one in found.items()
+    }
+
+
+def _pair(pair: PairwiseTest) -> list[Any]:
+    """Return shared seeds, difference, p, corrected p, and whether that is significant."""
+    numbers = (pair.plain.mean_difference, pair.p, pair.corrected)
+    written = [float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None for x in numbers]
+    return [pair.plain.n, *written, pair.is_significant]
+
+
+# -- fronts ------------------------------------------------------------------------------------------------------------
+
+
+def _fronts(table: Table, x: str, y: str, numbers: dict[int, int]) -> dict[str, Any]:
+    """Return the rows on the front of all methods and on each method's own; ``points`` where fewer seeds have both."""
+    found = fronts_of(table.rows, x, y)
+    named = {(row.method, row.settings): row for row in table.rows}
+    rows = [named[point.method, point.settings] for point in found.points]
+    points = {
+        numbers[id(row)]: [plain_summary(point.x), plain_summary(point.y)]
+        for row, point in zip(rows, found.points, strict=True)
+        if (point.x, point.y) != (row.summary(x), row.summary(y)) and point.x.n and point.y.n
+    }
+    return {
+        "all": [numbers[id(rows[member])] for member in found.skyline.members],
+        "methods": {name: [numbers[id(rows[m])] for m in own.members] for name, own in found.methods.items()},
+        "points": points,
+    }
+
+
+# -- tiles -------------------------------------------------------------------------------------------------------------
+
+
+def _tiles(table: Table, numbers: dict[int, int], warnings: int) -> list[dict[str, Any]]:
+    """Return the tiles under the headline: best accuracy, least forgetting, cost, significance, warnings."""
+    tests = {metric: table.tests.get(metric) for metric in ("acc", "fm")}
+    found = tests["acc"]
+    if found is None or found.reference is None:
+        return []
+    best = found.reference
+    fair = any(one.fair for one in select_configurations(table.rows))
+    title = ("Leads" if found.won else "Highest accuracy") if fair else "Chosen on the test data"
+    tiles = [_tile(title, cell(best.summary("acc"), metric_of("acc")), "%", numbers[id(best)])]
+    if tests["fm"] is not None and tests["fm"].reference is not None:
+        least = tests["fm"].reference
+        peak = least.summary("peak").mean
+        after = "" if math.isnan(peak) else f" from a peak of {100 * peak:.1f}"
+        title = "Forgets least" if tests["fm"].won else "Lowest forgetting"
+        tiles.append(_tile(title, cell(least.summary("fm"), metric_of("fm")), "%", numbers[id(least)], after=after))
+    tiles += [*_cost(best, table.rows, numbers), _significance(found, numbers)]
+    if warnings:
+        things = "thing" if warnings == 1 else "things"
+        tiles.append({**_tile("Before you trust it", str(warnings), before=f"{things} to know"), "section": "warnings"})
+    return tiles
+
+
+def _tile(
+    what: str, figure: str, unit: str = "", row: int | None = None, before: str = "", after: str = ""
+) -> dict[str, Any]:
+    return {"what": what, "figure": figure, "unit": unit, "row": row, "before": before, "after": after}
+
+
+def _cost(best: Row, rows: Sequence[Row], numbers: dict[int, int]) -> list[dict[str, Any]]:
+    seconds = {id(row): row.summary("seconds").mean for row in rows if row.competes}
+    timed = [row for row in rows if seconds.get(id(row), math.nan) > 0]
+    if not any(row is best for row in timed):
+        return []
+    fastest = min(timed, key=lambda row: seconds[id(row)])
+    figure = duration(seconds[id(best)])
+    if fastest is best:
+        return [_tile("Time of a run", figure, before="the fastest method")]
+    before = f"{seconds[id(best)] / seconds[id(fastest)]:.1f} times that of "
+    return [_tile("Time of a run", figure, row=numbers[id(fastest)], before=before)]
+
+
+def _significance(found: Significance, numbers: dict[int, int]) -> dict[str, Any]:
+    assert found.reference is not None
+    near = next(iter(found.nearest), None)
+    if near is None:
+        n = found.reference.summary("acc").n
+        return _tile("Significance", f"{n} seed{'s' * (n != 1)}", before="no other method to compare with")
+    shared, row = near.plain.n, numbers[id(near.row)]
+    seeds = f"{shared} seed{'s' * (shared != 1)}"
+    if math.isnan(near.corrected) or shared < FEWEST:
+        return _tile("Significance", "no test", row=row, before=f"{seeds} shared with ")
+    before = "significantly above " if found.won else "no significant lead; nearest: "
+    return _tile("Holm-corrected p", f"p {p_text(near.corrected)}", row=row, before=before, after=f", {seeds}")
