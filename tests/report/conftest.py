@@ -15,6 +15,7 @@ from tmln.lab.result import Result, write_result
 from tmln.results.references import with_references
 
 TASKS = 3
+LONG = "split-digits-of-somebody-with-a-very-long-name-for-a-benchmark"
 JOINT = 0.99  # what the reference of INT has on every task when it has just learned it
 
 
@@ -81,6 +82,23 @@ def usual() -> list[dict[str, Any]]:
         result("ewc", 1, 0.7, 0.3, accuracy=[[0.5, 0.0, 0.0]], metrics={"acc": math.nan}, diverged="the loss is nan"),
         *(result("joint", seed, JOINT, 0.0) for seed in range(3)),
     ]
+
+
+def swept() -> list[dict[str, Any]]:
+    """tmln in a grid of 7 x 2, chosen on validation data; er in 2, chosen on the tests; two more benchmarks."""
+    runs = []
+    for step, damping in enumerate((0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0)):
+        for trajectory in (1.0, 2.0):
+            base = 0.97 - 0.01 * abs(step - 2) - 0.01 * trajectory
+            more = {"settings": {"step.damping": damping, "step.trajectory": trajectory}, "effective_rate": 0.1}
+            accuracy = [[base] * 3] * 3
+            runs += [result("tmln", s, base + 0.004 * s, 0.02, validation_accuracy=accuracy, **more) for s in range(3)]
+    for capacity, base in ((100, 0.8), (500, 0.85)):
+        runs += [result("er", s, base + 0.01 * s * s, 0.1, settings={"replay.capacity": capacity}) for s in range(3)]
+    for where in ("split-digits", "apart", LONG):
+        for method, base in (("naive", 0.75), ("joint", 0.98), *(() if where == "split-digits" else (("tmln", 0.9),))):
+            runs += [result(method, s, base + 0.006 * s, 0.0, benchmark=where, effective_rate=0.01) for s in range(3)]
+    return runs
 
 
 browser = pytest.fixture(scope="package")(chromium)  # it takes longer to start than most tests with it

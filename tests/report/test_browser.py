@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,8 @@ import pytest
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row, until
 from tests.report.conftest import keep, read, result, usual
 from tmln.metrics import METRICS, metric_of
-from tmln.results.differences import p_cell
-from tmln.results.fronts import front
-from tmln.results.paired import holm
 from tmln.results.rows import rows_of
 from tmln.results.significance import assess_significance
-from tmln.results.statistics import compare, summarise, t_quantile
 from tmln.results.summary_text import write_headline, write_summary
 from tmln.results.tables import cell, interval
 from tmln.tallies import pack_confusion
@@ -99,51 +94,6 @@ def test_no_filter_changes_what_is_claimed(page: Any) -> None:
         assert (page.inner_text("#sentence"), page.inner_text("#tiles")) == (said, tiles)
 
 
-@pytest.mark.parametrize("named", ["er", ""])
-@pytest.mark.parametrize("metric", ["acc", "fm"])
-def test_p_values_plain_and_corrected_are_those_of_python(page: Any, metric: str, named: str) -> None:
-    look(page, f"#show=all&ref={named}&by={metric}&hide=naive")  # what is hidden is still counted
-    found = assess_significance(list(ROWS.values()), metric, reference=ROWS[named] if named else None)
-    for label, one in ROWS.items():
-        pair = found.of(one)
-        if one.method == "naive":
-            continue
-        untested = pair is None or math.isnan(pair.p)
-        wanted = (
-            ["-"] if pair is None or untested else [p_cell(pair.corrected) + "*" * pair.is_significant, p_cell(pair.p)]
-        )
-        cells = row(page, label).locator("td.ps span").all_inner_texts()
-        assert cells == [text.replace("-", NONE) for text in wanted], label
-
-
-def test_statistics_agree_with_python(page: Any) -> None:
-    draw = random.Random(0)
-    names = {"mean": "mean_difference", "p": "p_value"}
-    paired = "([a, b]) => tmlnReport.stats.compare(new Map(Object.entries(a)), new Map(Object.entries(b)))"
-    for n in (0, 1, 2, 3, 5, 30):
-        first = {str(seed): draw.gauss(0.7, 0.1) for seed in range(n)}
-        second = {seed: value + draw.gauss(0.02, 0.05) for seed, value in first.items()}
-        here, there = compare(first, second), page.evaluate(paired, [first, second])
-        for key in ("n", "mean", "std", "low", "high", "p"):
-            wanted = getattr(here, names.get(key, key))
-            assert there[key] == pytest.approx(wanted, rel=1e-9, abs=1e-15, nan_ok=True), (n, key)
-        for within in ((-math.inf, math.inf), (0.0, 1.0), (0.0, math.inf), (0.75, 0.8)):
-            alone = summarise(first.values(), within=within)
-            ends = [end if math.isfinite(end) else None for end in within]
-            there = page.evaluate(
-                "([values, within]) => tmlnReport.stats.summarise(values, 0.95, within)", [list(first.values()), ends]
-            )
-            for key in ("n", "mean", "std", "low", "high"):
-                assert there[key] == pytest.approx(getattr(alone, key), rel=1e-9, nan_ok=True), (n, key, within)
-        p_values = [draw.random() ** 2 for _ in range(n)]
-        assert page.evaluate("ps => tmlnReport.stats.holm(ps)", p_values) == pytest.approx(holm(p_values))
-    for freedom in (1, 2, 3, 10, 100):
-        there = page.evaluate("freedom => tmlnReport.stats.tQuantile(0.95, freedom)", freedom)
-        assert there == pytest.approx(t_quantile(0.95, freedom), rel=1e-9)
-    assert math.isnan(page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.2, "1": 0.1}])["p"])
-    assert page.evaluate(paired, [{"0": 0.3, "1": 0.2}, {"0": 0.3, "1": 0.2}])["p"] == 1
-
-
 def test_rates_that_differ_are_a_column(reader: Reader, tmp_path: Path) -> None:
     runs = [{**one, "effective_rate": 0.1 if one["method"] == "tmln" else 0.01} for one in usual()]
     page = reader.open(keep(tmp_path / "runs", runs))
@@ -156,15 +106,8 @@ def test_rounding_is_pythons(page: Any) -> None:
     values = [0.25, 0.75, -0.25, 2.5, 0.35, 12.25, 12.75, 0.0, -0.04, 0.0625]
     values += [draw.uniform(-200, 200) for _ in range(300)]
     for digits in (0, 1, 2, 3):
-        there = page.evaluate("([v, d]) => v.map(one => tmlnReport.stats.fixed(one, d))", [values, digits])
+        there = page.evaluate("([v, d]) => v.map(one => tmlnReport.fixed(one, d))", [values, digits])
         assert there == [f"{value:.{digits}f}" for value in values]
-
-
-def test_fronts_are_those_of_python(page: Any) -> None:
-    draw = random.Random(2)
-    for count in (0, 1, 2, 5, 40):
-        points = [(float(draw.randint(0, 6)), float(draw.randint(0, 6))) for _ in range(count)]
-        assert page.evaluate("points => tmlnReport.front(points)", points) == front(points)
 
 
 def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> None:
@@ -189,7 +132,12 @@ def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> N
 def test_seeds_are_filtered(page: Any) -> None:
     look(page, "#f=seed%3D2")
     assert labels(page) == [label for label in FACES if label not in ("er", "ewc")]
-    assert row(page, "naive").locator("td").nth(0).inner_text() == "1"
+    assert row(page, "naive").locator("td").nth(0).inner_text() == "3"  # a filter hides, and computes nothing anew
+    everything_drawn(page)
+    points = (
+        "document.querySelector('#seeds .plot').data.filter(one => one.mode === 'markers').map(one => one.x.length)"
+    )
+    assert page.evaluate(points) == [1, 1] * 3  # of each row the mean, and the one seed
 
 
 def test_columns_metric_and_reference_are_chosen(page: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row
-from tests.report.conftest import keep, read, result
+from tests.report.conftest import LONG, keep, read, swept
 from tmln.results.across import across
 from tmln.results.across_table import across_lines, across_notes
 from tmln.results.differences import column_lines
@@ -23,24 +23,6 @@ from tmln.results.textgrid import Strong, grid_latex, grid_markdown
 
 NONE = "\N{EN DASH}"
 CHOSEN = "tmln step.damping=0.1 step.trajectory=1.0"
-LONG = "split-digits-of-somebody-with-a-very-long-name-for-a-benchmark"
-
-
-def swept() -> list[dict[str, Any]]:
-    """tmln in a grid of 7 x 2, chosen on validation data; er in 2, chosen on the tests; two more benchmarks."""
-    runs = []
-    for step, damping in enumerate((0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0)):
-        for trajectory in (1.0, 2.0):
-            base = 0.97 - 0.01 * abs(step - 2) - 0.01 * trajectory
-            more = {"settings": {"step.damping": damping, "step.trajectory": trajectory}, "effective_rate": 0.1}
-            accuracy = [[base] * 3] * 3
-            runs += [result("tmln", s, base + 0.004 * s, 0.02, validation_accuracy=accuracy, **more) for s in range(3)]
-    for capacity, base in ((100, 0.8), (500, 0.85)):
-        runs += [result("er", s, base + 0.01 * s * s, 0.1, settings={"replay.capacity": capacity}) for s in range(3)]
-    for where in ("split-digits", "apart", LONG):
-        for method, base in (("naive", 0.75), ("joint", 0.98), *(() if where == "split-digits" else (("tmln", 0.9),))):
-            runs += [result(method, s, base + 0.006 * s, 0.0, benchmark=where, effective_rate=0.01) for s in range(3)]
-    return runs
 
 
 ROWS = rows_of(read(swept()))
@@ -207,8 +189,8 @@ def test_text_is_written_as_python_writes_it(page: Any) -> None:
     lines = [["".join(draw.choices(signs, k=6)) + "x" for _ in range(4)] for _ in range(60)] + [["-", "-1", "[a", "*"]]
     cells = [[Strong(text) if draw.random() < 0.2 else text for text in line] for line in lines]
     given = [[{"strong": str(text)} if isinstance(text, Strong) else text for text in line] for line in cells]
-    assert page.evaluate("lines => tmlnReport.grids.markdown(lines)", given) == grid_markdown(cells)
-    there = page.evaluate("lines => tmlnReport.grids.latex(lines, 'a -1 % b', 'tab:a b')", given)
+    assert page.evaluate("lines => tmlnReport.markdown(lines)", given) == grid_markdown(cells)
+    there = page.evaluate("lines => tmlnReport.latex(lines, 'a -1 % b', 'tab:a b')", given)
     assert there == grid_latex(cells, "a -1 % b", "tab:a b")
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tests.report.conftest import keep, result
 from tmln import cli
 from tmln.report.document import document
-from tmln.report.page import SCRIPTS, STYLES, embedded, page, write_report
+from tmln.report.page import SCRIPTS, STYLES, embedded, page, plain_page, write_report
 
 
 def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_every_asset_is_used_and_builds_no_markup_from_text() -> None:
     assert sorted(found) == sorted((*SCRIPTS, *STYLES, "page.html"))
     for name in SCRIPTS:
         text = found[name].read_text(encoding="utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
-            name
-        )
+        markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+        assert not re.search(markup, text), name
+        assert not re.search(r"Math\.(sqrt|exp|log\b|pow)|\.reduce\(", text), f"{name} computes a statistic"
 
 
 @given(st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
@@ -106,4 +106,14 @@ def test_the_demo_lives_without_plotly(
 
 def test_show_says_the_same_sentence(runs: Path) -> None:
     done = CliRunner().invoke(cli.app, ["show", str(runs)])
-    assert document(runs)["sentences"]["split-digits"] in done.output
+    assert document(runs)["tables"]["split-digits"]["summary"] in done.output
+
+
+def test_a_page_without_scripts_is_whole_and_harmless() -> None:
+    text = plain_page("a & b", ["<b>one</b>", "two"], [["set", "loss"], ["<i>", "1.0"]])
+    assert "<title>a &amp; b</title>" in text
+    assert "<p>&lt;b&gt;one&lt;/b&gt;</p>\n<p>two</p>" in text
+    assert '<th scope="col">set</th><th scope="col">loss</th>' in text
+    assert "<tr><td>&lt;i&gt;</td><td>1.0</td></tr>" in text
+    assert "--ink: #1d2023" in text
+    assert "http" not in text.replace("http-equiv", "")

@@ -28,10 +28,8 @@ def test_one_row_a_method_and_how_it_was_chosen() -> None:
         result("joint", 0, 0.98, settings={"step.momentum": 0.5}),
         result("ewc", 0, accuracy=[[math.nan] * 3] * 3, metrics={"acc": math.nan}, diverged="at once"),
     ]
-    found = {
-        name: (face.row.settings, face.words, face.fair)
-        for name, face in find_representative_rows(rows_of(read(runs))).items()
-    }
+    rows = find_representative_rows(rows_of(read(runs)))
+    found = {name: (one.row.settings, one.words, one.fair) for name, one in rows.items()}
     assert found == {
         "tmln": ("step.damping=0.2", "chosen on validation data from 2", True),
         "own": ("step.damping=0.1", "chosen on the test data from 2", False),

@@ -1,9 +1,14 @@
-"""What the page is told of classes: sums over seeds, by hand; nothing where runs do not fit together."""
+"""What the page is given of runs: mean matrices, curves, classes and barriers, by hand."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import pytest
+
 from tests.report.conftest import read, result
-from tmln.report.run_data import MOST, describe_classes
+from tmln.report.run_data import MOST, describe_classes, mean_matrix, summarise_barriers, summarise_curves
 from tmln.tallies import pack_confusion
 
 FIRST, LAST = [[4, 0], [4, 0]], [[3, 1], [0, 4]]
@@ -51,3 +56,38 @@ def test_nothing_where_runs_do_not_fit_together() -> None:
             describe_classes(read([result("er", seed, confusion=one) for seed, one in enumerate(confusions)])) is None
         )
     assert describe_classes(read([result("er", 0, confusion=texts(LAST, LAST, LAST), diverged="nan")])) is None
+
+
+def two_seeds(*more: dict[str, Any]) -> list[Any]:
+    first = result("er", 0, accuracy=[[0.9, 0.1], [0.5, 0.7]])
+    second = result("er", 1, accuracy=[[0.7, 0.3], [0.3, 0.9]])
+    return read([first, second, *more])
+
+
+def test_matrices_and_curves_by_hand() -> None:
+    """Of two seeds with accuracies 0.9 and 0.7: mean 0.8, deviation 0.1 sqrt 2, interval 0.8 -+ 12.706 * 0.1."""
+    lost = result("er", 2, accuracy=[[0.0, 0.0]], diverged="nan")
+    runs = two_seeds(lost)
+    assert mean_matrix(runs) == [pytest.approx([0.8, 0.2]), pytest.approx([0.4, 0.8])]
+    curves = summarise_curves(runs)
+    spread = round(0.1 * math.sqrt(2), 6)
+    assert curves["average"] == [[2, 0.8, spread, 0.0, 1.0], [2, 0.6, 0.0, 0.6, 0.6]]
+    assert [len(points) for points in curves["tasks"]] == [2, 1]  # the second from when it is learned
+    assert curves["tasks"][1] == [[2, 0.8, spread, 0.0, 1.0]]
+    alone = summarise_curves(read([result("er", 0, accuracy=[[0.9, 0.1], [0.5, 0.7]])]))
+    assert alone["average"] == [[1, 0.9, None, None, None], [1, 0.6, None, None, None]]
+    assert (mean_matrix([]), summarise_curves([])) == ([], {"average": [], "tasks": []})
+
+
+def test_barriers_are_averaged_over_tasks_then_seeds() -> None:
+    def seed(*losses: list[float | None]) -> dict[str, Any]:
+        return {"pairs": [{"from": 1, "to": 2, "tasks": [{"loss": loss} for loss in losses]}]}
+
+    content = {"methods": [{"method": "er", "seeds": [seed([1.0, 3.0], [3.0, 5.0]), seed([4.0, None])]}]}
+    lines = summarise_barriers(content)["methods"][0]["lines"]
+    assert [(line["from"], line["to"]) for line in lines] == [(1, 2)]
+    assert lines[0]["mean"] == [3.0, 4.0]  # of 2 and 4; of 4 and of no number
+    assert lines[0]["std"][0] == pytest.approx(math.sqrt(2))
+    assert math.isnan(lines[0]["std"][1])
+    for damaged in ({"methods": "text"}, {"methods": [{"method": "er"}]}, {"methods": [{"seeds": 3}]}):
+        assert summarise_barriers(damaged) == damaged

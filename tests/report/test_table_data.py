@@ -13,7 +13,7 @@ from tmln.report.table_data import MOST_REFERENCES, Table, describe_row, describ
 from tmln.results.fronts import fronts_of
 from tmln.results.rows import Row, comparable, rows_of
 from tmln.results.significance import assess_significance
-from tmln.results.summary_text import write_headline, write_summary
+from tmln.results.summary_text import p_text, write_headline, write_summary
 from tmln.results.tables import cell, interval
 
 SETS = {"usual": usual, "swept": swept}
@@ -74,7 +74,7 @@ def test_fronts_are_those_of_python_also_where_a_seed_lacks_a_metric() -> None:
     runs = swept()
     for one in runs:
         if one["method"] == "er" and one["seed"] == 2:
-            one["metrics"]["int"] = math.nan
+            one.pop("seconds")
     for table, found, rows in tables(runs):
         assert len(found["fronts"]) == math.comb(len(table.metrics), 2)
         for names, given in found["fronts"].items():
@@ -96,12 +96,12 @@ def test_fronts_are_those_of_python_also_where_a_seed_lacks_a_metric() -> None:
 
 
 def found_points(runs: list[dict[str, Any]]) -> set[str]:
-    """The rows whose points in INT and FM are of fewer seeds than their summaries."""
+    """The rows whose points in FM and seconds are of fewer seeds than their summaries."""
     return {
         rows[number].label
         for table, found, rows in tables(runs)
         if table.name == "split-digits"
-        for number in found["fronts"]["fm int"]["points"]
+        for number in found["fronts"]["fm seconds"]["points"]
     }
 
 
@@ -126,7 +126,7 @@ def test_tiles_by_hand() -> None:
         ("Leads", "91.0 ± 1.0", 0),
         ("Lowest forgetting", "0.0 ± 0.0", 0),  # by the same on every seed: no test applies
         ("Time of a run", "4.0 s", 1),
-        ("Holm-corrected p", f"p = {p:.3f}", 1),
+        ("Holm-corrected p", f"p {p_text(p)}", 1),
         ("Before you trust it", "2", None),
     ]
     assert (tiles[1]["after"], tiles[2]["before"]) == (" from a peak of 91.0", "2.0 times that of ")
