@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import tmln.curvature.kfac_factors
 import tmln.optim.tmln_kfac
 from tmln.curvature import diagonal_fisher
+from tmln.curvature.kfac import Factors
 from tmln.curvature.kfac_factors import mean_factors
 from tmln.optim import OCAR, TMLN, TMLNKFAC
 
@@ -78,10 +80,11 @@ def through(inverse: Tensor, gradients: list[Tensor]) -> list[Tensor]:
     return [moved[:, :columns], *(moved[:, k] for k in range(columns, matrix.shape[1]))]
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "weight_decay": 0.1}, {"clip_norm": 0.05}])
-def test_a_linear_network_against_a_dense_metric(options: dict[str, Any]) -> None:
+def test_a_linear_network_against_a_dense_metric(options: dict[str, Any], symmetric: bool) -> None:
     model, lr, damping, trajectory = linear_network(), 0.05, 0.2, 3.0
-    optimizer = TMLNKFAC(model, lr, damping, trajectory, labels="exact", **options)
+    optimizer = TMLNKFAC(model, lr, damping, trajectory, labels="exact", symmetric=symmetric, **options)
     train(model, optimizer, range(5))
     boundary(model, optimizer, MEMORY)
     inverses = [dense_inverse(model, "0", damping), dense_inverse(model, "1", damping)]
@@ -103,14 +106,87 @@ def test_a_linear_network_against_a_dense_metric(options: dict[str, Any]) -> Non
             options.get("momentum", 0.0) * v + scale * g + decay * p
             for v, g, p in zip(velocities, task, before, strict=True)
         ]
-        towards = [*through(inverses[0], velocities[:2]), *through(inverses[1], velocities[2:])]
-        moves = [-lr * d / s for d, s in zip(towards, shield, strict=True)]
+        before_factors = [v / s.sqrt() if symmetric else v for v, s in zip(velocities, shield, strict=True)]
+        towards = [*through(inverses[0], before_factors[:2]), *through(inverses[1], before_factors[2:])]
+        moves = [-lr * d / (s.sqrt() if symmetric else s) for d, s in zip(towards, shield, strict=True)]
         expected = [p + move for p, move in zip(before, moves, strict=True)]
         paths = [path - g * move for path, g, move in zip(paths, task, moves, strict=True)]
         for p, value in zip(parameters, expected, strict=True):
             torch.testing.assert_close(p.detach(), value, rtol=1e-10, atol=1e-12)
     for p, path in zip(parameters, paths, strict=True):
         torch.testing.assert_close(optimizer.path(p), path, rtol=1e-9, atol=1e-12)
+
+
+def shielded(
+    sensitivity: Tensor, inverse_input: Tensor, inverse_output: Tensor, symmetric: bool
+) -> Callable[[Tensor], Tensor]:
+    """g -> P g of one layer without bias under the given S-bar and inverses; eta = lambda = gamma = 1."""
+    layer = nn.Linear(sensitivity.shape[1], sensitivity.shape[0], bias=False, dtype=DOUBLE)
+    optimizer = TMLNKFAC(layer, 1.0, 1.0, 1.0, symmetric=symmetric)
+
+    def direction(g: Tensor) -> Tensor:
+        before = layer.weight.detach().clone()
+        layer.weight.grad = g.clone()
+        optimizer.step()
+        return before - layer.weight.detach()
+
+    direction(torch.zeros_like(sensitivity))  # makes the state
+    optimizer.state[layer.weight]["sensitivity"] = sensitivity
+    optimizer.kfac.inverses = {"": Factors(inverse_input, inverse_output)}
+    optimizer.kfac.inverse_damping = 1.0
+    return direction
+
+
+def random_shield(seed: int, rows: int = 2, columns: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """S-bar and two positive definite inverses."""
+    source = torch.Generator().manual_seed(seed)
+    a, g = (torch.randn(n, n, generator=source, dtype=DOUBLE) for n in (columns, rows))
+    sensitivity = 10 ** torch.empty(rows, columns, dtype=DOUBLE).uniform_(-1, 3, generator=source)
+    return (
+        sensitivity,
+        a @ a.t() + 0.01 * torch.eye(columns, dtype=DOUBLE),
+        g @ g.t() + 0.01 * torch.eye(rows, dtype=DOUBLE),
+    )
+
+
+def test_an_uphill_step_by_hand() -> None:
+    """K^-1 = 2*[[0.5, -0.25], [-0.25, 0.5]], D = (1, 100), g = (1, 3)."""
+    inverse = torch.tensor([[0.5, -0.25], [-0.25, 0.5]], dtype=DOUBLE), torch.tensor([[2.0]], dtype=DOUBLE)
+    sensitivity, g = torch.tensor([[0.0, 99.0]], dtype=DOUBLE), torch.tensor([[1.0, 3.0]], dtype=DOUBLE)
+    left = shielded(sensitivity, *inverse, symmetric=False)(g)
+    torch.testing.assert_close(left, torch.tensor([[-0.5, 0.025]], dtype=DOUBLE))
+    assert float((g * left).sum()) == pytest.approx(-0.425)  # the loss rises
+    both = shielded(sensitivity, *inverse, symmetric=True)(g)
+    torch.testing.assert_close(both, torch.tensor([[0.85, -0.02]], dtype=DOUBLE))
+    assert float((g * both).sum()) == pytest.approx(0.79)
+
+
+def test_the_symmetric_shield_always_descends_and_the_other_does_not() -> None:
+    source, uphill = torch.Generator().manual_seed(0), {False: 0, True: 0}
+    for seed in range(400):
+        case, g = random_shield(seed), torch.randn(2, 3, generator=source, dtype=DOUBLE)
+        for symmetric in uphill:
+            uphill[symmetric] += float((g * shielded(*case, symmetric=symmetric)(g)).sum()) <= 0
+    assert uphill[True] == 0
+    assert uphill[False] > 20
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_the_preconditioner_is_symmetric_where_it_says_so(symmetric: bool) -> None:
+    for seed in range(5):
+        direction = shielded(*random_shield(seed), symmetric=symmetric)
+        columns = [direction(unit.view(2, 3)).flatten() for unit in torch.eye(6, dtype=DOUBLE)]
+        matrix = torch.stack(columns, 1)
+        assert torch.allclose(matrix, matrix.t(), rtol=1e-9, atol=1e-12) is symmetric
+
+
+def test_both_shields_are_one_where_all_weights_are_shielded_alike() -> None:
+    _, a, g = random_shield(0)
+    gradient = torch.randn(2, 3, generator=torch.Generator().manual_seed(1), dtype=DOUBLE)
+    alike = torch.full((2, 3), 7.0, dtype=DOUBLE)
+    left, both = (shielded(alike, a, g, symmetric)(gradient) for symmetric in (False, True))
+    torch.testing.assert_close(both, left, rtol=1e-12, atol=0)
+    torch.testing.assert_close(both, g @ gradient @ a / 8, rtol=1e-12, atol=0)
 
 
 def test_the_first_task_is_the_diagonals_to_the_bit() -> None:

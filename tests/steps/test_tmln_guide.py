@@ -38,6 +38,10 @@ def told(**settings: Any) -> Guide:
             MOVE + r"\frac{\eta}{1 + \gamma \bar S / \lambda} \, (G + \sqrt{\lambda}/\pi)^{-1} \, g \, "
             r"(A + \pi \sqrt{\lambda})^{-1}", SCORE, SUM,
         ]),
+        ({"geometry": "kfac", "symmetric": True}, [
+            MOVE + r"\eta \, D^{-1/2} (G + \sqrt{\lambda}/\pi)^{-1} \, (D^{-1/2} g) \, (A + \pi \sqrt{\lambda})^{-1}",
+            r"D = 1 + \gamma \bar S / \lambda", SCORE, SUM,
+        ]),
         ({"base": "adam", "trajectory": 0.0}, [
             MOVE + r"\eta \, a \, \frac{\lambda}{F + \lambda}", r"a = \text{Adam's direction}",
         ]),

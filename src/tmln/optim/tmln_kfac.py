@@ -15,7 +15,7 @@ from tmln.curvature.ranks import Group, ranks_of
 from tmln.optim.boundary import Consolidation
 from tmln.optim.growth import check_in_model
 from tmln.optim.guards import check_at_least, check_choice
-from tmln.optim.metric import state_of
+from tmln.optim.metric import current_preconditioner, state_of
 from tmln.optim.move import Natural, bank
 from tmln.optim.ocar import sample_weights
 from tmln.optim.tmln import TMLN
@@ -71,6 +71,7 @@ class TMLNKFAC(TMLN):
         labels: Literal["mc", "exact", "empirical"] = "mc",
         ema: float = 0.14,
         update_every: int = 10,
+        symmetric: bool = False,
         seed: int = 0,
         group: Group = None,
         log_likelihood: str | LogLikelihood | None = None,
@@ -83,7 +84,7 @@ class TMLNKFAC(TMLN):
                 raise TypeError(f"TMLNKFAC takes no {name}: its geometry is 'kfac', its form 'scaled'; TMLN has others")
         check_choice("factors", factors, FACTORS)
         check_at_least("update_every", update_every, 1)
-        self.factors, self.update_every = factors, update_every
+        self.factors, self.update_every, self.symmetric = factors, update_every, symmetric
         self.kfac = KFAC(model, ema=ema, fisher=labels, seed=seed, group=group, log_likelihood=log_likelihood)
         self._steps = self._last_update = 0
         super().__init__(model.named_parameters(), lr, damping, trajectory, geometry="kfac", **options)
@@ -136,7 +137,16 @@ class TMLNKFAC(TMLN):
             state["factored"] = factored
 
     def _through_inverses(self, params: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        directions = self.kfac.precondition(dict(zip(params, gradients, strict=True)))
+        """K^-1 g, which the step multiplies by D^-1; of ``symmetric`` ones D^1/2 K^-1 D^-1/2 g, for the same reason."""
+        given = dict(zip(params, gradients, strict=True))
+        roots: dict[Tensor, Tensor] = {}
+        if self.symmetric:
+            for p in self.kfac.covered(given):
+                roots[p] = current_preconditioner(self.state[p], self.param_groups[0]).sqrt()
+                given[p] = given[p] * roots[p]
+        directions = self.kfac.precondition(given)
+        for p, root in roots.items():
+            directions[p] = directions[p] / root
         return [directions.get(p, g) for p, g in zip(params, gradients, strict=True)]
 
     def consolidate(
@@ -207,5 +217,5 @@ class TMLNKFAC(TMLN):
         self._steps, self._last_update = (state_dict["curvature"][name] for name in ("steps", "last_update"))
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("factors", "update_every", "kfac", "_steps", "_last_update")
+        own = ("factors", "update_every", "symmetric", "kfac", "_steps", "_last_update")
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}

@@ -16,7 +16,7 @@ from tmln.parts import Batch, Beside, Closure, Guide, Lesson, Settings, Step, Te
 from tmln.replay.reservoir import Reservoir
 from tmln.steps.tmln_guide import guide_of
 
-FACTORED = {"factors", "labels", "ema", "update_every"}  # settings of geometry kfac alone
+FACTORED = {"factors", "labels", "ema", "update_every", "symmetric"}  # settings of geometry kfac alone
 ADAM = {"beta1", "beta2"}  # settings of base adam alone
 
 
@@ -89,6 +89,11 @@ class TMLNSettings(Settings):
     )
     update_every: int = Field(
         10, ge=1, description="kfac: steps between updates of running factors", json_schema_extra={"later": True}
+    )
+    symmetric: bool = Field(
+        False,
+        description="kfac: shield on both sides of the factors, D^-1/2 K^-1 D^-1/2, so that every step descends",
+        json_schema_extra={"later": True},
     )
 
     base: Literal["sgd", "adam"] = Field(

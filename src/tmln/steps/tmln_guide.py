@@ -18,6 +18,9 @@ def step_rule(settings: TMLNSettings) -> str:
     shield = r" + \gamma \bar S" if settings.trajectory else ""
     if settings.geometry == "kfac":
         rate = r"\frac{\eta}{1 + \gamma \bar S / \lambda}" if shield else r"\eta"
+        if settings.symmetric and shield:
+            factors = NATURAL.replace(" g ", r" (D^{-1/2} g) ")
+            return rf"\theta \leftarrow \theta - \eta \, D^{{-1/2}} {factors}, \quad D = 1 + \gamma \bar S / \lambda"
         return rf"\theta \leftarrow \theta - {rate} \, {NATURAL}"
     rate, damping = ("", r"1/\eta") if settings.form == "proximal" else (r"\eta \, ", r"\lambda")
     metric = damping + shield if settings.geometry == "euclidean" else f"F + {damping}{shield}"
