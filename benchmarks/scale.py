@@ -1,6 +1,6 @@
-"""The cost model of tmln.fleet.costs: fitted on small networks, checked on larger ones that the fit has not seen.
+"""The cost model of benchmarks.costs: fitted on small networks, checked on larger ones that the fit has not seen.
 
-    python -m benchmarks.scale            # measures, fits, checks and writes src/tmln/fleet/costs.json
+    python -m benchmarks.scale            # measures, fits, checks and writes benchmarks/costs.json
 
 Time is that of the process, not of the clock, so that other work on the machine counts little; of the network and the
 disk it is the best of several tries by the clock.
@@ -25,8 +25,8 @@ import torch.distributed as dist
 from scipy.optimize import nnls
 
 from benchmarks.timing import Line
-from tmln.fleet.costs import FILE, WEIGHT, Rates
-from tmln.fleet.crew import work_on
+from benchmarks.costs import FILE, WEIGHT, Rates
+from tmln.executors.config import work_on
 from tmln.lab.config import canonical
 from tmln.lab.footprint import BACKWARD
 from tmln.lab.machine import machine

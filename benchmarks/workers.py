@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from benchmarks.fleet import done
+from benchmarks.executors import done
 from benchmarks.timing import Line, best_times
-from tmln.fleet.crew import Crew, cores
-from tmln.fleet.local import LocalPool
+from tmln.executors.config import ExecutorConfig, cores
+from tmln.executors.processes import LocalPool
 from tmln.lab.config import RunConfig
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 
 RUNS = 16
 GOAL, OVERHEAD = 1.7, 1.0  # times the throughput; seconds a run
@@ -22,7 +22,7 @@ def configs(many: int = RUNS) -> list[RunConfig]:
 
 
 def lines() -> Iterator[Line]:
-    wanted, terms = configs(), Terms(threads=1)
+    wanted, terms = configs(), RunOptions(threads=1)
     one, two = LocalPool(1, cores(), shared=False), LocalPool(2, cores(), shared=False)
     try:
         best = best_times({"one": done(wanted, terms, one), "two": done(wanted, terms, two)}, rounds=3)
@@ -33,6 +33,6 @@ def lines() -> Iterator[Line]:
     if find_spec("ray") is None:
         return
     few = wanted[:4]
-    with Crew("ray", workers=1).pool(1) as ray, Crew("serial").pool() as serial:
+    with ExecutorConfig("ray", workers=1).pool(1) as ray, ExecutorConfig("serial").pool() as serial:
         best = best_times({"ray": done(few, terms, ray), "serial": done(few, terms, serial)}, rounds=3)
     yield Line("Ray's own time for a run, in seconds", (best["ray"] - best["serial"]) / len(few), OVERHEAD)

@@ -22,7 +22,7 @@ from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text
 from tmln.recipes import FAMILIES, Recipe
@@ -61,7 +61,7 @@ def configs(names: dict[str, str]) -> dict[str, RunConfig]:
 def finish(root: Path, config: RunConfig) -> Result:
     run = Store(root).open(config)
     with run.lock:
-        return Execution(run, Terms(checkpoint_steps=4))()
+        return Execution(run, RunOptions(checkpoint_steps=4))()
 
 
 def said(*words: str) -> str:
@@ -77,7 +77,7 @@ import torch
 torch.set_num_threads(1)
 from tests.test_own_parts import TOYS, configs
 from tmln.lab.run import Execution
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.lab.store import Store
 from tmln.recipes import FAMILIES
 
@@ -93,7 +93,7 @@ for case, config in configs({family: part.name for family, part in TOYS.items()}
     if not child:
         run = Store(sys.argv[1] + "/" + case).open(config)
         with run.lock:
-            Execution(run, Terms(checkpoint_steps=4), on_step=step)()
+            Execution(run, RunOptions(checkpoint_steps=4), on_step=step)()
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
 """
 

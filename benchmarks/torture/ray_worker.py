@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.lab.killing import Mortal, Notes, config
 
-from benchmarks.torture.reached import Crew, Execution, Job, RunConfig, Store, Terms, execute, run_id
+from benchmarks.torture.reached import ExecutorConfig, Execution, Job, RunConfig, Store, RunOptions, execute, run_id
 from benchmarks.torture.scene import EVERY, METHODS, Scene, said_by
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call
@@ -23,8 +23,8 @@ def killed_workers(tell: Tell, root: Path, wanted: list[tuple[str, int]]) -> Ver
     os.environ["TMLN_ALLOW_CODE"] = "1"  # the network that kills its process is of the tests
     configs = [mortal(method, root / f"after-{n}", at) for n, (method, at) in enumerate(wanted)]
     store, notes, verdict = Store(root / "runs"), Notes(), Verdict()
-    terms = Terms("none", checkpoint_steps=EVERY, checkpoint_seconds=1e9)
-    failures = execute(store, [Job(one) for one in configs], terms, Crew("ray", workers=2), on_event=notes)
+    terms = RunOptions("none", checkpoint_steps=EVERY, checkpoint_seconds=1e9)
+    failures = execute(store, [Job(one) for one in configs], terms, ExecutorConfig("ray", workers=2), on_event=notes)
     for failure in failures:
         verdict += lost(f"{failure.job.label} on Ray: {failure.error}")
     again = [event for event in notes.events if event.kind == "again"]

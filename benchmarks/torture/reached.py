@@ -8,9 +8,9 @@ from types import ModuleType
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
 from tmln.data.bad import BadData, DataError
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
-from tmln.fleet.plan import Job
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
+from tmln.executors.plan import Job
 from tmln.lab.build import build
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.identity import canonical
@@ -19,7 +19,7 @@ from tmln.lab.machine import machine
 from tmln.lab.result import checksum_of, read_result
 from tmln.lab.run import Execution, Moment
 from tmln.lab.store import Run, Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.nested import encode
@@ -32,7 +32,7 @@ __all__ = [
     "FAMILIES",
     "RECIPES",
     "BadData",
-    "Crew",
+    "ExecutorConfig",
     "DataError",
     "Execution",
     "Job",
@@ -44,7 +44,7 @@ __all__ = [
     "RunLock",
     "RunLocked",
     "Store",
-    "Terms",
+    "RunOptions",
     "build",
     "canonical",
     "checksum_of",

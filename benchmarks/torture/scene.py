@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture.reached import RECIPES, Execution, Moment, Run, RunConfig, Store, Terms
+from benchmarks.torture.reached import RECIPES, Execution, Moment, Run, RunConfig, Store, RunOptions
 from benchmarks.torture.verdict import Verdict, different, lost, total
 from benchmarks.torture.warm import Ended, Tell, call
 
@@ -40,7 +40,7 @@ def work(
 
     with run.lock:
         if not run.finished:
-            execution = Execution(run, Terms(checkpoint_seconds=1e9, checkpoint_steps=EVERY), on_step=step)
+            execution = Execution(run, RunOptions(checkpoint_seconds=1e9, checkpoint_steps=EVERY), on_step=step)
             tell("begun")
             execution()
     return first

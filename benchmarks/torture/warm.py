@@ -29,8 +29,8 @@ WARM = [
     "torch._dynamo",  # the first step of any optimizer imports it
     "PIL.Image",
     "benchmarks.torture.table",
-    "tmln.fleet.display",  # what `tmln run` imports on its way; a name that has moved only costs time
-    "tmln.fleet.execute",
+    "tmln.executors.progress_display",  # what `tmln run` imports on its way; a name that has moved only costs time
+    "tmln.executors.execute",
     "tmln.results.notes",
     "tmln.results.summary_text",
     "tmln.results.tables",

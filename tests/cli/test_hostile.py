@@ -12,13 +12,13 @@ import pytest
 
 from tests.cli.typed import typed
 from tmln.cli.asked import configs_of
-from tmln.fleet.perform import perform
-from tmln.fleet.plan import Job
-from tmln.fleet.task import Task
+from tmln.executors.run_job import perform
+from tmln.executors.plan import Job
+from tmln.executors.interfaces import RunRequest
 from tmln.lab import RunConfig, Store
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.models.own import code_allowed
 from tmln.results.notes import folder_notes
 from tmln.results.read import Problem
@@ -149,12 +149,12 @@ def test_a_worker_has_the_leave_of_whoever_asked(tmp_path: Path, monkeypatch: py
     """A worker on another machine has an environment of its own; the work says what was allowed."""
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     config = RunConfig(benchmark="split-digits", method="er", model="nowhere_at_all:net")
-    work = Task(Job(config), str(tmp_path), Terms())
+    work = RunRequest(Job(config), str(tmp_path), RunOptions())
     monkeypatch.delenv("TMLN_ALLOW_CODE")
     assert "no module 'nowhere_at_all'" in perform(work, lambda moment: None).error
     assert code_allowed()
     monkeypatch.delenv("TMLN_ALLOW_CODE")
-    unasked = Task(Job(config), str(tmp_path), Terms())
+    unasked = RunRequest(Job(config), str(tmp_path), RunOptions())
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     assert "--allow-code" in perform(unasked, lambda moment: None).error
     assert not Store(tmp_path).open(config).finished

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tmln.fleet.schedule import Event
+from tmln.executors.schedule import Event
 from tmln.lab.config import RunConfig
 from tmln.lab.result import Result
 from tmln.lab.run import Execution

@@ -13,15 +13,15 @@ from tmln.lab.eager import CALLS, REMEMBERED, eager
 RUN = """
 import sys
 from pathlib import Path
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
-from tmln.fleet.plan import Job
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
+from tmln.executors.plan import Job
 from tmln.lab.config import RunConfig
 from tmln.lab.store import Store
 
 for method in ("er", "tmln", "tmln-kfac+", "ocar"):
     config = RunConfig(benchmark="split-digits", method=method).with_settings({"epochs": 1, "benchmark.tasks": 2})
-    assert not execute(Store(Path(sys.argv[1])), [Job(config)], crew=Crew("serial"))
+    assert not execute(Store(Path(sys.argv[1])), [Job(config)], crew=ExecutorConfig("serial"))
     assert "torch._dynamo" not in sys.modules, method
 """
 

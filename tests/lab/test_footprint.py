@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.lab.killing import config
-from tmln.fleet.forecast import try_steps
+from tmln.executors.estimate import try_steps
 from tmln.lab import footprint as module
 from tmln.lab.build import build
 from tmln.lab.footprint import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size

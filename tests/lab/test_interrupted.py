@@ -18,12 +18,12 @@ from tests.cli.typed import typed
 from tests.lab.killing import PATIENCE, config, gone, worker_of
 from tests.lab.test_run import comparable, result_of
 from tmln import stopping
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import Event, execute
-from tmln.fleet.plan import Job, plan
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import Event, execute
+from tmln.executors.plan import Job, plan
 from tmln.lab.oracle import reference_config
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.models import MLP
 from tmln.stopping import Interrupted
 
@@ -79,10 +79,10 @@ def test_interrupted_in_a_phase_it_goes_on_to_the_bit(
     job = Job(config("tmln"))
     at_call(monkeypatch, *PHASES[phase], number)
     with pytest.raises(Interrupted, match="the same command goes on"):
-        execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4))
+        execute(Store(tmp_path / "stopped"), [job], RunOptions(checkpoint_steps=4))
     monkeypatch.undo()
     assert Store(tmp_path / "stopped").open(job.config).result is None
-    assert execute(Store(tmp_path / "stopped"), [job], Terms(checkpoint_steps=4)) == []
+    assert execute(Store(tmp_path / "stopped"), [job], RunOptions(checkpoint_steps=4)) == []
     stores = [undisturbed, Store(tmp_path / "stopped")]
     runs = [store.open(job.config) for store in stores]
     whole, stopped = (comparable(result_of(store, job.config)) for store in stores)
@@ -95,9 +95,9 @@ def test_interrupted_in_a_joint_reference(tmp_path: Path, monkeypatch: pytest.Mo
     jobs = plan([config("tmln")], "prefix")
     at_call(monkeypatch, "tmln.learner.learner.evaluate_tasks", 3, signal.SIGTERM)
     with pytest.raises(Interrupted):
-        execute(Store(tmp_path), jobs, Terms("prefix"), Crew("serial"))
+        execute(Store(tmp_path), jobs, RunOptions("prefix"), ExecutorConfig("serial"))
     monkeypatch.undo()
-    assert execute(Store(tmp_path), jobs, Terms("prefix"), Crew("serial")) == []
+    assert execute(Store(tmp_path), jobs, RunOptions("prefix"), ExecutorConfig("serial")) == []
     wanted = reference_config(config("tmln"), "prefix")
     assert wanted is not None
     for each in (wanted, config("tmln")):
@@ -134,7 +134,7 @@ def test_workers_that_hear_nothing_end_too(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setenv("SENT", "1")
 
     with pytest.raises(Interrupted, match="stopped with 2 of 2 runs to go"):
-        execute(Store(tmp_path), jobs, Terms(), Crew(workers=2), on_event=look)
+        execute(Store(tmp_path), jobs, RunOptions(), ExecutorConfig(workers=2), on_event=look)
     assert pids
     assert all(gone(pid) for pid in pids)
 

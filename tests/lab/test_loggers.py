@@ -13,7 +13,7 @@ from tmln.lab.config import RunConfig
 from tmln.lab.loggers import make_logger
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 12}
 
@@ -28,7 +28,7 @@ def test_tensorboard_holds_loss_and_accuracy(tmp_path: Path) -> None:
 
     run = run_of(tmp_path)
     with run.lock:
-        result = Execution(run, Terms(logger="tensorboard"))()
+        result = Execution(run, RunOptions(logger="tensorboard"))()
     events = EventAccumulator(str(run.tensorboard))
     events.Reload()
     last = [event.value for event in events.Scalars("accuracy/task 5")]
@@ -76,7 +76,7 @@ def test_wandb_gets_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     run = run_of(tmp_path)
     with run.lock:
-        Execution(run, Terms(logger="wandb"))()
+        Execution(run, RunOptions(logger="wandb"))()
     assert said[0]["id"] == run.name
     assert said[0]["resume"] == "allow"
     assert said[-1] == "finished"

@@ -16,7 +16,7 @@ from tmln.lab.predictions import NAME, read_predictions
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.recipes import RECIPES
 from tmln.results.validity import complaint
@@ -25,10 +25,10 @@ from tmln.tallies import class_accuracies, unpack_confusion
 
 SMALL = {"tasks": 2, "per_class": 16, "per_class_test": 6}
 CONFIG = RunConfig.of({"benchmark": "split-digits", "benchmark_options": SMALL, "epochs": 2, "method": "er"})
-WATCHED = Terms(eval_every=2, keep=("predictions",))
+WATCHED = RunOptions(eval_every=2, keep=("predictions",))
 
 
-def finish(root: Path, terms: Terms | None = None, config: RunConfig = CONFIG, **more: Any) -> tuple[Run, Result]:
+def finish(root: Path, terms: RunOptions | None = None, config: RunConfig = CONFIG, **more: Any) -> tuple[Run, Result]:
     run = Store(root).open(config)
     with run.lock:
         return run, Execution(run, terms, **more)()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tmln.fleet.plan import plan
+from tmln.executors.plan import plan
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.oracle import reference_config, reference_names, reference_of
 from tmln.lab.store import Store

@@ -21,9 +21,9 @@ import pytest
 from tests.lab.killing import PATIENCE
 from tests.warm import Warm
 from tmln import metrics
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import Event, execute
-from tmln.fleet.plan import plan
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import Event, execute
+from tmln.executors.plan import plan
 from tmln.lab.build import build, steps_in
 from tmln.lab.config import RunConfig
 from tmln.lab.lock import LockLost
@@ -31,7 +31,7 @@ from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.recipes import RECIPES
 from tmln.stopping import Interrupted
 
@@ -103,7 +103,7 @@ torch.set_num_threads(1)
 from tmln.lab.config import RunConfig
 from tmln.lab.run import Execution
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 
 for line in sys.stdin:
     root, file, at = line.rstrip("\\n").split("\\t")
@@ -117,7 +117,7 @@ for line in sys.stdin:
 
     run = Store(root).open(RunConfig.from_yaml(open(file).read()))
     with run.lock:
-        Execution(run, Terms(checkpoint_steps=5), on_step=step)()
+        Execution(run, RunOptions(checkpoint_steps=5), on_step=step)()
     os._exit(0)
 """
 
@@ -159,7 +159,7 @@ def test_killed_at_any_step_it_goes_on_bit_for_bit(
     assert not run.finished
     assert bool(list(run.checkpoints.glob("*"))) == (at > 5)
     with run.lock:  # the dead process's lock does not stand in the way
-        resumed = Execution(run, Terms(checkpoint_steps=5))()
+        resumed = Execution(run, RunOptions(checkpoint_steps=5))()
     assert comparable(resumed) == comparable(whole)
     assert whole.log_crc32 == run.log_checksum
     assert run.read_log() == log
@@ -172,7 +172,7 @@ def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path
         finish(
             tmp_path / "stopped",
             config("naive"),
-            terms=Terms(checkpoint_steps=steps),
+            terms=RunOptions(checkpoint_steps=steps),
             on_step=lambda moment: at.append(moment.step),
             stop=lambda: len(at) == steps + 1,
         )
@@ -231,14 +231,14 @@ def test_a_checkpoint_that_a_new_owner_removed_is_told_as_that(tmp_path: Path, m
     lost = Store(tmp_path / "lost").open(config())
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", fails)
     with pytest.raises(LockLost, match="another process took over"):
-        finish(tmp_path / "lost", config(), terms=Terms(checkpoint_steps=5))
+        finish(tmp_path / "lost", config(), terms=RunOptions(checkpoint_steps=5))
 
     def is_full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", is_full)
     with pytest.raises(OSError, match="No space"):
-        finish(tmp_path / "full", config(), terms=Terms(checkpoint_steps=5))
+        finish(tmp_path / "full", config(), terms=RunOptions(checkpoint_steps=5))
 
 
 def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted, config("er")], "prefix")
     assert [(job.config.method, job.reference) for job in jobs] == [("joint", True), ("tmln", False), ("er", False)]
-    assert execute(store, jobs, Terms("prefix"), Crew("serial")) == []
+    assert execute(store, jobs, RunOptions("prefix"), ExecutorConfig("serial")) == []
     results = {job.config.method: result_of(store, job.config) for job in jobs}
     reference = [results["joint"].accuracy[k][k] for k in range(5)]
     assert reference_of(store, wanted, "prefix") == reference
@@ -261,7 +261,7 @@ def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     assert results["tmln"].metrics["int"] == pytest.approx(expected)
     assert results["tmln"].oracle == "prefix"
     again: list[Event] = []
-    execute(store, jobs, Terms("prefix"), on_event=again.append)
+    execute(store, jobs, RunOptions("prefix"), on_event=again.append)
     assert [event.kind for event in again] == ["before"] * 3  # nothing is computed twice
 
 
@@ -277,7 +277,7 @@ def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:
 def test_the_shortcut_oracle_is_one_model_of_all_tasks(tmp_path: Path) -> None:
     store, wanted = Store(tmp_path), config()
     jobs = plan([wanted], "final")
-    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    assert execute(store, jobs, RunOptions("final"), ExecutorConfig("serial")) == []
     merged, mine = (result_of(store, job.config) for job in jobs)
     assert (len(merged.accuracy), len(merged.accuracy[0])) == (1, 5)
     assert merged.metrics["acc"] == pytest.approx(sum(merged.accuracy[0]) / 5)

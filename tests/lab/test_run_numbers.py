@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tests.lab.test_run import config, finish, result_of
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import Event, execute
-from tmln.fleet.plan import plan
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import Event, execute
+from tmln.executors.plan import plan
 from tmln.lab.build import build, stream_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.lock import LockLost
@@ -22,7 +22,7 @@ from tmln.lab.oracle import reference_config
 from tmln.lab.result import Result
 from tmln.lab.run import Execution, fingerprint
 from tmln.lab.store import Run, Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
@@ -66,7 +66,7 @@ def test_a_result_names_the_run_that_it_was_held_against(tmp_path: Path) -> None
     reference = reference_config(wanted, "final")
     assert reference is not None
     store, jobs = Store(tmp_path), plan([wanted], "final")
-    assert execute(store, jobs, Terms("final"), Crew("serial")) == []
+    assert execute(store, jobs, RunOptions("final"), ExecutorConfig("serial")) == []
     results = [result_of(store, job.config) for job in jobs]
     assert [(result.oracle, result.reference) for result in results] == [
         ("none", ""),
@@ -184,7 +184,7 @@ def test_a_process_that_lost_its_run_saves_no_checkpoint(tmp_path: Path) -> None
             (run.lock.folder / "owner").write_text("process 1 on another machine\n")
 
     with run.lock, pytest.raises(LockLost, match="leave the run to that one"):
-        Execution(run, Terms(checkpoint_steps=4), on_step=take_over)()
+        Execution(run, RunOptions(checkpoint_steps=4), on_step=take_over)()
     assert not list(run.checkpoints.glob("*"))
 
 
@@ -225,7 +225,7 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     def never(*words: Any) -> None:
         raise AssertionError("it is finished")
 
-    monkeypatch.setattr("tmln.fleet.perform.Execution", never)
+    monkeypatch.setattr("tmln.executors.run_job.Execution", never)
     ended: list[Result | None] = []
     jobs = plan([config("naive")], "none")
     assert execute(Store(tmp_path / "mine"), jobs, on_event=begin) == []
@@ -276,7 +276,7 @@ def test_checkpoints_come_by_the_clock_and_at_the_end_of_slow_tasks(
     written: list[int] = []
     monkeypatch.setattr("tmln.lab.run.time", Ticking(tick))
     monkeypatch.setattr("tmln.lab.run.write_checkpoint", lambda root, state, step: written.append(step))
-    steps = finish(tmp_path, config("naive"), terms=Terms(checkpoint_seconds=seconds)).steps
+    steps = finish(tmp_path, config("naive"), terms=RunOptions(checkpoint_seconds=seconds)).steps
     if saved is None:  # a look a step: the third after the last checkpoint is beyond 2.5 s
         assert 5 < len(written) < steps
     else:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
 from tmln.lab.config import RunConfig
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper import confirm, recipes, shield, table1, table4, table6
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
@@ -73,7 +73,7 @@ def _few() -> Iterator[None]:
 def store(tmp_path_factory: pytest.TempPathFactory, _few: None) -> Store:
     """Every run of the tiny scale, done once."""
     store = Store(tmp_path_factory.mktemp("paper") / "runs")
-    assert execute(store, jobs_of(ITEMS.values(), TINY), Terms("prefix"), Crew("serial")) == []
+    assert execute(store, jobs_of(ITEMS.values(), TINY), RunOptions("prefix"), ExecutorConfig("serial")) == []
     return store
 
 

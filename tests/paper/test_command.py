@@ -89,7 +89,7 @@ def test_stopped_it_says_that_it_can_go_on(tmp_path: Path, monkeypatch: pytest.M
     def stop(*arguments: object, **options: object) -> None:
         raise Interrupted("stopped; the same command goes on from there")
 
-    monkeypatch.setattr("tmln.fleet.execute.execute", stop)
+    monkeypatch.setattr("tmln.executors.execute.execute", stop)
     result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path))
     assert result.exit_code == 130
     assert "the same command goes on" in result.output

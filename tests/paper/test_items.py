@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY, single
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
-from tmln.fleet.plan import Job
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
+from tmln.executors.plan import Job
 from tmln.lab.config import run_id
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
 from tmln.paper.items import ITEMS
@@ -169,7 +169,7 @@ def test_runs_that_diverge_are_on_every_page_that_needs_them(tmp_path: Path) -> 
     scale = replace(TINY, stands=stands, seeds=1)
     study = Study(scale, Store(tmp_path))
     wanted = [ITEMS[name] for name in ("table2", "figure3")]
-    assert execute(study.store, jobs_of(wanted, scale), Terms("prefix"), Crew("serial")) == []
+    assert execute(study.store, jobs_of(wanted, scale), RunOptions("prefix"), ExecutorConfig("serial")) == []
     for name in ("table2", "table5", "figure2", "figure3", "barrier"):
         page = ITEMS[name].render(study)
         assert any("diverged" in note for note in page.notes), name

@@ -13,12 +13,12 @@ from tests.lab.test_run import result_of
 from tests.paper.conftest import TINY
 from tmln import metrics
 from tmln.cli.app import app
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
-from tmln.fleet.plan import plan
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
+from tmln.executors.plan import plan
 from tmln.lab.result import Oracle, Result
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand
@@ -47,7 +47,7 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     assert wanted.lr != STAND.config("joint").resolved()["lr"]
     asked = [wanted, *([STAND.config("joint", 0, CHANGES)] if also_joint_at_its_rate else [])]
     store, jobs = Store(tmp_path / "runs"), plan(asked, "prefix")
-    assert execute(store, jobs, Terms("prefix"), Crew("serial")) == []
+    assert execute(store, jobs, RunOptions("prefix"), ExecutorConfig("serial")) == []
     results: dict[Any, Result] = {
         (job.config.method, job.config.resolved()["lr"]): result_of(store, job.config) for job in jobs
     }
@@ -91,7 +91,7 @@ def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
     wanted, store = STAND.config("naive"), Store(tmp_path)
     asked: tuple[Oracle, ...] = ("prefix", "final")
     for oracle in asked:
-        assert execute(store, plan([wanted], oracle), Terms(oracle), Crew("serial")) == []
+        assert execute(store, plan([wanted], oracle), RunOptions(oracle), ExecutorConfig("serial")) == []
     found = {name: said("show", store.root, "--oracle", name) for name in ("prefix", "final", "none")}
     assert "INT is against joint training" in found["prefix"]
     assert "INT is against the shortcut oracle" in found["final"]

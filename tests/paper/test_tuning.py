@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import TINY
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper import table1, table2, tuning
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
@@ -61,7 +61,7 @@ def test_a_search_from_trials_to_table(tmp_path: Path, monkeypatch: pytest.Monke
     item = ITEMS["tuning"]
     before = item.render(study)
     assert all(record["why"] == "not run" for record in before.records)
-    assert execute(study.store, jobs_of([item], scale), Terms("none"), Crew("serial")) == []
+    assert execute(study.store, jobs_of([item], scale), RunOptions("none"), ExecutorConfig("serial")) == []
     page = item.render(study)
     (chosen,) = [record for record in page.records if record["chosen"]]
     assert chosen["settings"]["lr"] > 1e-3

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.paper.conftest import SMALL, TINY
-from tmln.fleet.crew import Crew
-from tmln.fleet.execute import execute
-from tmln.fleet.forecast import Need
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.execute import execute
+from tmln.executors.estimate import Need
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES, Scale
@@ -47,7 +47,7 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     asked: list[RunConfig] = []
     gib = 2**30
 
-    def outlook(configs: Sequence[RunConfig], terms: Terms) -> Any:
+    def outlook(configs: Sequence[RunConfig], terms: RunOptions) -> Any:
         asked.extend(configs)
         need = Need(10.0, 1, steps=100, tasks=4, model_bytes=gib, disk=gib, memory=gib)
         return SimpleNamespace(
@@ -57,12 +57,12 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
             load=0.1,
         )
 
-    monkeypatch.setattr("tmln.fleet.forecast.Outlook", outlook)
+    monkeypatch.setattr("tmln.executors.estimate.Outlook", outlook)
     return asked
 
 
 def said(store: Store, *items: str) -> list[str]:
-    return foretold([ITEMS[item] for item in items], TINY, store, Terms("prefix"), Crew(workers=2))
+    return foretold([ITEMS[item] for item in items], TINY, store, RunOptions("prefix"), ExecutorConfig(workers=2))
 
 
 def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig]) -> None:
@@ -75,7 +75,7 @@ def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig
     assert lines[-2].startswith("about 70 s on this machine as it is now, 2 at a time (a few steps of 1 of 3 kinds")
     assert lines[-1].startswith("at most 1.1 GB of memory each (counted), of ")
     assert lines[-1].endswith("; up to 15.0 GB of disk for checkpoints")
-    assert execute(store, jobs[:3], Terms("prefix"), Crew("serial")) == []
+    assert execute(store, jobs[:3], RunOptions("prefix"), ExecutorConfig("serial")) == []
     store.open(jobs[3].config)
     assert "14 runs: 3 finished, 1 begun, 10 not begun" in said(store, "table2")
 
@@ -88,7 +88,7 @@ def test_a_forecast_counts_recordings_once(tmp_path: Path) -> None:
 
 
 def test_a_forecast_says_which_data_are_awaited(nowhere: Study) -> None:
-    lines = foretold([ITEMS["table1"]], nowhere.scale, nowhere.store, Terms(), Crew())
+    lines = foretold([ITEMS["table1"]], nowhere.scale, nowhere.store, RunOptions(), ExecutorConfig())
     assert "0 runs: 0 finished, 0 begun, 0 not begun" in lines
     assert any("wait for core50, which is not at hand: tmln data get core50" in line for line in lines)
     assert lines[-1] == "nothing is to be trained"

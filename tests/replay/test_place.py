@@ -13,7 +13,7 @@ from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.replay import REPLAYS
 from tmln.stopping import Interrupted
@@ -98,7 +98,7 @@ def finish(root: Path, wanted: RunConfig, stop_after: int | None = None) -> Resu
 
     with run.lock:
         try:
-            return Execution(run, Terms(checkpoint_steps=3), stop=stop)()
+            return Execution(run, RunOptions(checkpoint_steps=3), stop=stop)()
         except Interrupted:
             return None
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tmln.cli import app
-from tmln.fleet.execute import Failure
-from tmln.fleet.plan import Job
+from tmln.executors.execute import Failure
+from tmln.executors.plan import Job
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.store import Store
 from tmln.parts import read_settings
@@ -234,7 +234,7 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
             diverged = "the loss is nan" if number == 1 else None
             run.finish({**found, "diverged": diverged, "versions": {"tmln": f"0.{number}", "torch": "2"}})
     failure = Failure(Job(configs[3]), "no space left on device")
-    monkeypatch.setattr("tmln.fleet.execute.execute", lambda *words, **options: [failure])
+    monkeypatch.setattr("tmln.executors.execute.execute", lambda *words, **options: [failure])
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", "--oracle", "none"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1

@@ -13,7 +13,7 @@ from benchmarks.torture.runner import torture
 from benchmarks.torture.scene import Scene
 from benchmarks.torture.table import FAULTS
 
-ELSEWHERE = {"ray"}  # tests/fleet/test_ray.py kills a worker of Ray; a second Ray would take half a minute more
+ELSEWHERE = {"ray"}  # tests/executors/test_ray.py kills a worker of Ray; a second Ray would take half a minute more
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name not in ELSEWHERE])

@@ -27,7 +27,7 @@ from tmln.stopping import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
 
 if TYPE_CHECKING:
-    from tmln.fleet.task import Pool
+    from tmln.executors.interfaces import Executor
 
 
 def _stopped(why: KeyboardInterrupt) -> int:
@@ -113,10 +113,10 @@ def demo(
 
 
 @contextmanager
-def _hands(out: Path) -> Iterator[Pool | None]:
+def _hands(out: Path) -> Iterator[Executor | None]:
     """Workers that load what they need while this process does: for a folder with nothing in it yet."""
-    from tmln.fleet.crew import cores
-    from tmln.fleet.local import LocalPool
+    from tmln.executors.config import cores
+    from tmln.executors.processes import LocalPool
 
     if out.exists() or cores() == 1:
         yield None

@@ -15,11 +15,11 @@ from tmln.cli.asked import configs_of, names_in
 from tmln.families import FAMILIES
 
 if TYPE_CHECKING:
-    from tmln.fleet.crew import Crew
+    from tmln.executors.config import ExecutorConfig
     from tmln.lab.config import RunConfig
     from tmln.lab.devices import Devices
     from tmln.lab.result import Oracle
-    from tmln.lab.terms import Terms
+    from tmln.lab.run_options import RunOptions
 
 
 class OracleName(str, Enum):
@@ -188,11 +188,11 @@ class Who:
         int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
     ] = 2
 
-    def crew(self) -> Crew:
+    def crew(self) -> ExecutorConfig:
         """The same as the fleet takes it: nothing is checked or started before runs are shared out."""
-        from tmln.fleet.crew import Crew
+        from tmln.executors.config import ExecutorConfig
 
-        return Crew(
+        return ExecutorConfig(
             self.executor,
             self.workers,
             self.address,
@@ -203,10 +203,10 @@ class Who:
             self.memory or "",
         )
 
-    def terms(self, kept: Kept, oracle: Oracle) -> Terms:
+    def terms(self, kept: Kept, oracle: Oracle) -> RunOptions:
         """The terms of every run of a command."""
         from tmln.lab.footprint import VARIABLE, read_size
-        from tmln.lab.terms import KEEPABLE, Terms
+        from tmln.lab.run_options import KEEPABLE, RunOptions
         from tmln.suggest import did_you_mean
 
         if self.memory is not None:
@@ -216,7 +216,7 @@ class Who:
         for name in keep:
             if name not in KEEPABLE:
                 raise ValueError(f"--keep takes {', '.join(KEEPABLE)}, not {name!r}{did_you_mean(name, KEEPABLE)}")
-        return Terms(
+        return RunOptions(
             oracle,
             checkpoint_steps=kept.checkpoint_steps,
             logger=kept.logger,

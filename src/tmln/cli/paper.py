@@ -77,8 +77,8 @@ def paper(
     import torch
 
     from tmln.draw.picture import new_figure
-    from tmln.fleet.execute import execute
-    from tmln.fleet.shard import read_shard
+    from tmln.executors.execute import execute
+    from tmln.executors.array_slice import read_slice
     from tmln.lab.config import run_id
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study
@@ -93,7 +93,7 @@ def paper(
         study, items = published_study(chosen, items, published)
         _finish(item, study, items, folder, format, published)
         return
-    terms, crew, share = who.terms(kept, "prefix"), who.crew(), read_shard(shard)
+    terms, crew, share = who.terms(kept, "prefix"), who.crew(), read_slice(shard)
     if dry_run:
         for line in foretold(items, chosen, store, terms, crew, share):
             say(line)

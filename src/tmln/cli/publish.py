@@ -76,7 +76,7 @@ def verify(
       tmln verify results.json --sample 3
     """
     from tmln.cli.work import display_of
-    from tmln.fleet.plan import state_of
+    from tmln.executors.plan import state_of
     from tmln.lab.store import Store
     from tmln.measure.verify import drawn, run_again, runnable
     from tmln.results.published import read_published

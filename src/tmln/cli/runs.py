@@ -35,7 +35,7 @@ def run(
     if dry_run or not devices.asked:
         work(configs, how, who, dry_run, accumulate=spread.accumulate, shard=shard)
         return
-    from tmln.fleet.together import together
+    from tmln.executors.distributed_run import together
 
     with together(devices) as pool:
         if pool is not None:  # this process leads

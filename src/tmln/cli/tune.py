@@ -15,11 +15,11 @@ from tmln.cli.say import say
 from tmln.cli.work import display_of, result_of, work
 
 if TYPE_CHECKING:
-    from tmln.fleet.task import Pool
+    from tmln.executors.interfaces import Executor
     from tmln.lab.config import RunConfig
     from tmln.lab.result import Result
     from tmln.lab.store import Store
-    from tmln.lab.terms import Terms
+    from tmln.lab.run_options import RunOptions
     from tmln.search.protocol import Tuned
     from tmln.search.space import Space
     from tmln.search.tune import Trial
@@ -135,8 +135,8 @@ class _Task:
         shared: bool,
         out: Path,
         who: Who,
-        terms: Terms,
-        pool: Pool,
+        terms: RunOptions,
+        pool: Executor,
     ) -> None:
         from tmln.lab.store import Store
 
@@ -146,7 +146,7 @@ class _Task:
 
     def tuned(self, base: RunConfig, spaces: Mapping[str, Space], several: bool) -> Tuned:
         """One method's search, to its end; of several, one without a trial that counts is said and left out."""
-        from tmln.fleet.crew import cores
+        from tmln.executors.config import cores
         from tmln.lab.oracle import SHARED
         from tmln.search.protocol import Tuned
         from tmln.search.tune import Search
@@ -172,8 +172,8 @@ class _Task:
         return [trial.config.with_setting("seed", trial.config.seed + k) for k in range(self.seeds)]
 
     def _run(self, trials: Sequence[Trial]) -> list[list[Result | None]]:
-        from tmln.fleet.execute import execute
-        from tmln.fleet.plan import plan
+        from tmln.executors.execute import execute
+        from tmln.executors.plan import plan
 
         points = [self._points(trial) for trial in trials]
         jobs = plan([config for point in points for config in point], self.terms.oracle)

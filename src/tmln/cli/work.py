@@ -14,15 +14,15 @@ from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
     from tmln.cli.options import How, Who
-    from tmln.fleet.display import Display
-    from tmln.fleet.plan import Job
-    from tmln.fleet.schedule import Failure
-    from tmln.fleet.shard import Shard
-    from tmln.fleet.task import Pool
+    from tmln.executors.progress_display import Display
+    from tmln.executors.plan import Job
+    from tmln.executors.schedule import Failure
+    from tmln.executors.array_slice import ArraySlice
+    from tmln.executors.interfaces import Executor
     from tmln.lab.config import RunConfig
     from tmln.lab.result import Result
     from tmln.lab.store import Store
-    from tmln.lab.terms import Terms
+    from tmln.lab.run_options import RunOptions
 
 
 def work(
@@ -30,17 +30,17 @@ def work(
     how: How,
     who: Who,
     dry_run: bool = False,
-    pool: Pool | None = None,
+    pool: Executor | None = None,
     accumulate: int = 1,
     shard: str | None = None,
 ) -> None:
     """Do what is not done yet, and show the table of all; or only say what that would take."""
-    from tmln.fleet.execute import execute
-    from tmln.fleet.plan import plan, state_of
-    from tmln.fleet.shard import read_shard
+    from tmln.executors.execute import execute
+    from tmln.executors.plan import plan, state_of
+    from tmln.executors.array_slice import read_slice
     from tmln.lab.store import Store
 
-    share = read_shard(shard)
+    share = read_slice(shard)
     store, every = Store(how.out), plan(configs, how.oracle.value)
     jobs = share.of(every)
     if not share.whole:
@@ -59,14 +59,14 @@ def work(
     _conclude(store, jobs, failures, terms)
 
 
-def shared_out(mine: int, every: int, share: Shard) -> str:
+def shared_out(mine: int, every: int, share: ArraySlice) -> str:
     """``shard 2/8: 5 of 40 runs``, and how to see all of them."""
     return f"shard {share}: {mine} of {every} runs; once all are done, the same command without --shard shows them"
 
 
 def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
     """Each job by its method and the settings in which it differs from its kin, and its benchmark if there are more."""
-    from tmln.fleet.display import Display
+    from tmln.executors.progress_display import Display
     from tmln.lab.config import run_id
     from tmln.results.rows import label_methods
 
@@ -85,7 +85,7 @@ def result_of(store: Store, config: RunConfig) -> Result | None:
     return None if run is None else run.result
 
 
-def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], terms: Terms) -> None:
+def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], terms: RunOptions) -> None:
     """The table of all that is finished, then what is not, and why."""
     from tmln.lab.config import run_id
     from tmln.results.notes import version_notes
@@ -111,7 +111,7 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], te
         raise typer.Exit(1)
 
 
-def _lacking(results: Sequence[Result], terms: Terms) -> str:
+def _lacking(results: Sequence[Result], terms: RunOptions) -> str:
     """How many have not what was asked to be observed on the way."""
     asked = {
         "tests within tasks (--eval-every)": [bool(r.within) for r in results if terms.eval_every and not r.merged],
@@ -122,10 +122,10 @@ def _lacking(results: Sequence[Result], terms: Terms) -> str:
     )
 
 
-def foretold(store: Store, jobs: Sequence[Job], terms: Terms, who: Who) -> Iterator[str]:
+def foretold(store: Store, jobs: Sequence[Job], terms: RunOptions, who: Who) -> Iterator[str]:
     """What a dry run says: the first configuration whole, the runs by their state, and what is left will take."""
-    from tmln.fleet.forecast import forecast
-    from tmln.fleet.plan import state_of
+    from tmln.executors.estimate import forecast
+    from tmln.executors.plan import state_of
 
     yield next((job for job in jobs if not job.reference), jobs[0]).config.to_yaml().rstrip()
     states = Counter(state_of(store, job) for job in jobs)

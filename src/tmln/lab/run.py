@@ -30,7 +30,7 @@ from tmln.lab.predictions import write_predictions
 from tmln.lab.result import Result
 from tmln.lab.sofar import Progress
 from tmln.lab.store import Run
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.lab.unwritten import Unwritten
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.shards import assembled_for, in_shards
@@ -70,7 +70,7 @@ class Execution:
     def __init__(
         self,
         run: Run | Unwritten,
-        terms: Terms | None = None,
+        terms: RunOptions | None = None,
         reference: Sequence[float] | None = None,
         *,
         on_step: Callable[[Moment], None] = lambda moment: None,
@@ -81,7 +81,7 @@ class Execution:
 
         ``fabric``: whose devices do it. Every process of it does the same, and the first one writes.
         """
-        self.run, self.terms, self.reference = run, terms or Terms(), reference
+        self.run, self.terms, self.reference = run, terms or RunOptions(), reference
         self.on_step, self.stop = on_step, stop
         reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.fleet.display import Display
-from tmln.fleet.perform import seldom
-from tmln.fleet.plan import Job
-from tmln.fleet.schedule import Event
+from tmln.executors.progress_display import Display
+from tmln.executors.run_job import seldom
+from tmln.executors.plan import Job
+from tmln.executors.schedule import Event
 from tmln.lab.build import build, steps_of
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.files import make_folder, refuse_link

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tmln.fleet.crew import MOST, Crew, cores
-from tmln.fleet.execute import Event, execute
-from tmln.fleet.plan import Job
+from tmln.executors.config import MOST, ExecutorConfig, cores
+from tmln.executors.execute import Event, execute
+from tmln.executors.plan import Job
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.models.own import check_allowed
 
 # Of the mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
@@ -71,7 +71,7 @@ def run_again(
     results: Sequence[Result],
     jobs: Mapping[str, Job],
     tolerance: float = TOLERANCE,
-    crew: Crew | None = None,
+    crew: ExecutorConfig | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> list[Verdict]:
     """Each job once more, in this store, with the threads it had; what is finished there is not run again."""
@@ -79,7 +79,7 @@ def run_again(
     failed: dict[str, str] = {}
     for threads in dict.fromkeys(map(_threads, mine)):
         group = [jobs[result.name] for result in mine if _threads(result) == threads]
-        failures = execute(store, group, Terms(threads=threads), crew or Crew("serial"), on_event=on_event)
+        failures = execute(store, group, RunOptions(threads=threads), crew or ExecutorConfig("serial"), on_event=on_event)
         failed |= {run_id(failure.job.config): failure.error for failure in failures}
     verdicts = []
     for result in mine:

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from tmln.fleet.crew import Crew
-from tmln.fleet.forecast import Outlook, forecast
-from tmln.fleet.plan import Job, plan, state_of
-from tmln.fleet.shard import Shard
-from tmln.fleet.standings import duration
+from tmln.executors.config import ExecutorConfig
+from tmln.executors.estimate import Outlook, forecast
+from tmln.executors.plan import Job, plan, state_of
+from tmln.executors.array_slice import ArraySlice
+from tmln.executors.progress_state import duration
 from tmln.lab.config import canonical, run_id
 from tmln.lab.store import Store
-from tmln.lab.terms import Terms
+from tmln.lab.run_options import RunOptions
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded
 from tmln.paper.measured import mark
 from tmln.paper.scales import Scale, missing_data
 from tmln.results.read import read_analyses, read_results
 
-ALL = Shard()
+ALL = ArraySlice()
 
 
-def jobs_of(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> list[Job]:
+def jobs_of(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> list[Job]:
     """Every run once, the joint ones, which are the reference of INT, first; only those whose data are at hand.
 
     Runs are dealt out before that is looked at: machines that have other data deal alike.
@@ -32,7 +32,7 @@ def jobs_of(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> list[Job
     return by_data(items, scale, share).get(None, [])
 
 
-def by_data(items: Iterable[Item], scale: Scale, share: Shard = ALL) -> dict[str | None, list[Job]]:
+def by_data(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> dict[str | None, list[Job]]:
     """By the data set that they wait for; None: it is at hand."""
     found: dict[str | None, list[Job]] = {}
     missing = cache(missing_data)
@@ -56,7 +56,7 @@ def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[St
 
 
 def foretold(
-    items: Sequence[Item], scale: Scale, store: Store, terms: Terms, crew: Crew, share: Shard = ALL
+    items: Sequence[Item], scale: Scale, store: Store, terms: RunOptions, crew: ExecutorConfig, share: ArraySlice = ALL
 ) -> list[str]:
     """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
     waiting = by_data(items, scale, share)

@@ -1,0 +1,53 @@
+"""Many runs: as they are shared out by themselves, against one after another on all cores, in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.timing import Line, best_times
+from tmln.data.bad import DataError
+from tmln.executors.config import ExecutorConfig, cores, threads_of
+from tmln.executors.execute import execute
+from tmln.executors.plan import Job
+from tmln.executors.interfaces import Executor
+from tmln.lab.build import stream_of
+from tmln.lab.config import RunConfig
+from tmln.lab.store import Store
+from tmln.lab.run_options import RunOptions
+
+# Width of the reduced ResNet18, epochs, and the goal: 0.9 of what two workers of one thread each were over one process
+# of two threads, on two cores.
+GOALS = ((8, 4, 0.9 * 1.65), (20, 1, 0.9 * 1.11))
+
+
+def configs(width: int, epochs: int) -> list[RunConfig]:
+    few = {"benchmark.per_class": 128, "benchmark.per_class_test": 10, "benchmark.tasks": 2, "epochs": epochs}
+    base = RunConfig(benchmark="split-cifar10", method="er", model="resnet18", model_options={"width": width})
+    return [base.with_settings({**few, "seed": seed}) for seed in range(4)]
+
+
+def done(wanted: list[RunConfig], terms: RunOptions, pool: Executor) -> Callable[[], None]:
+    def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            failures = execute(Store(Path(folder)), [Job(config) for config in wanted], terms, pool=pool)
+            assert not failures, failures
+
+    return run
+
+
+def lines() -> Iterator[Line]:
+    try:
+        stream_of(configs(8, 1)[0])
+    except DataError:
+        return
+    for width, epochs, goal in GOALS:
+        wanted = configs(width, epochs)
+        with ExecutorConfig().pool(jobs=len(wanted)) as many, ExecutorConfig("serial").pool() as one:
+            best = best_times(
+                {"ours": done(wanted, RunOptions(), many), "serial": done(wanted, RunOptions(threads=cores()), one)}, rounds=3
+            )
+        threads = threads_of(wanted[0], cores())
+        what = f"runs of width {width}, {cores() // threads} at a time on {threads} thread(s) / one on {cores()}"
+        yield Line(f"{what}: throughput", best["serial"] / best["ours"], goal if cores() == 2 else None, True)
