@@ -10,12 +10,12 @@ from benchmarks.timing import Line, best_times
 from tmln.data.bad import DataError
 from tmln.executors.config import ExecutorConfig, cores, threads_of
 from tmln.executors.execute import execute
-from tmln.executors.plan import Job
 from tmln.executors.interfaces import Executor
+from tmln.executors.plan import Job
 from tmln.lab.build import stream_of
 from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 
 # Width of the reduced ResNet18, epochs, and the goal: 0.9 of what two workers of one thread each were over one process
 # of two threads, on two cores.
@@ -46,7 +46,8 @@ def lines() -> Iterator[Line]:
         wanted = configs(width, epochs)
         with ExecutorConfig().pool(jobs=len(wanted)) as many, ExecutorConfig("serial").pool() as one:
             best = best_times(
-                {"ours": done(wanted, RunOptions(), many), "serial": done(wanted, RunOptions(threads=cores()), one)}, rounds=3
+                {"ours": done(wanted, RunOptions(), many), "serial": done(wanted, RunOptions(threads=cores()), one)},
+                rounds=3,
             )
         threads = threads_of(wanted[0], cores())
         what = f"runs of width {width}, {cores() // threads} at a time on {threads} thread(s) / one on {cores()}"

@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from scipy.optimize import nnls
 
-from benchmarks.timing import Line
 from benchmarks.costs import FILE, WEIGHT, Rates
+from benchmarks.timing import Line
 from tmln.executors.config import work_on
 from tmln.lab.config import canonical
 from tmln.lab.footprint import BACKWARD

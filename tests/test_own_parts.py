@@ -21,8 +21,8 @@ from tmln.lab.build import build
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text
 from tmln.recipes import FAMILIES, Recipe

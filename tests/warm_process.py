@@ -27,8 +27,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-WARM = ["sklearn.datasets", "torch._dynamo", "tmln.cli.app", "tmln.executors.progress_display", "tmln.executors.execute"]
-WARM += ["tmln.executors.worker", "tmln.results.notes", "tmln.results.summary_text", "tmln.results.tables", "rich.table"]
+WARM = [
+    "sklearn.datasets",
+    "torch._dynamo",
+    "tmln.cli.app",
+    "tmln.executors.progress_display",
+    "tmln.executors.execute",
+]
+WARM += [
+    "tmln.executors.worker",
+    "tmln.results.notes",
+    "tmln.results.summary_text",
+    "tmln.results.tables",
+    "rich.table",
+]
 WARM += ["tmln.shop.teach", "PIL.Image"]
 COUNT = struct.Struct("!i")
 MORE = "TMLN_TESTS_WARM_IMPORTS"  # of a program's environment: what else is imported before it is forked, and kept

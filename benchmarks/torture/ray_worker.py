@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.lab.killing import Mortal, Notes, config
 
-from benchmarks.torture.reached import ExecutorConfig, Execution, Job, RunConfig, Store, RunOptions, execute, run_id
+from benchmarks.torture.reached import Execution, ExecutorConfig, Job, RunConfig, RunOptions, Store, execute, run_id
 from benchmarks.torture.scene import EVERY, METHODS, Scene, said_by
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call

@@ -18,8 +18,8 @@ from tmln.lab.lock import LockLost, RunLock, RunLocked
 from tmln.lab.machine import machine
 from tmln.lab.result import checksum_of, read_result
 from tmln.lab.run import Execution, Moment
-from tmln.lab.store import Run, Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.nested import encode
@@ -32,9 +32,9 @@ __all__ = [
     "FAMILIES",
     "RECIPES",
     "BadData",
-    "ExecutorConfig",
     "DataError",
     "Execution",
+    "ExecutorConfig",
     "Job",
     "Learner",
     "LockLost",
@@ -43,8 +43,8 @@ __all__ = [
     "RunConfig",
     "RunLock",
     "RunLocked",
-    "Store",
     "RunOptions",
+    "Store",
     "build",
     "canonical",
     "checksum_of",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture.reached import RECIPES, Execution, Moment, Run, RunConfig, Store, RunOptions
+from benchmarks.torture.reached import RECIPES, Execution, Moment, Run, RunConfig, RunOptions, Store
 from benchmarks.torture.verdict import Verdict, different, lost, total
 from benchmarks.torture.warm import Ended, Tell, call
 

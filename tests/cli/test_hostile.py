@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.typed import typed
 from tmln.cli.asked import configs_of
-from tmln.executors.run_job import perform
-from tmln.executors.plan import Job
 from tmln.executors.interfaces import RunRequest
+from tmln.executors.plan import Job
+from tmln.executors.run_job import perform
 from tmln.lab import RunConfig, Store
 from tmln.lab.identity import run_name
 from tmln.lab.result import write_result

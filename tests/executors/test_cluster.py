@@ -17,12 +17,12 @@ from tmln.executors import cluster
 from tmln.executors.bundle import pack
 from tmln.executors.cluster import RayPool
 from tmln.executors.config import ExecutorConfig
-from tmln.executors.plan import Job
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.plan import Job
 from tmln.executors.wish import Wish, room
 from tmln.lab.lock import RunLocked
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 
 
 class FakeLine:
@@ -140,7 +140,9 @@ def test_collected_files_are_put_into_the_run_that_was_locked_for_it(tmp_path: P
     pool.close()
 
 
-@pytest.mark.parametrize(("crew", "option"), [(ExecutorConfig(collect=True), "--collect"), (ExecutorConfig(fetch=True), "--fetch")])
+@pytest.mark.parametrize(
+    ("crew", "option"), [(ExecutorConfig(collect=True), "--collect"), (ExecutorConfig(fetch=True), "--fetch")]
+)
 def test_options_of_ray_without_ray(crew: ExecutorConfig, option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} is for machines of a Ray cluster"), crew.pool():
         pass

@@ -11,11 +11,11 @@ from tests.lab.killing import config
 from tmln.executors import errand
 from tmln.executors.bundle import pack
 from tmln.executors.errand import Errand, Lease, do, scratch, taken_in
-from tmln.executors.plan import Job
 from tmln.executors.interfaces import RunRequest
+from tmln.executors.plan import Job
 from tmln.lab.lock import RunLock
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 
 
 @pytest.fixture(autouse=True)

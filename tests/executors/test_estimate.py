@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.lab.killing import config
-from tmln.executors import forecast as forecasts
+from tmln.executors import estimate as forecasts
 from tmln.executors.config import ExecutorConfig, work_of
 from tmln.executors.estimate import FORWARD, SMALL, Need, Outlook, Trial, forecast, try_steps
 from tmln.executors.plan import plan
@@ -161,7 +161,11 @@ def test_further_threads_add_less(tried: list[RunConfig]) -> None:
     [
         (ExecutorConfig("serial"), 1, 70.0),
         (ExecutorConfig(workers=2), 2, 35.0),
-        (ExecutorConfig(), 4, 22.5),  # 30 s on one core, 2 x 20 s on two: 110 core seconds on four, no less than the longest
+        (
+            ExecutorConfig(),
+            4,
+            22.5,
+        ),  # 30 s on one core, 2 x 20 s on two: 110 core seconds on four, no less than the longest
     ],
     ids=["serial", "two", "as many as fit"],
 )

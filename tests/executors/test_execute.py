@@ -15,21 +15,21 @@ import pytest
 import torch
 
 from tests.lab.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
-from tmln.executors import crew as crews
+from tmln.executors import config as crews
 from tmln.executors import schedule as schedules
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
 from tmln.executors.execute import Event, Failure, execute
+from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.plan import Job, plan
 from tmln.executors.processes import LocalPool
 from tmln.executors.run_job import ERROR, perform
-from tmln.executors.plan import Job, plan
 from tmln.executors.schedule import Schedule
 from tmln.executors.serial import SerialPool
-from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Moment
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.stopping import Interrupted
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def schedule(
     **needs: str,
 ) -> Schedule:
     many = threads or {}
-    tasks = {name: RunRequest(Job(config(seed=k)), "runs", RunOptions(), many.get(name, 1)) for k, name in enumerate(names)}
+    tasks = {
+        name: RunRequest(Job(config(seed=k)), "runs", RunOptions(), many.get(name, 1)) for k, name in enumerate(names)
+    }
     return Schedule(tasks, needs, on_event, retries)
 
 
@@ -278,7 +280,11 @@ def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(
     jobs = plan([config("tmln"), config("ocar")], "none")
     torch.set_num_threads(2)  # of this process, which a run leaves as they were
     try:
-        for name, crew in {"serial": ExecutorConfig("serial"), "one": ExecutorConfig(workers=1), "two": ExecutorConfig(workers=2)}.items():
+        for name, crew in {
+            "serial": ExecutorConfig("serial"),
+            "one": ExecutorConfig(workers=1),
+            "two": ExecutorConfig(workers=2),
+        }.items():
             if name == "two":  # as good as one that is started afresh, as "one" was
                 request.getfixturevalue("warm")
             assert execute(Store(tmp_path / name), jobs, crew=crew) == []

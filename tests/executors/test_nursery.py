@@ -14,9 +14,9 @@ import pytest
 
 from tests.lab.killing import PATIENCE, gone
 from tmln.executors import local
-from tmln.executors.processes import LocalPool
-from tmln.executors.nursery import FORKS, Forked
 from tmln.executors.interfaces import Outcome
+from tmln.executors.nursery import FORKS, Forked
+from tmln.executors.processes import LocalPool
 
 pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.skipif(not FORKS, reason="forks only on Linux")]
 

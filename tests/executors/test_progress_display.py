@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tmln.executors.progress_display import Display
 from tmln.executors.plan import Job
-from tmln.executors.schedule import Event
+from tmln.executors.progress_display import Display
 from tmln.executors.progress_state import ProgressState, duration
+from tmln.executors.schedule import Event
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Moment

@@ -24,8 +24,8 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Failure, execute
 from tmln.executors.plan import Job, plan
 from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 
 pytestmark = pytest.mark.xdist_group("ray")  # one Ray for all of them
 

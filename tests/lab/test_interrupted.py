@@ -22,8 +22,8 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Event, execute
 from tmln.executors.plan import Job, plan
 from tmln.lab.oracle import reference_config
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.models import MLP
 from tmln.stopping import Interrupted
 

@@ -12,8 +12,8 @@ import pytest
 from tmln.lab.config import RunConfig
 from tmln.lab.loggers import make_logger
 from tmln.lab.run import Execution
-from tmln.lab.store import Run, Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Run, Store
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 12}
 

@@ -15,8 +15,8 @@ from tmln.lab.config import RunConfig
 from tmln.lab.predictions import NAME, read_predictions
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
-from tmln.lab.store import Run, Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.recipes import RECIPES
 from tmln.results.validity import complaint

@@ -30,8 +30,8 @@ from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config, reference_of
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.recipes import RECIPES
 from tmln.stopping import Interrupted
 

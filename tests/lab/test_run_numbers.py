@@ -21,8 +21,8 @@ from tmln.lab.lock import LockLost
 from tmln.lab.oracle import reference_config
 from tmln.lab.result import Result
 from tmln.lab.run import Execution, fingerprint
-from tmln.lab.store import Run, Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of

@@ -12,8 +12,8 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job
 from tmln.lab.config import run_id
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
 from tmln.paper.items import ITEMS

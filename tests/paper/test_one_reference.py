@@ -17,8 +17,8 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import plan
 from tmln.lab.result import Oracle, Result
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand

@@ -10,8 +10,8 @@ import pytest
 from tests.paper.conftest import TINY
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.paper import table1, table2, tuning
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.learner import Learner
 from tmln.replay import REPLAYS
 from tmln.stopping import Interrupted

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tmln.cli import benchmarks, data, forecast, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
+from tmln.cli import benchmarks, data, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
 from tmln.cli.grouped import add
 from tmln.cli.options import How, What, Who
 from tmln.cli.say import Shown, say
@@ -137,7 +137,6 @@ add(app, report.report)
 add(app, publish.publish)
 add(app, publish.verify)
 add(app, sweep.sweep)
-add(app, forecast.forecast)
 add(app, tune.tune)
 add(app, tradeoffs.pareto)
 add(app, tradeoffs.ranks)

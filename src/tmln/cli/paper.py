@@ -77,8 +77,8 @@ def paper(
     import torch
 
     from tmln.draw.picture import new_figure
-    from tmln.executors.execute import execute
     from tmln.executors.array_slice import read_slice
+    from tmln.executors.execute import execute
     from tmln.lab.config import run_id
     from tmln.lab.store import Store
     from tmln.paper.evidence import Study

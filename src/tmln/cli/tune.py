@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tmln.executors.interfaces import Executor
     from tmln.lab.config import RunConfig
     from tmln.lab.result import Result
-    from tmln.lab.store import Store
     from tmln.lab.run_options import RunOptions
+    from tmln.lab.store import Store
     from tmln.search.protocol import Tuned
     from tmln.search.space import Space
     from tmln.search.tune import Trial

@@ -14,15 +14,15 @@ from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
     from tmln.cli.options import How, Who
-    from tmln.executors.progress_display import Display
-    from tmln.executors.plan import Job
-    from tmln.executors.schedule import Failure
     from tmln.executors.array_slice import ArraySlice
     from tmln.executors.interfaces import Executor
+    from tmln.executors.plan import Job
+    from tmln.executors.progress_display import Display
+    from tmln.executors.schedule import Failure
     from tmln.lab.config import RunConfig
     from tmln.lab.result import Result
-    from tmln.lab.store import Store
     from tmln.lab.run_options import RunOptions
+    from tmln.lab.store import Store
 
 
 def work(
@@ -35,9 +35,9 @@ def work(
     shard: str | None = None,
 ) -> None:
     """Do what is not done yet, and show the table of all; or only say what that would take."""
+    from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
     from tmln.executors.plan import plan, state_of
-    from tmln.executors.array_slice import read_slice
     from tmln.lab.store import Store
 
     share = read_slice(shard)

@@ -1,1 +1,1 @@
-"""Many runs: what is to be done, what it will take, who does it, and how that looks to a person."""
+"""Many runs: plan, schedule, executors (serial, processes, Ray, SLURM), progress display, estimate of ``--dry-run``."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tmln.executors.bundle import RESULT, pack, unpack
 from tmln.executors.errand import Errand
-from tmln.executors.line import Line
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.line import Line
 from tmln.executors.wish import Wish, import_ray
 from tmln.lab.config import run_id
 from tmln.lab.lock import LockLost, RunLocked

@@ -22,9 +22,9 @@ import torch
 
 from tmln.curvature.ranks import Ranks, ranks_of
 from tmln.executors.config import cores
+from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import perform
 from tmln.executors.serial import SerialPool
-from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.lab.devices import Devices, end, launched
 from tmln.lab.memory import keep_memory
 from tmln.lab.run import Execution, Moment

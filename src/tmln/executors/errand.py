@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tmln.data import data_root, get_data
 from tmln.executors.bundle import furthest, names_in, pack, unpack
-from tmln.executors.run_job import perform
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.run_job import perform
 from tmln.lab.files import make_folder
 from tmln.lab.lock import RunLocked
 from tmln.lab.run import Moment

@@ -215,7 +215,9 @@ class Forecast:
         return f", {min(found)} samples at a time" if found else ""
 
 
-def forecast(configs: Sequence[RunConfig], terms: RunOptions, crew: ExecutorConfig, more: Sequence[RunConfig] = ()) -> Forecast:
+def forecast(
+    configs: Sequence[RunConfig], terms: RunOptions, crew: ExecutorConfig, more: Sequence[RunConfig] = ()
+) -> Forecast:
     """What it takes to do these runs; ``more`` are looked at as well, for whoever asks the outlook about them."""
     outlook = Outlook([*configs, *more], terms)
     needs = [outlook.of(config) for config in configs]

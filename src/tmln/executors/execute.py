@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from tmln.executors.config import ExecutorConfig, threads_of
-from tmln.executors.processes import LocalPool
+from tmln.executors.distributed_run import TogetherPool
+from tmln.executors.interfaces import Executor, RunRequest
 from tmln.executors.plan import Job
+from tmln.executors.processes import LocalPool
 from tmln.executors.schedule import Event, Failure, Schedule
 from tmln.executors.serial import SerialPool
-from tmln.executors.interfaces import Executor, RunRequest
-from tmln.executors.distributed_run import TogetherPool
 from tmln.lab.config import run_id
 from tmln.lab.files import make_folder
 from tmln.lab.footprint import LEFT
 from tmln.lab.memory import free_bytes
 from tmln.lab.oracle import reference_config
+from tmln.lab.run_options import RunOptions
 from tmln.lab.sharing import check
 from tmln.lab.store import Store
-from tmln.lab.run_options import RunOptions
 from tmln.stopping import asked_to_stop
 
 __all__ = ["Event", "Failure", "execute"]

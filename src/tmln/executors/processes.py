@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, TYPE_CHECKING
 
 from tmln.executors.ending import Process, end
-from tmln.executors.nursery import FORKS, children
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.nursery import FORKS, children
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message, Take

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tmln.executors.plan import Job
+from tmln.executors.progress_state import ProgressState, RunProgress, duration
 from tmln.executors.schedule import Event
-from tmln.executors.progress_state import RunProgress, ProgressState, duration
 from tmln.lab.run import Moment
 from tmln.printable import printable
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from tmln.executors.interfaces import Executor, Outcome, RunRequest
 from tmln.executors.plan import Job
-from tmln.executors.interfaces import Outcome, Executor, RunRequest
 from tmln.lab.result import Result
 from tmln.lab.run import Moment
 from tmln.stopping import Interrupted, saving

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tmln.executors.run_job import perform, seldom
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.run_job import perform, seldom
 from tmln.lab.run import Moment
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import signal
 import threading
 from multiprocessing.connection import Connection
 
-from tmln.executors.run_job import perform, seldom
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.run_job import perform, seldom
 from tmln.lab.run import Moment
 from tmln.stopping import asked_to_stop, owned
 

@@ -28,9 +28,9 @@ from tmln.lab.memory import peak_bytes, reset_peak
 from tmln.lab.oracle import reference_names
 from tmln.lab.predictions import write_predictions
 from tmln.lab.result import Result
+from tmln.lab.run_options import RunOptions
 from tmln.lab.sofar import Progress
 from tmln.lab.store import Run
-from tmln.lab.run_options import RunOptions
 from tmln.lab.unwritten import Unwritten
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.shards import assembled_for, in_shards

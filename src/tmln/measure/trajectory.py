@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tmln.executors.plan import Job
 from tmln.executors.progress_display import Display
 from tmln.executors.run_job import seldom
-from tmln.executors.plan import Job
 from tmln.executors.schedule import Event
 from tmln.lab.build import build, steps_of
 from tmln.lab.config import RunConfig, run_id

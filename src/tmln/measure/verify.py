@@ -19,8 +19,8 @@ from tmln.executors.execute import Event, execute
 from tmln.executors.plan import Job
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.result import Result
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.models.own import check_allowed
 
 # Of the mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
@@ -79,7 +79,9 @@ def run_again(
     failed: dict[str, str] = {}
     for threads in dict.fromkeys(map(_threads, mine)):
         group = [jobs[result.name] for result in mine if _threads(result) == threads]
-        failures = execute(store, group, RunOptions(threads=threads), crew or ExecutorConfig("serial"), on_event=on_event)
+        failures = execute(
+            store, group, RunOptions(threads=threads), crew or ExecutorConfig("serial"), on_event=on_event
+        )
         failed |= {run_id(failure.job.config): failure.error for failure in failures}
     verdicts = []
     for result in mine:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from tmln.executors.array_slice import ArraySlice
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.estimate import Outlook, forecast
 from tmln.executors.plan import Job, plan, state_of
-from tmln.executors.array_slice import ArraySlice
 from tmln.executors.progress_state import duration
 from tmln.lab.config import canonical, run_id
-from tmln.lab.store import Store
 from tmln.lab.run_options import RunOptions
+from tmln.lab.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded
 from tmln.paper.measured import mark

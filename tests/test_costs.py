@@ -6,9 +6,6 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-from typer.testing import CliRunner
-
-from tmln.cli import app
 from benchmarks.costs import Cost, Rates, Size, costs, held, read_rates, seconds
 
 RATES = Rates(call=1.0, dense=2.0, conv=8.0, activation=1.5, weights=0.5, sample=0.25, fisher_call=6.0,
@@ -65,19 +62,3 @@ def test_the_kept_coefficients_are_whole_and_say_their_error() -> None:
     assert min(rates.dense, rates.conv, rates.fisher_dense, rates.bandwidth, rates.disk) > 0
     assert set(said["errors"]["held out"]) == {"step", "boundary"}
     assert not set(said["errors"]["held out"]["step"]) & set(said["errors"]["fitted"]["step"])
-
-
-def test_the_command_says_what_dominates_and_its_error() -> None:
-    words = ["forecast", "--benchmark", "split-digits", "--method", "tmln"]
-    here = CliRunner().invoke(app, words)
-    assert here.exit_code == 0, here.output
-    assert "in all about" in here.output
-    assert "off by" in here.output
-    large = [*words, "--parameters", "1e9", "--capacity", "10000000", "--tasks", "1000", "--ranks", "256", "--sharded"]
-    far = CliRunner().invoke(app, large)
-    assert far.exit_code == 0, far.output
-    assert "1,000,000,000 parameters" in far.output
-    assert "most time: " in far.output
-    assert "most memory: " in far.output
-    naive = CliRunner().invoke(app, ["forecast", "--benchmark", "split-digits", "--method", "naive"])
-    assert "Fisher" not in naive.output
