@@ -26,11 +26,9 @@ def config_of(method: str) -> RunConfig:
     return RunConfig.of({**SMALL, "method": method})
 
 
-def work(
-    tell: Tell, root: Path, method: str, on_step: Callable[[Moment], None] = lambda moment: None, stale: float = 60.0
-) -> int:
+def work(tell: Tell, root: Path, method: str, on_step: Callable[[Moment], None] = lambda moment: None) -> int:
     """Do the run, or go on with it, and say where that began: the number of its first step, 0 if there was none."""
-    run = Store(root, stale).open(config_of(method))
+    run = Store(root).open(config_of(method))
     first = 0
 
     def step(moment: Moment) -> None:

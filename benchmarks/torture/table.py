@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.torture import clocks, crowd, damage, disk, fuzz, kills, ray_worker, sleepers, soak, words, writes
+from benchmarks.torture import clocks, crowd, damage, disk, fuzz, kills, ray_worker, soak, words, writes
 from benchmarks.torture.scene import Scene
 from benchmarks.torture.verdict import Verdict
 
@@ -33,7 +33,6 @@ FAULTS: dict[str, Fault] = {
     "damage": Fault("a file damaged, then read", damage.reading, (42, 400), (42, 5), 2.0),
     "damage-go-on": Fault("a file damaged, the run gone on with", damage.going_on, (112, 1), (8, 1), 1.0),
     "crowd": Fault("8 processes on one run", crowd.trial, (20, 8), (1, 8), 1.0, alone=True),
-    "stopped": Fault("stopped past the stale time, then woken", sleepers.trial, (30, 1), (3, 1), 1.0),
     "clocks": Fault("clocks that jump", clocks.trial, (30, 1), (2, 1), 1.0),
     "ray": Fault("a worker of Ray lost", ray_worker.trial, (1, 10), (1, 1), 1.0, alone=True),
     "soak": Fault("a thousand tasks", soak.trial, (len(soak.METHODS), 1000), (2, 40), 3.0),

@@ -313,7 +313,10 @@ def test_workers_started_early_are_used_and_unused_ones_go_at_once(tmp_path: Pat
 
 
 def test_starting_workers_loads_no_torch() -> None:
-    code = "import sys, tmln.executors.processes, tmln.executors.config; print('torch' in sys.modules, 'pydantic' in sys.modules)"
+    code = (
+        "import sys, tmln.executors.processes, tmln.executors.config; "
+        "print('torch' in sys.modules, 'pydantic' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False False"
 

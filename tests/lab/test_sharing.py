@@ -27,9 +27,7 @@ def refuse(number: int) -> Callable[..., Any]:
 def test_a_file_system_without_locks_is_one_line(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Lustre without its option flock, some of FUSE, and NFS without a lock daemon answer."""
     monkeypatch.setattr(fcntl, "flock", refuse(number))
-    with pytest.raises(
-        ValueError, match=r"cannot hold runs: it does not lock a file .*; choose"
-    ) as error:
+    with pytest.raises(ValueError, match=r"cannot hold runs: it does not lock a file .*; choose") as error:
         RunLock(tmp_path / "run" / ".lock").acquire()
     assert "\n" not in str(error.value)
 

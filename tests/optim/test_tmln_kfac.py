@@ -16,8 +16,7 @@ from torch import Tensor, nn
 import tmln.curvature.kfac_factors
 import tmln.optim.tmln_kfac
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.kfac import Factors
-from tmln.curvature.kfac_factors import mean_factors
+from tmln.curvature.kfac_factors import Factors, mean_factors
 from tmln.optim import OCAR, TMLN, TMLNKFAC
 
 DOUBLE = torch.float64

@@ -16,7 +16,7 @@ KEEPABLE = ("predictions",)
 
 @dataclass(frozen=True)
 class RunOptions:
-    """``threads`` of a run are the rule's of :mod:`tmln.executors.config` unless given; device and leave as they are here."""
+    """Set how one run is executed; ``threads`` follow the rule of :mod:`tmln.executors.config` unless given."""
 
     oracle: Oracle = "none"
     checkpoint_seconds: float = 300.0
