@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.killing import PATIENCE, gone
-from tmln.executors import local
+from tmln.executors import processes as local
 from tmln.executors.interfaces import Outcome
 from tmln.executors.nursery import FORKS, Forked
 from tmln.executors.processes import LocalPool
