@@ -204,7 +204,13 @@ def test_no_two_are_ever_inside(tmp_path: Path) -> None:
         assert worker.returncode == 0, err
 
 
-HOLD = "import sys; from tmln.lab.lock import RunLock; RunLock(sys.argv[1]).acquire(); print(1, flush=True); input()"
+HOLD = """
+import sys
+from tmln.lab.lock import RunLock
+with RunLock(sys.argv[1]):
+    print(1, flush=True)
+    input()
+"""
 
 
 def test_a_stopped_holder_keeps_it_and_a_killed_one_is_replaced_at_once(tmp_path: Path) -> None:
@@ -213,9 +219,10 @@ def test_a_stopped_holder_keeps_it_and_a_killed_one_is_replaced_at_once(tmp_path
         assert holder.stdout is not None
         holder.stdout.readline()
         holder.send_signal(signal.SIGSTOP)
-        with pytest.raises(RunLocked, match=f"process {holder.pid}"):
-            RunLock(tmp_path).acquire()
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
+        try:
+            with pytest.raises(RunLocked, match=f"process {holder.pid}"):
+                RunLock(tmp_path).acquire()
+        finally:
+            holder.kill()
     with RunLock(tmp_path) as lock:
         lock.check()
