@@ -55,6 +55,7 @@ class Wrapping(Step[W]):
         kind, inside = settings.part()
         self.inner = kind(inside, model, lr, seed, memory)
         self.optimizer, self.traces = self.inner.optimizer, self.inner.traces
+        self.memory = self.inner.memory  # the replay's, or that of a step further in
         self.needs_boundary = type(self).needs_boundary or self.inner.needs_boundary
 
     @classmethod
