@@ -54,7 +54,7 @@ class BatchClosure:
         value = float(total.detach())
         if not math.isfinite(value):
             where = f"task {self.lesson.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
-            raise diverged(value, batch.x, where, learner.lr, step.rate)
+            raise diverged(value, batch.x, where, learner.lr, step)
         parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
         for p in parameters:
             p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tmln.curvature.untouched import in_eval
 from tmln.learner.scored import mask_logits
-from tmln.parts import feed
+from tmln.parts import feed, home
 from tmln.streams.arrays import as_samples
 from tmln.streams.own import own_pictures
 from tmln.streams.samples import Samples
@@ -81,5 +81,5 @@ def _unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Path]]:
         return own_pictures([Path(item) for item in data], learner.intake["shape"])
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
-        return as_samples((x, torch.zeros(len(x), dtype=torch.int64))), ()
-    return as_samples(data), ()
+        data = (x, torch.zeros(len(x), dtype=torch.int64))
+    return as_samples(data, home(learner.model).dtype), ()

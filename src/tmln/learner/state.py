@@ -14,7 +14,7 @@ from tmln.learner.epoch import Place
 from tmln.learner.growing import fit_head
 from tmln.learner.intake import check_intake
 from tmln.learner.shards import load_weights
-from tmln.parts import copied
+from tmln.parts import copied, home
 from tmln.streams.arrays import as_samples
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
-    learner.history = [as_samples(data) for data in history]
+    learner.history = [as_samples(data, home(learner.model).dtype) for data in history]
 
 
 def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:

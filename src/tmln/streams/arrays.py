@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -21,6 +23,8 @@ from tmln.streams.stream import Augment, Prepare, Stream, Task
 
 Array: TypeAlias = Tensor | NDArray[Any]
 Data: TypeAlias = Samples | tuple[Array, Array] | Dataset[Any] | DataLoader[Any]
+log = logging.getLogger(__name__)
+
 LABELS = ("label", "labels", "target", "targets", "y")  # what the label of a sample that is a dict is called
 
 
@@ -80,11 +84,18 @@ def _dataset_of(loader: DataLoader[Any]) -> Dataset[Any]:
     return loader.dataset
 
 
-def as_samples(data: Data) -> Samples:
+@cache
+def _say_rounded() -> None:
+    """Warn once that inputs lose digits."""
+    log.warning("inputs are float64, the model is not: they are rounded to float32 (model.double() keeps all digits)")
+
+
+def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
     """Samples of ``(x, y)`` arrays, of a dataset of (input, label) pairs or dicts, or samples as they are.
 
     A dataset's labels are its ``targets`` where it has them; else every item is read once to learn its label. Of a
-    ``DataLoader`` its dataset is taken.
+    ``DataLoader`` its dataset is taken. Arrays of floats are stored as float32, those of float64 as they are for a
+    model of that ``precision``; for one of another a warning says so.
     """
     if isinstance(data, Samples):
         return data
@@ -98,7 +109,10 @@ def as_samples(data: Data) -> Samples:
             raise DataError(f"inputs are uint8 or float [N, ...], not {x.dtype} {list(x.shape)}")
         if x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise DataError("inputs hold values that are not finite")
-        return Samples.of(x if x.dtype == torch.uint8 else x.float(), _labels(y, len(x)))
+        if x.dtype == torch.float64 and precision not in (None, torch.float64):
+            _say_rounded()
+        as_it_is = x.dtype in (torch.uint8, precision) and x.dtype in (torch.uint8, torch.float64)
+        return Samples.of(x if as_it_is else x.float(), _labels(y, len(x)))
     try:
         count = len(data)  # type: ignore[arg-type]
     except TypeError:
