@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 BINS = 15  # of confidence, equally wide: Guo et al. 2017
 MOST_BYTES = 1 << 26  # of a confusion matrix that is unpacked: 4,096 classes
 COUNT = np.dtype("<u4")
+MOST_NUMBERS = 1 << 28  # of rows that are unpacked: a matrix of 16,384 tasks
 
 
 def pack_confusion(counts: ArrayLike) -> str:
@@ -45,6 +47,51 @@ def unpack_confusion(text: str) -> NDArray[np.int64]:
     if not unpacking.eof or not classes or classes**2 * COUNT.itemsize != len(found):
         raise ValueError(f"no confusion matrix: {len(found)} bytes are not those of a square of numbers")
     return np.frombuffer(found, COUNT).astype(np.int64).reshape(classes, classes)
+
+
+def pack_rows(rows: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    """Return rows of numbers in a compact form: lengths, distinct values, and a code for each number (zlib, base64).
+
+    Accuracies are fractions of a test's samples: few are distinct, and a code takes a byte or two before compression.
+
+    >>> unpack_rows(pack_rows([[0.5, 1.0], [0.25]]))
+    [[0.5, 1.0], [0.25]]
+    """
+    values = np.empty(0)
+    for row in rows:
+        values = np.union1d(values, np.asarray(row, dtype=np.float64))
+    packing = zlib.compressobj()
+    dtype = _code(len(values))
+    codes = [packing.compress(np.searchsorted(values, np.asarray(row, np.float64)).astype(dtype)) for row in rows]
+    text = base64.b64encode(b"".join([*codes, packing.flush()])).decode()
+    return {"lengths": [len(row) for row in rows], "values": values.tolist(), "codes": text}
+
+
+def unpack_rows(packed: Any) -> list[list[float]]:
+    """Return the rows, null as NaN; a ValueError for what :func:`pack_rows` did not make."""
+    lengths, values, codes = (packed.get(key) for key in ("lengths", "values", "codes"))
+    if not (isinstance(lengths, list) and all(type(n) is int and 0 <= n <= MOST_NUMBERS for n in lengths)):
+        raise ValueError("no packed rows: their lengths are no whole numbers")
+    if not isinstance(values, list) or not _are_numbers([[value for value in values if value is not None]]):
+        raise ValueError("no packed rows: their values are no numbers")
+    if sum(lengths) > MOST_NUMBERS:
+        raise ValueError(f"{sum(lengths):,} packed numbers, more than the {MOST_NUMBERS:,} that are read")
+    dtype = _code(len(values))
+    try:
+        unpacking = zlib.decompressobj()
+        found = unpacking.decompress(base64.b64decode(codes, validate=True), sum(lengths) * dtype.itemsize + 1)
+    except (binascii.Error, zlib.error, ValueError, TypeError) as error:
+        raise ValueError(f"no packed rows: {error}") from None
+    places = np.frombuffer(found[: len(found) // dtype.itemsize * dtype.itemsize], dtype)
+    if not unpacking.eof or len(found) != sum(lengths) * dtype.itemsize or (places >= len(values)).any():
+        raise ValueError("no packed rows: lengths, values and codes do not fit together")
+    numbers = [math.nan if value is None else float(value) for value in values]
+    ends = np.cumsum([0, *lengths])
+    return [[numbers[code] for code in places[a:b].tolist()] for a, b in itertools.pairwise(ends.tolist())]
+
+
+def _code(values: int) -> np.dtype[Any]:
+    return np.dtype("<u1" if values <= 1 << 8 else "<u2" if values <= 1 << 16 else "<u4")
 
 
 def class_accuracies(counts: ArrayLike) -> NDArray[np.float64]:

@@ -1,7 +1,8 @@
 """``result.json``: what a finished run observed. Fractions, not percent; what is undefined is null there, NaN here.
 
-From format 2 on it carries a checksum of all that it says. Whatever the format, its configuration must be the one that
-its folder is named by: another run's result, or one that was damaged, is not believed.
+From format 2 on it carries a checksum of all that it says; format 3 is that of streams so long that matrices, which
+grow with the square of the tasks, are packed (:func:`tmln.tallies.pack_rows`). Whatever the format, its configuration
+must be the one that its folder is named by: another run's result, or one that was damaged, is not believed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tmln.lab.identity import HEAD, is_named, spelled
 from tmln.metrics import measure, metric_of
 from tmln.printable import readable
 from tmln.recipes import RECIPES
+from tmln.tallies import pack_rows, unpack_rows
 
 Oracle = Literal["prefix", "final", "independent", "none"]  # kinds of reference of intransigence: tmln.lab.oracle
 ORACLES: tuple[Oracle, ...] = ("prefix", "final", "independent")  # the first that is there, unless one is named
@@ -28,8 +30,12 @@ REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than t
     **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
     **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
 }
-FORMAT = 2
+FORMAT = 3
+USUAL_FORMAT, PACKED_FORMAT = 2, 3  # the second: long matrices are packed
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
+MOST_BYTES = 1 << 28  # of a result that is read
+LONG = 1 << 18  # numbers of a matrix from which on it is packed: 512 tasks
+MATRICES = ("accuracy", "masked_accuracy", "validation_accuracy")
 MOST = 1e100  # no number of a run is as large
 CHECKSUM = "checksum"
 ACCURACIES = (
@@ -148,17 +154,49 @@ class NewerResult(ValueError):
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """The file appears whole; what could not be read again is not written."""
-    complete = {"format": FORMAT, **{key: value for key, value in result.items() if key not in ("format", CHECKSUM)}}
+    content = {key: value for key, value in result.items() if key not in ("format", CHECKSUM)}
+    complete = pack_long({"format": USUAL_FORMAT, **content})
     _check(complete, path.name)
     complete["config"] = spelled(complete["config"])
     _check_name(complete, path.parent.name, path.name)
     complete[CHECKSUM] = checksum_of(json.loads(to_json(complete)))
-    write_whole(path, to_json(complete, indent=1) + "\n")
+    text = to_json(complete, indent=1) + "\n"
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"{path.name} would have {len(text):,} bytes, more than the {MOST_BYTES:,} that are read")
+    write_whole(path, text)
+
+
+def pack_long(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result's content with every matrix of more than ``LONG`` numbers packed, in the format that has that."""
+    packed: dict[str, Any] = {key: pack_rows(content[key]) for key in MATRICES if _is_long(content.get(key))}
+    within = content.get("within") or {}
+    if _is_long(within.get("accuracy")):
+        packed["within"] = {**within, "accuracy": pack_rows(within["accuracy"])}
+    return {**content, **packed, "format": PACKED_FORMAT if packed else content["format"]}
+
+
+def _is_long(rows: Any) -> bool:
+    return isinstance(rows, (list, tuple)) and sum(len(row) for row in rows if isinstance(row, (list, tuple))) > LONG
+
+
+def _unpack_long(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the matrices that are packed in a result's content, unpacked."""
+    if content.get("format") != PACKED_FORMAT:
+        return {}
+    found: dict[str, Any] = {key: unpack_rows(content[key]) for key in MATRICES if _is_packed(content.get(key))}
+    within = content.get("within")
+    if isinstance(within, Mapping) and _is_packed(within.get("accuracy")):
+        found["within"] = {**within, "accuracy": unpack_rows(within["accuracy"])}
+    return found
+
+
+def _is_packed(value: Any) -> bool:
+    return isinstance(value, Mapping) and "codes" in value
 
 
 def read_result(path: Path) -> Result:
     """The result; a ValueError says what is wrong with it."""
-    data = read_own(path)
+    data = read_own(path, MOST_BYTES)
     try:
         result = from_json(data)
     except ValueError:
@@ -182,11 +220,11 @@ def believed(content: dict[str, Any], name: str, file: str, halves: bool | None 
     _check(content, file)
     _check_name(content, name, file)
     for key in (*ACCURACIES, "dormant_units", "feature_rank", "metrics"):
-        if key in content:
+        if key in content and not _is_packed(content[key]):
             content[key] = _numbers(content[key])
     if halves is None:
         halves = "\\ud" in json.dumps(content)  # a look at each string takes longer
-    return Result.of(readable(content) if halves else content, name)
+    return Result.of({**(readable(content) if halves else content), **_unpack_long(content)}, name)
 
 
 def _check_version(content: Mapping[str, Any], file: str) -> None:
@@ -213,6 +251,8 @@ def _numbers(value: Any) -> Any:
 
 
 def _check(result: Mapping[str, Any], name: str) -> None:
+    if result.get("format") == PACKED_FORMAT:  # what is packed is checked when it is unpacked
+        result = {key: [] if key in MATRICES and _is_packed(value) else value for key, value in result.items()}
     missing = [key for key in NEEDED if key not in result]
     if missing:
         raise ValueError(f"{name} lacks {', '.join(missing)}")

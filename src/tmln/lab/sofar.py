@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tmln.lab.predictions import compact
 from tmln.learner.tally import Liveliness, Tally
-from tmln.tallies import CALIBRATION, pack_confusion
+from tmln.tallies import CALIBRATION, COUNT, MOST_BYTES, pack_confusion
 
 
 @dataclass
@@ -37,7 +37,8 @@ class Progress:
 
     def note(self, tally: Tally, liveliness: Liveliness) -> None:
         """What was counted while testing after a task."""
-        self.confusion.append(pack_confusion(tally.confusion.numpy()))
+        if tally.confusion.numel() * COUNT.itemsize <= MOST_BYTES:  # a larger one could not be read again
+            self.confusion.append(pack_confusion(tally.confusion.numpy()))
         self.bins.append(tally.bins.tolist())
         if liveliness.dormant is not None:
             self.dormant.append(liveliness.dormant)
@@ -51,7 +52,7 @@ class Progress:
         bins = {key: [rows[place] for rows in self.bins] for place, key in enumerate(CALIBRATION)}
         within = {key: [row[key] for row in self.within] for key in ("step", "task", "accuracy")}
         return {
-            "confusion": self.confusion,
+            "confusion": self.confusion[-1:] if sum(map(len, self.confusion)) > MOST_BYTES else self.confusion,
             "calibration": bins if self.bins else {},
             "within": {"every": self.every, **within} if self.every else {},
             "dormant_units": self.dormant,

@@ -19,8 +19,7 @@ import tmln
 from tmln.lab.command import commands_of
 from tmln.lab.files import from_json, make_folder, read_own, to_json, write_whole
 from tmln.lab.identity import spelled
-from tmln.lab.result import CHECKSUM, Result, believed, checksum_of
-from tmln.lab.result import FORMAT as RESULT_FORMAT
+from tmln.lab.result import CHECKSUM, USUAL_FORMAT, Result, believed, checksum_of, pack_long
 from tmln.results.measurements import Analysis, analysis_of
 
 KIND = "tmln results"
@@ -56,23 +55,30 @@ def publish(results: Iterable[Result], path: Path, measured: Iterable[Analysis] 
     content = from_json(to_json({**head, **lists}).encode())
     checksum = checksum_of(content)
     lines = [f'"{key}": [\n' + ",\n".join(map(to_json, content[key])) + "\n]" for key in lists]
+    text = f'{to_json(head)[:-1]}, {", ".join(lines)}, "{CHECKSUM}": "{checksum}"}}\n'
+    if len(text) > MOST_BYTES:
+        raise ValueError(
+            f"{path.name} would have {len(text):,} bytes, more than the {MOST_BYTES:,} that are read: publish fewer "
+            "runs in a file, or without confusions (--light)"
+        )
     make_folder(path.parent)
-    write_whole(path, f'{to_json(head)[:-1]}, {", ".join(lines)}, "{CHECKSUM}": "{checksum}"}}\n')
+    write_whole(path, text)
     return checksum
 
 
 def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
     said = {f.name: getattr(result, f.name) for f in fields(Result) if f.name not in (*OURS, *left_out)}
     commands, _ = commands_to_repeat(result, [result.seed])
-    return {
+    entry = {
         "name": result.name,
         "command": commands[0] if commands else None,
         **said,
-        "format": RESULT_FORMAT if result.checksum else 1,
+        "format": USUAL_FORMAT if result.checksum else 1,
         "config": spelled(result.config),
         "machine": {key: result.machine[key] for key in MACHINE if key in result.machine},
         "metrics": result.metrics,
     }
+    return pack_long(entry)
 
 
 def names_places(one: Result | Analysis) -> bool:
