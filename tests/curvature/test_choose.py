@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -100,6 +100,165 @@ def test_batches_of_one_kind_can_be_joined() -> None:
         assert kind_of(read_batch(other | {"y": torch.tensor([1])})) != kind_of(one)
 
 
+# Arguments that all samples share
+
+
+class Placed(nn.Module):
+    """Looks up positions, and weights them by a mask [positions, positions], both shared by all samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(12, 8), nn.Embedding(12, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
+        h = self.words(x) + self.places(places)
+        if mask is not None:
+            h = torch.tanh(mask @ h) if mask.dim() == 2 else torch.tanh(h * mask)
+        logits: Tensor = self.head(torch.tanh(h * torch.arange(1, 7)[:, None]).mean(1))
+        return logits
+
+
+def slow_fisher(model: nn.Module, batches: Sequence[tuple[Tensor, ...]], shared: int) -> dict[str, Tensor]:
+    """One sample at a time; the last ``shared`` inputs go with each of them whole."""
+    sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    count = 0
+    for *inputs, y in batches:
+        own, common = inputs[: len(inputs) - shared], inputs[len(inputs) - shared :]
+        for n in range(len(y)):
+            log_p = model(*(x[n : n + 1] for x in own), *common).log_softmax(-1)[0, y[n]]
+            for (name, _), g in zip(
+                model.named_parameters(), torch.autograd.grad(log_p, list(model.parameters())), strict=True
+            ):
+                sums[name] += g**2
+            count += 1
+    return {name: value / count for name, value in sums.items()}
+
+
+POSITIONS = torch.arange(6)
+CAUSAL = torch.ones(6, 6, dtype=torch.float64).tril()
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 2, 3])
+@pytest.mark.parametrize("sizes", [(6,), (8, 6), (6, 8), (2, 6), (6, 6, 1)], ids=str)
+@pytest.mark.parametrize("common", [(POSITIONS,), (POSITIONS, CAUSAL)], ids=["positions", "mask"])
+def test_what_all_samples_share_may_be_as_long_as_the_batch(
+    common: tuple[Tensor, ...], sizes: tuple[int, ...], chunk_size: int | None
+) -> None:
+    torch.manual_seed(0)
+    model = Placed().double()
+    batches = [(torch.randint(12, (size, 6)), *common, torch.randint(3, (size,))) for size in sizes]
+    fisher = diagonal_fisher(model, batches, chunk_size=chunk_size)
+    assert_same(fisher, slow_fisher(model, batches, len(common)), 1e-10)
+
+
+def test_labels_are_drawn_once_where_arguments_are_told_apart() -> None:
+    torch.manual_seed(0)
+    model, x = Placed().double(), torch.randint(12, (6, 6))
+    drawn = torch.multinomial(model(x, POSITIONS).softmax(-1), 1, generator=torch.Generator().manual_seed(0))[:, 0]
+    found = diagonal_fisher(model, [{"x": x, "places": POSITIONS}], targets="sampled", chunk_size=6)
+    assert_same(found, slow_fisher(model, [(x, POSITIONS, drawn)], 1), 1e-10)
+
+
+def test_a_second_argument_with_one_row_a_sample_is_cut_with_the_first() -> None:
+    torch.manual_seed(0)
+    model, x, y = Placed().double(), torch.randint(12, (6, 6)), torch.randint(3, (6,))
+    scale = torch.rand(6, 6, 1, dtype=torch.float64)
+    batches = [(x, POSITIONS.expand(6, 6), scale, y)]
+    assert_same(diagonal_fisher(model, batches), slow_fisher(model, batches, 0), 1e-10)
+
+
+class Mixing(nn.Module):
+    """Scales by the mean of all samples, and adds the mean of a second argument: of all samples, or that they share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(3, 2), nn.Linear(4, 2)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        logits: Tensor = self.left(a) * a.mean() + self.right(b).mean(0)
+        return logits
+
+
+def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
+    torch.manual_seed(0)
+    batch = (torch.randn(5, 3), torch.randn(5, 4), torch.tensor([0, 1, 1, 0, 1]))
+    with pytest.raises(ValueError, match=r"\(5, 3\), \(5, 4\).*batch of 5 samples.*Mixing"):
+        diagonal_fisher(Mixing(), [batch])
+
+
+class Shared(nn.Module):
+    """A layer of its own that is called with a table which all samples share, and has no rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = Inner(), nn.Linear(3, 3)
+        self.register_buffer("table", torch.randn(4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.tanh(self.inner(x, self.table)))
+        return logits
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        return x * self.weight + (self.weight * table).square().sum(0)
+
+
+@pytest.mark.parametrize("sizes", [(7, 4), (4, 7), (7, 1, 4)], ids=str)
+def test_what_a_module_shares_may_be_as_long_as_a_later_batch(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = Shared().double()
+    batches = [(torch.randn(size, 3).double(), torch.randint(3, (size,))) for size in sizes]
+    assert_same(diagonal_fisher(model, batches), slow_fisher(model, batches, 0), 1e-10)
+
+
+# Samples in another order
+
+
+class Reordered(nn.Module):
+    """One layer before and after the samples are put into another order."""
+
+    def __init__(self, order: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.head, self.order = nn.Linear(4, 4), nn.Linear(4, 3), order
+
+    def forward(self, x: Tensor) -> Tensor:
+        order, h = self.order(x), torch.tanh(self.layer(x))
+        again = torch.zeros_like(h).index_copy(0, order, torch.tanh(self.layer(h[order])))
+        logits: Tensor = self.head(h + again)
+        return logits
+
+
+ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "all but the first two turned": lambda x: torch.cat([torch.arange(len(x))[:2], torch.arange(len(x))[2:].flip(0)]),
+    "the last two swapped": lambda x: (
+        torch.cat([torch.arange(len(x))[:-2], torch.arange(len(x))[-2:].flip(0)])
+        if len(x) > 3
+        else torch.arange(len(x))
+    ),
+    "sorted": lambda x: x[:, 0].argsort(),
+    "sorted by rows": lambda x: x.topk(len(x), dim=0).indices[:, 0],
+}
+
+
+@pytest.mark.parametrize("sizes", [(9,), (2, 7), (1, 1, 7), (20, 5)], ids=str)
+@pytest.mark.parametrize("name", ORDERS)
+def test_samples_that_are_reordered_on_the_way(name: str, sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, total = Reordered(ORDERS[name]).double(), sum(sizes)
+    x, y = torch.randn(total, 4).double(), torch.randint(3, (total,))
+    x = x[x[:, 0].argsort(descending="rows" in name)]  # sorted as they come
+    last = sizes[-1]
+    x[-last:] = x[-last:][torch.randperm(last)]
+    x[-last:][:2] = x[-last:][:2].sort(dim=0).values
+    batches = cut(x, y, list(sizes))
+    assert_same(diagonal_fisher(model, batches), slow_fisher(model, batches, 0), 1e-10)
+
+
 # What changes the forward pass without changing the modules
 
 
@@ -191,7 +350,8 @@ def test_a_layer_that_wakes_up_is_checked_and_stays_with_hooks() -> None:
     calls: list[int] = []
     model.register_forward_pre_hook(lambda module, args: calls.append(len(args[0])))
     fisher = diagonal_fisher(model, [(x, y)], chunk_size=3)
-    assert calls == [1, 1, 3, 3, 1, 1, 1, 3]  # the check, in a silent chunk, one that wakes and its check, the last
+    # the check, in a silent chunk, and of its order; one that wakes and its check; the last
+    assert calls == [1, 1, 3, 3, 3, 3, 1, 1, 1, 3]
     assert fisher.way == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 

@@ -19,21 +19,43 @@ TARGET_KEYS = ("labels", "label", "target", "targets", "y")
 
 @dataclass(frozen=True)
 class Batch:
-    """``model(*args, **kwargs)`` is to be scored against ``target``; every tensor has the samples along dim 0."""
+    """``model(*args, **kwargs)`` is to be scored against ``target``.
+
+    ``by_sample`` says of each leaf of ``(args, kwargs)`` whether it has the samples along dim 0, or is shared by all of
+    them. Unless given, those of the right length have, as all tensors of the target do; what is cut from a batch keeps
+    its answer, since a shared tensor may be as long as a part of the batch.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     target: Any
     size: int
+    by_sample: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.by_sample:
+            leaves = pytree.tree_leaves((self.args, self.kwargs))
+            object.__setattr__(self, "by_sample", tuple(_has_rows(leaf, self.size) for leaf in leaves))
 
     def __getitem__(self, rows: slice) -> Batch:
-        size = len(range(*rows.indices(self.size)))
+        return self.map_samples(lambda leaf: leaf[rows], len(range(*rows.indices(self.size))))
 
-        def cut(leaf: Any) -> Any:
-            return leaf[rows] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == self.size else leaf
+    def flatten(self) -> tuple[list[Any], list[bool], Any]:
+        """Return the leaves of ``(args, kwargs, target)``, whether each has samples, and their structure."""
+        leaves, form = pytree.tree_flatten((self.args, self.kwargs, self.target))
+        targets = leaves[len(self.by_sample) :]
+        return leaves, [*self.by_sample, *(_has_rows(leaf, self.size) for leaf in targets)], form
 
-        args, kwargs, target = pytree.tree_map(cut, (self.args, self.kwargs, self.target))
-        return Batch(args, kwargs, target, size)
+    def map_samples(self, change: Callable[[Tensor], Tensor], size: int) -> Batch:
+        """Return the batch of ``size`` samples with ``change`` applied to every tensor that has samples."""
+        leaves, rows, form = self.flatten()
+        changed = [change(leaf) if has else leaf for leaf, has in zip(leaves, rows, strict=True)]
+        args, kwargs, target = pytree.tree_unflatten(changed, form)
+        return Batch(args, kwargs, target, size, self.by_sample)
+
+    def with_target(self, target: Any) -> Batch:
+        """Return the same inputs with another target."""
+        return Batch(self.args, self.kwargs, target, self.size, self.by_sample)
 
     def chunks(self, size: int) -> Iterator[Batch]:
         return (self[start : start + size] for start in range(0, self.size, size))
@@ -50,7 +72,11 @@ class Batch:
             return change(leaf) if isinstance(leaf, Tensor) else leaf
 
         args, kwargs, target = pytree.tree_map(changed, (self.args, self.kwargs, self.target))
-        return Batch(args, kwargs, target, self.size)
+        return Batch(args, kwargs, target, self.size, self.by_sample)
+
+
+def _has_rows(leaf: Any, size: int) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == size
 
 
 def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
@@ -83,28 +109,20 @@ def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
 
 def kind_of(batch: Batch) -> Any:
     """What two batches have in common whose samples could stand in one: all but the number and values of samples."""
-    leaves, form = pytree.tree_flatten((batch.args, batch.kwargs, batch.target))
+    leaves, rows, form = batch.flatten()
 
-    def kind(leaf: Any) -> Any:
+    def kind(leaf: Any, has_rows: bool) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf if leaf is None or isinstance(leaf, (bool, int, float, str)) else type(leaf)
-        rows = leaf.dim() > 0 and len(leaf) == batch.size
-        return rows, leaf.shape[1:] if rows else leaf.shape, leaf.dtype
+        return has_rows, leaf.shape[1:] if has_rows else leaf.shape, leaf.dtype
 
-    return str(form), tuple(map(kind, leaves))
+    return str(form), tuple(map(kind, leaves, rows))
 
 
 def joined(first: Batch, second: Batch) -> Batch:
     """The samples of two batches of one kind; what belongs to no sample is the first one's."""
-
-    def join(a: Any, b: Any) -> Any:
-        rows = isinstance(a, Tensor) and a.dim() and len(a) == first.size
-        return torch.cat([a, b]) if rows else a
-
-    args, kwargs, target = pytree.tree_map(
-        join, (first.args, first.kwargs, first.target), (second.args, second.kwargs, second.target)
-    )
-    return Batch(args, kwargs, target, first.size + second.size)
+    others = (leaf for leaf, has in zip(*second.flatten()[:2], strict=True) if has)
+    return first.map_samples(lambda leaf: torch.cat([leaf, next(others)]), first.size + second.size)
 
 
 def call(model: nn.Module, batch: Batch) -> Any:

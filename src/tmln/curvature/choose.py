@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from tmln.curvature.batches import Batch, LogLikelihood, joined, kind_of
 from tmln.curvature.functional import LoopPass, VmapPass
 from tmln.curvature.hooks import HookPass
+from tmln.curvature.shared import tell_apart
 from tmln.curvature.sizes import SQUARED, Size
 from tmln.curvature.squares import Keep, Sums
 from tmln.curvature.watch import NoDataDependence, Unsupported
-from tmln.curvature.witness import Mismatch, Witness, signed
+from tmln.curvature.witness import Mismatch, Order, Witness, draw, signed
 
 logger = logging.getLogger("tmln.curvature")
 
@@ -33,15 +34,16 @@ class Verdict:
     run: HookPass | VmapPass | LoopPass
     floats: int = 0
     silent: set[Tensor] = field(default_factory=set)
+    ordered: bool = True  # or hooks have been checked on two samples only, which are hardly ever reordered
 
 
 class Ways:
     """Sums of the sizes of per-sample gradients, each kind of batch by the fastest way that agrees with plain autograd.
 
     A way is found anew by every instance, on two samples of each kind: what a forward pass does may hang on anything,
-    an attribute, a closure, the shapes. They are those of the first chunk, which is used if it stands the test. A batch
-    of one sample proves nothing, since no way can mix its samples: it goes by the loop until a second one of its kind
-    has come.
+    an attribute, a closure, the shapes. They are those of the first chunk, which is used if it stands the test; a few
+    more of it are drawn to see whether samples are reordered on the way. A batch of one sample proves nothing, since no
+    way can mix its samples: it goes by the loop until a second one of its kind has come.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Ways:
         self.verdicts: dict[Any, Verdict] = {}
         self.reached = False  # plain autograd has given some parameter a gradient, be it zero
         self.loop = LoopPass(model, trainable, score, size)
+        self._shared: dict[Any, tuple[bool, ...]] = {}  # what was found out by _tell_apart
         self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
 
     @property
@@ -76,12 +79,22 @@ class Ways:
 
     def add(self, batch: Batch) -> None:
         """Add the sizes of every sample's gradients."""
+        batch = self._tell_apart(batch)
         kind = kind_of(batch)
         if kind not in self.verdicts:
             batch = self._met(kind, batch)
         verdict = self.verdicts.get(kind) or Verdict("loop", self.loop)
         for chunk in batch.chunks(self.chunk(verdict.floats)):
             self._take(verdict, self.label(chunk))
+
+    def _tell_apart(self, batch: Batch) -> Batch:
+        """Find out which arguments are shared by all samples, where one may be as long as the batch by chance."""
+        if batch.size == 1 or sum(batch.by_sample) < 2:
+            return batch
+        key = kind_of(batch), batch.size
+        if key not in self._shared:
+            self._shared[key] = tell_apart(self.model, self.score, batch, self.label_again)
+        return replace(batch, by_sample=self._shared[key])
 
     def _hooks(self, whole: frozenset[nn.Module] = frozenset()) -> HookPass:
         return HookPass(self.model, self.trainable, self.score, whole, self.size)
@@ -128,6 +141,7 @@ class Ways:
                 witness.differences.clear()
                 run.add(chunk, sums, witness, score=partial(signed, self.score), watch=NoDataDependence)
                 witness.judge()
+                self._check_order(run, chunk)
             except Exception as reason:
                 words = words or str(reason)
                 larger = self._around(reason)
@@ -135,7 +149,7 @@ class Ways:
                     break
                 whole |= {larger}
                 continue
-            return Verdict("hooks", run, _floats(run, witness), witness.silent())
+            return Verdict("hooks", run, _floats(run, witness), witness.silent(), chunk.size > 2)
         return self._without_hooks(chunk[:2], witness, words)
 
     def _around(self, reason: Exception) -> nn.Module | None:
@@ -161,7 +175,28 @@ class Ways:
         _log_once(type(self.model).__name__, verdict.way, words.split("\n")[0])
         return verdict
 
+    def _check_order(self, run: HookPass, chunk: Batch) -> None:
+        """Raise unless hooks take gradients for those of the right samples; two samples are what Witness is for."""
+        if chunk.size > 2:
+            drawn = draw(chunk)
+            run.add(drawn, Order(self.model, self.trainable, self.score, drawn))
+
+    def _slow_down(self, verdict: Verdict, chunk: Batch, reason: Exception) -> None:
+        """Hooks turned out to be wrong on this chunk: go on without them."""
+        slower = Verdict("loop", self.loop)
+        if chunk.size > 1:
+            witness = Witness.of(self.model, self.trainable, self.score, chunk[:2])
+            slower = self._without_hooks(chunk[:2], witness, str(reason))
+        verdict.way, verdict.run, verdict.floats, verdict.silent = slower.way, slower.run, slower.floats, set()
+        verdict.ordered = True
+
     def _take(self, verdict: Verdict, chunk: Batch) -> None:
+        if isinstance(verdict.run, HookPass) and not verdict.ordered and chunk.size > 2:
+            try:
+                self._check_order(verdict.run, chunk)
+                verdict.ordered = True
+            except Exception as reason:
+                self._slow_down(verdict, chunk, reason)
         if isinstance(verdict.run, HookPass) and not verdict.silent:
             verdict.run.add(chunk, self.sums)
             return
@@ -181,11 +216,7 @@ class Ways:
             _compare(found, expected, self.size)
             verdict.silent -= moving
         except Unsupported as reason:
-            slower = Verdict("loop", self.loop)
-            if chunk.size > 1:
-                witness = Witness.of(self.model, self.trainable, self.score, chunk[:2])
-                slower = self._without_hooks(chunk[:2], witness, str(reason))
-            verdict.way, verdict.run, verdict.floats, verdict.silent = slower.way, slower.run, slower.floats, set()
+            self._slow_down(verdict, chunk, reason)
         return expected
 
 

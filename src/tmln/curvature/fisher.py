@@ -85,8 +85,9 @@ def diagonal_fisher(
     rank goes through the batches of all, and keeps its part of F: the result is that of one process, and takes as long.
 
     Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. In every call the first two
-    samples of each shape are checked against plain autograd; a model that this way does not do exactly goes through
-    ``torch.func.vmap``, or one sample at a time, which is logged once.
+    samples of each shape, and some that are drawn, are checked against plain autograd; a model that this way does not
+    do exactly goes through ``torch.func.vmap``, or one sample at a time, which is logged once. An argument that all
+    samples share may be as long as a batch: which ones are cut is then found by the model's output.
     """
     if targets not in ("labels", "sampled"):
         raise ValueError(f"targets must be 'labels' or 'sampled', got {targets!r}")
@@ -265,4 +266,4 @@ def _plainly(device: torch.device) -> Iterator[None]:
 def _relabelled(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
     with torch.no_grad():
         drawn = score.draw(call(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
-    return Batch(batch.args, batch.kwargs, drawn, batch.size)
+    return batch.with_target(drawn)

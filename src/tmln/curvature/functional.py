@@ -26,7 +26,8 @@ def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any
     return run
 
 
-def _sample_dims(leaves: list[Any], size: int) -> list[int | None]:
+def sample_dims(leaves: list[Any], size: int) -> list[int | None]:
+    """Return 0 for each tensor that is as long as there are samples, None for all else."""
     return [0 if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else None for leaf in leaves]
 
 
@@ -49,13 +50,15 @@ class VmapPass:
 
     def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
         """Each parameter's gradients [samples, *shape]."""
-        leaves, form = pytree.tree_flatten((batch.args, batch.kwargs, batch.target))
-        dims = _sample_dims(leaves, batch.size)
+        leaves, rows, form = batch.flatten()
+        dims = [0 if has else None for has in rows]
 
         def log_likelihood(weights: dict[str, Tensor], sample: list[Any]) -> Tensor:
             args, kwargs, target = pytree.tree_unflatten(_alone(sample, dims), form)
             wrapped = _Functional(self.model, weights | self.fixed)
-            return total_log_likelihood(self.score, call(wrapped, Batch(args, kwargs, target, 1)), target)
+            return total_log_likelihood(
+                self.score, call(wrapped, Batch(args, kwargs, target, 1, batch.by_sample)), target
+            )
 
         weights = {name: p.detach() for name, p in self.names.items()}
         found: dict[str, Tensor] = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
@@ -102,13 +105,15 @@ def module_gradients(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     output_gradients: list[Tensor | None],
-    size: int,
+    dims: list[int | None],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each trainable parameter of one module with its per-sample gradients [size, *shape]."""
+    """Each trainable parameter of one module with its per-sample gradients [samples, *shape].
+
+    ``dims`` are those of :func:`sample_dims` for the leaves of ``(args, kwargs)``.
+    """
     names = {name: p for name, p in module.named_parameters() if p in trainable}
     leaves, form = pytree.tree_flatten((args, kwargs))
     leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    dims = _sample_dims(leaves, size)
     received = [g for g in output_gradients if g is not None]
 
     def pull(sample: list[Any], cotangents: list[Tensor]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
-from tmln.curvature.functional import module_gradients
+from tmln.curvature.functional import module_gradients, sample_dims
 from tmln.curvature.pieces import Made, Piece, Product
 from tmln.curvature.rules import Rule, rule_for
 from tmln.curvature.sizes import SQUARED, Size
@@ -77,6 +77,9 @@ class HookPass:
     whole: frozenset[nn.Module] = frozenset()  # modules that rules do not see through: by vmap over each
     size: Size = SQUARED
     found: list[Unit] = field(init=False)
+    # Which arguments of each call of a module by vmap all samples shared when this pass was checked: they may be
+    # as long as a later chunk.
+    shared: dict[int, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.found = list(units(self.model, self.trainable, self.whole))
@@ -99,7 +102,7 @@ class HookPass:
         """
         if any(unit.rule is None and unit.module is self.model and not unit.apart for unit in self.found):
             raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
-        trace = _Trace(batch.size, self.trainable, takers)
+        trace = _Trace(batch.size, self.trainable, takers, self.shared)
         with ExitStack() as stack:
             stack.callback(trace.forget)
             for unit in self.found:
@@ -119,8 +122,10 @@ class HookPass:
 class _Trace:
     """One chunk's way through the model: which layer saw what, and which gradients have come back so far."""
 
-    def __init__(self, size: int, trainable: set[Tensor], takers: tuple[Taker, ...]) -> None:
-        self.size = size
+    def __init__(
+        self, size: int, trainable: set[Tensor], takers: tuple[Taker, ...], shared: dict[int, set[int]]
+    ) -> None:
+        self.size, self.shared = size, shared
         self.trainable = trainable
         self.takers = takers
         self.recording = True
@@ -230,9 +235,14 @@ class _Trace:
         return pytree.tree_unflatten(leaves, form)
 
     def finish(self) -> None:
-        for unit, args, kwargs, grads in self.generic:
+        for number, (unit, args, kwargs, grads) in enumerate(self.generic):
+            leaves = pytree.tree_leaves((args, kwargs))
+            dims = sample_dims(leaves, self.size)
+            longer = {k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and dims[k] is None and leaf.dim()}
+            shared = self.shared.setdefault(number, {k for k in longer if len(leaves[k]) > 1})
+            dims = [None if k in shared else dim for k, dim in enumerate(dims)]
             try:
-                found = module_gradients(unit.module, self.trainable, args, kwargs, grads, self.size)
+                found = module_gradients(unit.module, self.trainable, args, kwargs, grads, dims)
                 for p, value in found:
                     self._take(p, Made(value.__getitem__, p.numel()))
             except Exception as reason:

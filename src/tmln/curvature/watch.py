@@ -31,7 +31,8 @@ class Unsupported(Exception):
 class NoDataDependence(TorchDispatchMode):
     """A forward that branches on values treats a chunk as one: then samples must go alone.
 
-    So does one that picks rows by a mask: how many each sample has, nobody knows afterwards.
+    So does one that picks rows by a mask: how many each sample has, nobody knows afterwards. And one that sorts along
+    dim 0 may put samples into an order that the batch which is checked has already.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -39,7 +40,8 @@ class NoDataDependence(TorchDispatchMode):
         branches = func in (aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default)
         rows = args[1][0] if func is aten.index.Tensor else None
         picks = rows is not None and rows.dtype is torch.bool
-        if (branches or picks) and not _harmless(sys._getframe(1)):
+        sorts = func in (aten.sort.default, aten.sort.stable, aten.topk.default)
+        if (branches or picks or (sorts and _first_dim(func, args, kwargs or {}))) and not _harmless(sys._getframe(1)):
             raise Unsupported("its forward depends on the values in a batch")
         return func(*args, **(kwargs or {}))
 
@@ -47,6 +49,13 @@ class NoDataDependence(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """torch would import its compiler, 1.5 s, to keep it away from here, where nothing is compiled."""
         return False
+
+
+def _first_dim(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a sort is along dim 0; its argument ``dim`` is the last dimension unless given."""
+    place = 2 if func is torch.ops.aten.topk.default else 1
+    dim = args[place] if len(args) > place else kwargs.get("dim", -1)
+    return bool(args[0].dim() and dim % args[0].dim() == 0)
 
 
 def _harmless(frame: FrameType | None) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, LogLikelihood
+from tmln.curvature.batches import Batch, LogLikelihood, call
 from tmln.curvature.functional import LoopPass
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.pieces import Piece, gradients, merged
@@ -19,6 +19,10 @@ from tmln.curvature.watch import Unsupported
 # The two samples' gradients are compared as g_0 - WEIGHT * g_1. The sign is in the score of the chunk that they are in,
 # so that samples that are alike cannot be mixed unseen; sizes do not see it. Any other weight than 1 will do.
 WEIGHT = 1.6180339887
+
+# Samples of a chunk that are checked in another order besides: a model that reorders them on the way, and uses a layer
+# before and after, may leave the first two in their places.
+DRAWN = 8
 
 
 def signed(score: LogLikelihood, output: object, target: object) -> Tensor:
@@ -101,6 +105,50 @@ class Witness:
         """Parameters whose use these two samples prove nothing about."""
         parameters = list(self.expected)
         return {p for p, most in zip(parameters, self.largest(parameters).tolist(), strict=True) if most == 0.0}
+
+
+class Order:
+    """Weighted sums of per-sample gradients over a few samples: each must have been taken for the right sample.
+
+    Plain autograd differentiates sum_n w_n score_n over the same samples as one batch, whatever their order on the way;
+    a pass weights the gradients that it takes for those of sample n.
+    """
+
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, batch: Batch) -> None:
+        parameters = [p for p in model.parameters() if p in trainable]
+        values = score(call(model, batch), batch.target)
+        self.weights = torch.linspace(-1.0, WEIGHT, batch.size).to(values)
+        found = torch.autograd.grad((values * self.weights).sum(), parameters, allow_unused=True)
+        self.expected: dict[Tensor, Tensor] = {
+            p: at_least_single(g) for p, g in zip(parameters, found, strict=True) if g is not None
+        }
+        self.scale = max((g.abs().max().double() for g in self.expected.values() if g.numel()), default=torch.zeros(()))
+
+    def add(self, p: Tensor, pieces: Sequence[Piece], size: int) -> None:
+        """Raise :class:`Mismatch` unless the weighted sum of a pass's gradients is that of autograd."""
+        pieces, height, expected = merged(pieces), len(p) if p.dim() else 1, self.expected.get(p)
+        if not p.numel() or expected is None:
+            return
+        differences: list[Tensor] = []
+
+        def differ(tile: tuple[slice, int]) -> None:
+            rows, block = tile
+            difference = (expected if rows == slice(0, height) else expected[rows]).clone()
+            for start in range(0, size, block):
+                samples = slice(start, min(start + block, size))
+                found = at_least_single(gradients(pieces, height, samples, rows))
+                difference -= torch.tensordot(self.weights[samples].to(found.dtype), found, 1).view(difference.shape)
+            differences.append(difference.abs().max())
+
+        each_tile(differ, p, pieces, size)
+        if not torch.stack(differences).max() <= _allowed(p, expected.abs().max(), self.scale):
+            raise Mismatch(_words(p), p)
+
+
+def draw(chunk: Batch) -> Batch:
+    """Return some samples of a chunk in an order of their own, alike every time."""
+    order = torch.randperm(chunk.size, generator=torch.Generator().manual_seed(chunk.size))[:DRAWN]
+    return chunk.map_samples(lambda leaf: leaf[order.to(leaf.device)], len(order))
 
 
 class Mismatch(Unsupported):
