@@ -17,7 +17,7 @@ CLEAN ?= .venv-clean
 # builds one in which torchvision's CUDA wheel is at peace with a CPU's torch, where it is at hand
 PEERS_SCRIPT ?= ../shared/bin/peer-avalanche-env
 
-.PHONY: help demo test test-older-cpu test-lowest test-peers docs lint dist bench mutants torture clean
+.PHONY: help demo quick test test-older-cpu test-lowest test-peers docs lint dist bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
@@ -26,6 +26,9 @@ help:  ## this list
 
 demo: $(VENV)/.demo  ## the one-minute tour: the paper's methods on Split-Digits, a table and a report
 	$(BIN)/tmln demo
+
+quick: $(VENV)/.dev  ## the fast tests, within a minute on two cores: run them after each edit
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest -rs -n auto --dist worksteal

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import subprocess
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing
 from hypothesis import HealthCheck, settings
 
 from tests.warm import Warm
@@ -15,7 +18,41 @@ from tests.warm import Warm
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("tmln", max_examples=40, **UNTIMED)  # type: ignore[arg-type]
 settings.register_profile("thorough", max_examples=1000, **UNTIMED)  # type: ignore[arg-type]  # --hypothesis-profile
+settings.register_profile("quick", max_examples=5, **UNTIMED)  # type: ignore[arg-type]
 settings.load_profile("tmln")
+
+# What `make quick` leaves out (marker `slow`): folders about processes, clusters, whole studies and pages; tests that
+# use one of these fixtures; modules that import one of these; and functions that carry the marker themselves.
+SLOW_FOLDERS = (
+    *("docs", "executors", "golden", "integrations", "measure", "paper", "release", "report", "search", "shop"),
+    *("test_examples.py", "test_own_parts.py", "torture"),
+)
+SLOW_FIXTURES = {"warm", "browser", "real_root", "ranks", "killed"}
+STARTS_PROCESSES = (subprocess, multiprocessing, torch.multiprocessing)
+TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw few examples where slow tests are left out."""
+    if config.getoption("markexpr") == "not slow" and not config.getoption("hypothesis_profile", None):
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip the import of slow folders where slow tests are not asked for."""
+    left_out = config.getoption("markexpr") == "not slow" and collection_path.parent == TESTS
+    return True if left_out and collection_path.name in SLOW_FOLDERS else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what lies in a slow folder, uses a slow fixture, or stands in a module that starts processes."""
+    for item in items:
+        in_folder = item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS
+        with_fixture = not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        module = item.getparent(pytest.Module)
+        used = vars(module.obj).values() if module is not None else ()
+        if in_folder or with_fixture or any(one is starter for one in used for starter in STARTS_PROCESSES):
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True, scope="session")

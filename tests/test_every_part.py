@@ -253,6 +253,7 @@ def assert_all_parts_are_felt(chosen: dict[str, str], steps: Mapping[str, type[S
             assert moved > 1e-6, f"{family} {name} is not felt in {chosen}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
 def test_every_part_is_felt_in_every_combination(replay: str, penalty: str, step: str) -> None:
@@ -265,6 +266,7 @@ def beside_each(*tables: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(names[k % len(names)] for names in rows) for k in range(max(map(len, rows)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", [name for name in WEIGHTS if WEIGHTS[name].turned])
 @pytest.mark.parametrize(("replay", "penalty", "step"), beside_each(REPLAYS, PENALTIES, STEPS))
 def test_every_choice_of_weights_is_felt_beside_every_part(replay: str, penalty: str, step: str, taken: str) -> None:

@@ -141,6 +141,7 @@ assert build(keen)[1].mood.name == "keen"
 '''
 
 
+@pytest.mark.slow
 def test_another_family_is_one_line(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", ANOTHER, str(tmp_path / "state.tmln")], capture_output=True, text=True, check=False

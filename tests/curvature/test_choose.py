@@ -24,6 +24,7 @@ def cut(x: Tensor, y: Tensor, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
     return list(zip(x.split(sizes), y.split(sizes), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[1, 6], [1] * 7, [7]], ids=str)
 @pytest.mark.parametrize("name", ZOO)
 def test_batching_does_not_matter(name: str, sizes: list[int]) -> None:

@@ -75,6 +75,7 @@ def test_by_hand_for_logistic_regression() -> None:
     assert fisher["bias"].tolist() == [0.25, 0.25]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("name", ZOO)
 def test_zoo_against_the_loop(name: str, dtype: torch.dtype, tolerance: float) -> None:

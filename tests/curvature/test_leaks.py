@@ -59,6 +59,7 @@ def scored(model: nn.Module, output: Tensor, target: Tensor) -> Tensor:
     return class_log_likelihood(output, target)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("name", LEAKS)
 def test_nothing_survives_a_call(name: str) -> None:

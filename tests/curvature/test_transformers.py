@@ -51,6 +51,7 @@ def assert_close(fisher: Fisher, expected: dict[str, Tensor], tolerance: float) 
         assert float((fisher[name] - value).abs().max()) <= allowed, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_by_hooks_and_exact(name: str) -> None:
     """Their own loss is computed in float32, whatever the model: 1e-6."""

@@ -176,6 +176,7 @@ def test_a_few_bytes_do_not_take_gigabytes(data: bytes, tmp_path: Path) -> None:
     assert peak(attempt) < 2e7
 
 
+@pytest.mark.slow
 def test_nested_tuples_are_no_keys(tmp_path: Path) -> None:
     """Their hash would be computed 2^60 times in one case, and a million calls deep in the other."""
     doubled = b"\x80\x02}K\x01" + b"q\x01h\x01\x86" * 60 + b"K\x02s."

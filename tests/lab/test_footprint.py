@@ -157,6 +157,7 @@ def test_where_not_even_one_sample_fits(monkeypatch: pytest.MonkeyPatch) -> None
         fit(learner, stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["er", "tmln", "ocar"])
 def test_no_more_is_held_than_was_said(method: str) -> None:
     x, y = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8), torch.arange(512) % 4

@@ -49,6 +49,7 @@ class Stop(Exception):
     """What a user's own callback raises."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", RECIPES)
 @pytest.mark.parametrize("before", [0, 1], ids=["first task", "second task"])
 def test_after_a_failure_all_is_as_before(method: str, before: int) -> None:
@@ -179,6 +180,7 @@ def test_a_learner_can_be_pickled_in_the_middle_of_its_life(method: str) -> None
     assert same(again.state_dict(), learner.state_dict())
 
 
+@pytest.mark.slow
 def test_a_compiled_learner_can_be_pickled() -> None:
     learner = Learner(network(), compile=True)
     again = pickle.loads(pickle.dumps(learner))

@@ -78,6 +78,7 @@ def learned(replay: str, penalty: str, mask: Any = "none") -> tuple[Learner, lis
     return learner, losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
 def test_what_is_asked_thrice_counts_once(replay: str, penalty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, running statistics, random numbers, memories, stored logits, running Fishers and paths: bit for bit."""

@@ -73,6 +73,7 @@ def covering() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "mask"), [*((method, "seen") for method in RECIPES), *((method, "none") for method in covering())]
 )
@@ -82,6 +83,7 @@ def test_every_method_trains_where_the_model_is(method: str, mask: str) -> None:
     assert all(p.is_meta for p in learner.model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", [name for name in STEPS if name != "a-gem"])
 def test_every_step_within_a_gem(inner: str) -> None:
     assert far(method="a-gem", settings={"step.inner": inner}).tasks == 2

@@ -60,6 +60,7 @@ def test_a_program(made: Learner, tmp_path: Path) -> None:
         torch.testing.assert_close(program(inputs(count)), answers(made, inputs(count)))
 
 
+@pytest.mark.slow
 def test_onnx(made: Learner, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     path = tmp_path / "model.onnx"

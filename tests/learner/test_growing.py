@@ -40,6 +40,7 @@ def tensors(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors(value, f"{path}.{key}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["none", "seen"])
 @pytest.mark.parametrize("method", RECIPES)
 def test_every_method_learns_classes_that_come(method: str, mask: Any, tmp_path: Path) -> None:
@@ -60,6 +61,7 @@ def test_every_method_learns_classes_that_come(method: str, mask: Any, tmp_path:
     assert learner.classes == (0, 1, 2, 3, 4, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", RECIPES)
 def test_after_a_failure_the_head_is_as_before(method: str) -> None:
     learner = Learner(network(), method, batch_size=10)

@@ -134,6 +134,7 @@ def test_steps_that_are_too_long_say_so() -> None:
         learner.learn(blobs(0), epochs=5)
 
 
+@pytest.mark.slow
 def test_a_compiled_training_pass_learns_the_same() -> None:
     losses: list[list[float]] = []
     for compiled in (False, True):

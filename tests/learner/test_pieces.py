@@ -32,6 +32,7 @@ def task(k: int) -> tuple[Tensor, Tensor]:
     return torch.randn(30, 5, generator=generator) + y[:, None], y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", RECIPES)
 def test_the_same_weights_to_rounding(method: str) -> None:
     learners = [Learner(network(), method, batch_size=10, micro_batch=rows) for rows in (None, 3)]

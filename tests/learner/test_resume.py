@@ -59,6 +59,7 @@ def everything(learner: Learner) -> list[Tensor]:
     return list(tensors(learner.state_dict()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logit_mask", ["none", "seen"])
 @pytest.mark.parametrize("method", RECIPES)
 def test_resume_is_exact_for_every_method(method: str, logit_mask: Literal["none", "seen"], tmp_path: Path) -> None:

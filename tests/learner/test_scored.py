@@ -162,6 +162,7 @@ def test_a_restored_learner_has_the_same_classes_open(tmp_path: Any) -> None:
     assert torch.equal(trained.model[3].weight, again.model[3].weight)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_the_mask_follows_the_classes_under_compile() -> None:
     losses: list[list[float]] = []
     for compiled in (False, True):

@@ -46,6 +46,7 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     return all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*compared(), "odd"])
 def test_in_shards_the_same_is_learned(name: str, ranks: list[dict[str, Any]]) -> None:
     alone, (first, second) = left(odd() if name == "odd" else learned(CASES[name])), [found[name] for found in ranks]

@@ -24,6 +24,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return both("tests.learner.walk_of_methods", tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_do_what_one_process_does(name: str, ranks: list[dict[str, Any]]) -> None:
     alone, (first, second) = left(learned(CASES[name])), [found[name] for found in ranks]

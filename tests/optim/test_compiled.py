@@ -47,6 +47,7 @@ def trained(compiled: bool, rate: float | Tensor, **options: Any) -> tuple[Tenso
     return weights(model), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tensor", "options"),
     [

@@ -47,6 +47,7 @@ def shielded(lr: float, decay: float) -> Make:
     return lambda weights: tmln.TMLN(weights, lr=lr, decay=decay)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the shield is nil")
 def test_tmln_is_not_worse_than_sgd() -> None:
     """Each at its rate chosen on held-out training data (docs/methods.md, where ten other seeds are measured)."""
@@ -54,6 +55,7 @@ def test_tmln_is_not_worse_than_sgd() -> None:
     assert accuracy(shielded(0.05, 0.5), 10, rounds=3, every=20) > sgd - 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the shield is nil")
 def test_frequent_boundaries_need_a_shield_that_fades() -> None:
     """A boundary every five steps: S-bar that keeps all of it stops the learning."""

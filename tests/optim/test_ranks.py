@@ -11,6 +11,7 @@ from tests.curvature.rankwork import both
 from tmln.curvature.ranks import ALONE, Part, is_sharded, over_parts, ranks_of
 
 
+@pytest.mark.slow
 def test_two_ranks_do_what_one_process_with_all_samples_does(tmp_path: Path) -> None:
     first, second = both("tests.optim.walk_of_ranks", tmp_path)
     assert first == second

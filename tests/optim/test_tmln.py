@@ -562,6 +562,7 @@ def test_under_grad_scaler_and_autocast() -> None:
     torch.testing.assert_close(weights(model), weights(plain), rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_in_a_compiled_training_step() -> None:
     def once(model: nn.Module, optimizer: TMLN, x: Tensor, y: Tensor) -> None:
         optimizer.zero_grad()

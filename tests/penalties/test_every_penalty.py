@@ -149,6 +149,7 @@ def test_shared_inputs_are_forgotten_less_than_by_plain_sgd(name: str) -> None:
     assert moved < 0.9 * moved_plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), [("none", {}), *VARIANTS])
 @pytest.mark.parametrize("steps", [0, 4])
 def test_a_resumed_run_is_the_uninterrupted_one(name: str, values: dict[str, Any], steps: int) -> None:
@@ -215,6 +216,7 @@ def test_begin_and_end_leave_no_trace_on_the_model(name: str) -> None:
     assert [p.requires_grad for p in model.body[4].parameters()] == [False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), VARIANTS)
 def test_equal_seeds_give_equal_runs(name: str, values: dict[str, Any]) -> None:
     first, second = make_net(), make_net()
@@ -311,6 +313,7 @@ def test_a_part_is_made_from_settings_and_a_model_alone() -> None:
         assert all(parameter.default is not parameter.empty for parameter in more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), VARIANTS)
 def test_a_parent_of_the_model_is_as_good_as_the_model(name: str, values: dict[str, Any]) -> None:
     """A wrapper prefixes the parameters' names; with all classes open the runs are the same."""

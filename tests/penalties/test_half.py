@@ -131,6 +131,7 @@ class Growing(nn.Module):
         return self.weight * x if not self.branches or x.sum() > 0 else x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("branches", [False, True])
 def test_so_are_sensitivities(dtype: torch.dtype, branches: bool) -> None:

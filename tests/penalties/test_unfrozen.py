@@ -160,6 +160,7 @@ FLAGS: list[Callable[[nn.Sequential], Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), [(n, v) for n, v in VARIANTS if n in QUADRATIC])
 @pytest.mark.parametrize("flags", FLAGS)
 @pytest.mark.parametrize("earlier", [False, True])

@@ -27,6 +27,7 @@ def test_batches_equal_one_by_one(sizes: list[int], capacity: int, seed: int) ->
     assert memory.seen == n
 
 
+@pytest.mark.slow
 def test_every_sample_is_kept_equally_often() -> None:
     """200 samples, 20 slots, 2000 reservoirs: 200 expected of each."""
     counts = torch.zeros(200)

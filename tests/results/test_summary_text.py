@@ -232,6 +232,7 @@ def claims(methods: int, seeds: int, draw: random.Random, times: int, test: Test
     return found
 
 
+@pytest.mark.slow
 def test_comparisons_without_a_difference_lead_in_at_most_one_of_twenty() -> None:
     """From results to the sentence: any method said to lead, or to be above another, is a mistake."""
     draw = random.Random(14)
@@ -242,6 +243,7 @@ def test_comparisons_without_a_difference_lead_in_at_most_one_of_twenty() -> Non
     assert 1 <= found[2, 3] + found[2, 5] <= 21, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", ["wilcoxon", "bootstrap"])
 def test_the_other_tests_keep_the_level_too(test: TestName) -> None:
     draw = random.Random(41)

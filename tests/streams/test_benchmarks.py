@@ -64,6 +64,7 @@ def test_a_batch_becomes_what_the_model_sees(name: str, tiny_root: Path) -> None
     assert torch.equal(plain[:1], stream.prepare(x[:1]))  # a test never depends on its batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_same_options_make_the_same_stream(name: str, tiny_root: Path) -> None:
     for one, other in zip(made(name, tiny_root, seed=3), made(name, tiny_root, seed=3), strict=True):
@@ -72,6 +73,7 @@ def test_the_same_options_make_the_same_stream(name: str, tiny_root: Path) -> No
         assert torch.equal(one.test.x, other.test.x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_blurry_and_repeated_boundaries_keep_every_sample(name: str, tiny_root: Path) -> None:
     plain = made(name, tiny_root)

@@ -133,6 +133,7 @@ def damaged(tmp_path: Path) -> Path:
     return made.make_core50(tmp_path, frames=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "message"),
     [
