@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tmln import tallies
 from tmln.data import extract, images, mnist, unpickle
-from tmln.lab import files, plainyaml
+from tmln.lab import files, plainyaml, result
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -21,7 +22,8 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"an archive | {extract.ALWAYS >> 20} MiB and {extract.TIMES} times its own size, unpacked; "
         f"{extract.MOST:,} members, {extract.DEEPEST} folders deep",
         f"a configuration | {plainyaml.LONGEST:,} characters, {plainyaml.DEEPEST} levels",
-        f"a result or an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
+        f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {tallies.MOST_NUMBERS:,} numbers",
+        f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],
 )
 def test_every_limit_is_the_codes(promise: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.torture.kills import killed_at
-from benchmarks.torture.reached import CLOCKED, LOCK, RunLock, RunLocked, module
+from benchmarks.torture.reached import CLOCKED, RunLock, RunLocked, module
 from benchmarks.torture.scene import METHODS, Scene, newest, work
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call
@@ -70,7 +70,7 @@ def trial(scene: Scene, index: int, each: int) -> Verdict:
     what = f"{method}, clocks that jump, killed at step {at}"
     if not (ended := call(jumping_kill, runs, method, at, f"{index} a")).killed:
         return lost(f"{what}: it was not: {ended.said[-300:]}")
-    for lock in runs.glob("*/.lock/0*"):
+    for lock in runs.glob("*/.lock/*"):
         shifted = max(0.0, time.time() + chance.choice((-1, 1)) * chance.choice(JUMPS))
         os.utime(lock, (shifted, shifted))
     before = newest(runs, method)
@@ -82,27 +82,15 @@ def trial(scene: Scene, index: int, each: int) -> Verdict:
 
 
 def locks(tell: Tell, folder: Path, seconds: float) -> Verdict:
-    """A living owner's lock is not taken, whatever time it is; a silent one's on another machine is, in the end."""
+    """A held lock is refused to others, whatever times its files have."""
     verdict = Verdict()
     for shift in (-seconds, seconds):
         with RunLock(folder) as lock:
-            (mine,) = folder.glob("0*")
-            os.utime(mine, (max(0.0, time.time() + shift),) * 2)
+            for path in folder.iterdir():
+                os.utime(path, (max(0.0, time.time() + shift),) * 2)
             verdict += Verdict(1) + _refused(RunLock(folder), f"a lock whose time is {shift:+g} s")
             lock.check()
-    owner = RunLock(folder)
-    owner.acquire()
-    (mine,) = folder.glob("0*")
-    vars(module(LOCK))["_machine"] = lambda: "another machine"
-    other = RunLock(folder)
-    vars(other)["_now"] = lambda: mine.stat().st_mtime - seconds  # the file system's clock went back
-    verdict += Verdict(1) + _refused(other, f"a lock of elsewhere, {seconds:g} s in the future")
-    vars(other)["_now"] = lambda: mine.stat().st_mtime + max(seconds, 61.0)
-    try:
-        other.acquire()
-    except RunLocked as error:
-        verdict += lost(f"a silent lock of elsewhere is not taken: {error}")
-    return verdict + Verdict(1)
+    return verdict
 
 
 def _refused(lock: RunLock, what: str) -> Verdict:

@@ -66,7 +66,6 @@ __all__ = [
 
 # Modules by name, of what is replaced there while a child is tormented.
 COMMANDS = "tmln.cli.runs"  # its work does what `tmln run` and `tmln compare` ask for
-LOCK = "tmln.lab.lock"  # its _machine says which machine this is
 CLOCKED = ("tmln.lab.lock", "tmln.lab.run", "tmln.lab.store")  # those that look at the time
 
 

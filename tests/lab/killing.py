@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tmln.executors.schedule import Event
 from tmln.lab.config import RunConfig
+from tmln.lab.lock import RunLock, RunLocked
 from tmln.lab.result import Result
 from tmln.lab.run import Execution
 from tmln.lab.store import Run, Store
@@ -28,11 +29,13 @@ def config(method: str = "tmln", epochs: int = 2, **changes: Any) -> RunConfig:
 
 
 def worker_of(run: Run) -> int | None:
-    """The process that holds the run's lock."""
-    for path in sorted((run.path / ".lock").glob("[0-9]*"), reverse=True):
-        text = path.read_text(encoding="utf-8")
-        return None if text.endswith("free\n") or not text else int(json.loads(text)["pid"])
-    return None
+    """Return the process that holds the run's lock, or None."""
+    try:
+        with RunLock(run.path / ".lock"):
+            return None
+    except RunLocked as error:
+        found = re.search(r"by process (\d+) on ", str(error))
+        return int(found[1]) if found else None
 
 
 def gone(pid: int, seconds: float = PATIENCE) -> bool:

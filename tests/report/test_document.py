@@ -12,7 +12,7 @@ import pytest
 from tests.report.conftest import keep, read, result, usual
 from tmln.lab.config import RunConfig, run_id
 from tmln.lab.identity import run_name
-from tmln.lab.result import Result
+from tmln.lab.result import FORMAT, Result
 from tmln.report.document import document
 from tmln.report.page import embedded
 from tmln.report.run_data import task_names
@@ -65,7 +65,7 @@ def test_warnings_name_what_they_are_about(runs: Path) -> None:
     (runs / "run-newer" / "result.json").write_text('{"format": 99}')
     said = {one["text"]: one["about"] for one in document(runs)["warnings"]}
     assert said["Runs that cannot be read are left out"] == [
-        "run-newer: result.json has format 99, this tmln reads up to 2: upgrade tmln",
+        f"run-newer: result.json has format 99, this tmln reads up to {FORMAT}: upgrade tmln",
         "run-torn: result.json is not JSON",
     ]
     assert said["Runs that are not finished are left out; the command that began them goes on"] == [run_id(half)]
