@@ -36,7 +36,7 @@ def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -
             return refused, odd
         except RunLocked as error:
             refused += 1
-            if "\n" in str(error) or "is being worked on by process" not in str(error):
+            if "\n" in str(error) or "is being worked on by " not in str(error):
                 odd.append(str(error))
             time.sleep(0.05)
 

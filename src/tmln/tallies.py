@@ -62,7 +62,9 @@ def pack_rows(rows: Sequence[Sequence[float | None]]) -> dict[str, Any]:
         values = np.union1d(values, np.asarray(row, dtype=np.float64))
     packing = zlib.compressobj()
     dtype = _code(len(values))
-    codes = [packing.compress(np.searchsorted(values, np.asarray(row, np.float64)).astype(dtype)) for row in rows]
+    codes = [
+        packing.compress(np.searchsorted(values, np.asarray(row, np.float64)).astype(dtype).tobytes()) for row in rows
+    ]
     text = base64.b64encode(b"".join([*codes, packing.flush()])).decode()
     return {"lengths": [len(row) for row in rows], "values": values.tolist(), "codes": text}
 

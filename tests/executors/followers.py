@@ -30,13 +30,15 @@ class Signalled(MLP):
 
     def __init__(self, shape: tuple[int, ...], classes: int, after: str, at: int, sent: str) -> None:
         super().__init__(math.prod(shape), 128, classes)
-        self.after, self.left = Path(after + os.environ.get("LOCAL_RANK", "0")), at
+        self.after, self.left = Path(after), at
         self.ranks, _, self.signals = sent.partition(":")
+        self.sends = os.environ.get("LOCAL_RANK", "0") in self.ranks and not self.after.exists()
 
     def forward(self, x: Tensor) -> Tensor:
         self.left -= self.training
-        if self.left < 0 and os.environ.get("LOCAL_RANK", "0") in self.ranks and not self.after.exists():
-            self.after.touch()
+        if self.left < 0 and self.sends:
+            self.sends = False
+            self.after.touch()  # by whichever rank is first: a rank that is ended before its turn sends nothing later
             for name in self.signals.split(","):
                 signal.raise_signal(signal.Signals[name])
         return super().forward(x)

@@ -102,9 +102,8 @@ def test_a_short_result_is_written_as_ever(tmp_path: Path) -> None:
 def test_every_matrix_of_a_long_stream_comes_back_also_published(tmp_path: Path) -> None:
     tasks = 600
     R, steps = rows_of(tasks), list(range(tasks))
-    within = {"every": 1, "step": steps, "task": steps, "accuracy": [row[: k + 1] for k, row in enumerate([*R])]}
-    within["accuracy"][0] = [0.5]
-    wide = {"every": 1, "step": steps * 2, "task": steps * 2, "accuracy": within["accuracy"] * 2}
+    within = [[0.5], *(row[: k + 1] for k, row in enumerate(R[1:], start=1))]
+    wide = {"every": 1, "step": steps * 2, "task": steps * 2, "accuracy": within * 2}
     run = run_in(tmp_path / "runs")
     found = finish(run, accuracy=R, masked_accuracy=R, validation_accuracy=R, within=wide)
     assert json.loads((run.path / "result.json").read_text())["format"] == 3
