@@ -19,7 +19,7 @@ from tmln.lab import Run, RunConfig, RunLocked, Store, run_id
 from tmln.lab.files import write_whole
 from tmln.lab.lock import LockLost
 from tmln.lab.logfile import append_line, read_lines, truncate_after
-from tmln.lab.result import NewerResult
+from tmln.lab.result import FORMAT, NewerResult
 
 CONFIG = RunConfig(benchmark="split-digits", method="er", seed=1)
 RESULT = {"accuracy": [[1.0, 0.0], [0.5, 0.9]], "metrics": {"acc": 0.7, "fm": 0.5, "int": math.nan}, "seconds": 1.5}
@@ -130,7 +130,7 @@ def test_a_newer_result_is_listed_but_never_overwritten(tmp_path: Path) -> None:
     (run.path / "result.json").write_text('{"format": 7, "all": "different"}')
     (entry,) = store.runs()
     assert entry.state == "corrupt"
-    assert "format 7, this tmln reads up to 2: upgrade tmln" in entry.reason
+    assert f"format 7, this tmln reads up to {FORMAT}: upgrade tmln" in entry.reason
     with pytest.raises(NewerResult, match=run.name):
         _ = run.finished
 
