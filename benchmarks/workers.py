@@ -33,6 +33,6 @@ def lines() -> Iterator[Line]:
     if find_spec("ray") is None:
         return
     few = wanted[:4]
-    with ExecutorConfig("ray", workers=1).pool(1) as ray, ExecutorConfig("serial").pool() as serial:
+    with ExecutorConfig("ray", workers=1, threads=1).pool() as ray, ExecutorConfig("serial").pool() as serial:
         best = best_times({"ray": done(few, terms, ray), "serial": done(few, terms, serial)}, rounds=3)
     yield Line("Ray's own time for a run, in seconds", (best["ray"] - best["serial"]) / len(few), OVERHEAD)

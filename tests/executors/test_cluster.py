@@ -72,7 +72,7 @@ def begun(name: str) -> tuple[str, bytes]:
 
 def test_a_lost_cluster_gives_back_what_had_begun_and_sends_the_rest_again(tmp_path: Path) -> None:
     said: list[tuple[str, Any]] = []
-    pool = RayPool(None, None, 0.0, "host:1", 2)
+    pool = RayPool(ExecutorConfig("ray", address="host:1"), 2)
     for name in ("a", "b"):
         pool.submit(name, task(tmp_path))
     pool.wait(0, lambda *heard: said.append(heard))
@@ -93,7 +93,7 @@ def test_who_is_asked_to_stop_while_the_cluster_is_away_need_not_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[tuple[str, Any]] = []
-    pool = RayPool(None, None, 0.0, "host:1", 2)
+    pool = RayPool(ExecutorConfig("ray", address="host:1"), 2)
     for name in ("a", "b"):
         pool.submit(name, task(tmp_path))
     LINES[0].answers = [EOFError()]
@@ -118,7 +118,7 @@ def test_who_is_asked_to_stop_while_the_cluster_is_away_need_not_wait_for_it(
 def test_collected_files_are_put_into_the_run_that_was_locked_for_it(tmp_path: Path) -> None:
     said: list[tuple[str, Any]] = []
     wanted = task(tmp_path / "runs")
-    pool = RayPool(None, None, 0.0, None, 2, collect=True)
+    pool = RayPool(ExecutorConfig("ray", collect=True), 2)
     pool.submit("a", wanted)
     pool.wait(0, lambda *heard: said.append(heard))
     run = Store(wanted.root).open(wanted.job.config)
@@ -141,10 +141,10 @@ def test_collected_files_are_put_into_the_run_that_was_locked_for_it(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("crew", "option"), [(ExecutorConfig(collect=True), "--collect"), (ExecutorConfig(fetch=True), "--fetch")]
+    ("executor", "option"), [(ExecutorConfig(collect=True), "--collect"), (ExecutorConfig(fetch=True), "--fetch")]
 )
-def test_options_of_ray_without_ray(crew: ExecutorConfig, option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} is for machines of a Ray cluster"), crew.pool():
+def test_options_of_ray_without_ray(executor: ExecutorConfig, option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is for machines of a Ray cluster"), executor.pool():
         pass
 
 
@@ -166,6 +166,6 @@ def test_a_process_that_is_connected_already_shares_its_cluster(monkeypatch: pyt
     ray = SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    pool = RayPool(None, None, 0.0, None, 2)
+    pool = RayPool(ExecutorConfig("ray"), 2)
     assert LINES[0].wish.address == "10.0.0.1:6379"
     pool.close()

@@ -157,7 +157,7 @@ def test_further_threads_add_less(tried: list[RunConfig]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("crew", "workers", "wall"),
+    ("executor", "workers", "wall"),
     [
         (ExecutorConfig("serial"), 1, 70.0),
         (ExecutorConfig(workers=2), 2, 35.0),
@@ -170,14 +170,14 @@ def test_further_threads_add_less(tried: list[RunConfig]) -> None:
     ids=["serial", "two", "as many as fit"],
 )
 def test_the_time_of_all(
-    crew: ExecutorConfig, workers: int, wall: float, tried: list[RunConfig], monkeypatch: pytest.MonkeyPatch
+    executor: ExecutorConfig, workers: int, wall: float, tried: list[RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecasts, "cores", lambda: 4)
     needs = {0: (30.0, 1), 1: (20.0, 2), 2: (20.0, 2)}
     monkeypatch.setattr(Outlook, "of", lambda self, wanted: Need(*needs[wanted.seed], 1, 1, 0, 10, 5))
-    found = forecast([config(seed=seed) for seed in range(3)], RunOptions(), crew)
+    found = forecast([config(seed=seed) for seed in range(3)], RunOptions(), executor)
     assert (found.seconds, found.disk, found.memory) == (70.0, 30, 5)
-    assert found.wall == pytest.approx(max(wall, 30.0) if crew.workers is None and workers > 1 else wall)
+    assert found.wall == pytest.approx(max(wall, 30.0) if executor.workers is None and workers > 1 else wall)
     assert found.workers == (min(workers, 3) if workers != 4 else 3)
 
 

@@ -280,14 +280,14 @@ def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(
     jobs = plan([config("tmln"), config("ocar")], "none")
     torch.set_num_threads(2)  # of this process, which a run leaves as they were
     try:
-        for name, crew in {
+        for name, executor in {
             "serial": ExecutorConfig("serial"),
             "one": ExecutorConfig(workers=1),
             "two": ExecutorConfig(workers=2),
         }.items():
             if name == "two":  # as good as one that is started afresh, as "one" was
                 request.getfixturevalue("warm")
-            assert execute(Store(tmp_path / name), jobs, crew=crew) == []
+            assert execute(Store(tmp_path / name), jobs, executor=executor) == []
         assert execute(Store(tmp_path / "alone"), jobs[:1]) == []
         assert torch.get_num_threads() == 2
     finally:
@@ -324,7 +324,7 @@ def test_starting_workers_loads_no_torch() -> None:
 def test_a_failure_in_this_process_says_where_it_was(tmp_path: Path) -> None:
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     notes = Notes()
-    (failure,) = execute(Store(tmp_path), [Job(broken)], crew=ExecutorConfig("serial"), on_event=notes)
+    (failure,) = execute(Store(tmp_path), [Job(broken)], executor=ExecutorConfig("serial"), on_event=notes)
     assert isinstance(failure.cause, (OSError, ValueError))
     assert [event.kind for event in notes.events] == ["begun", "failed"]
 
@@ -332,7 +332,7 @@ def test_a_failure_in_this_process_says_where_it_was(tmp_path: Path) -> None:
 def test_unknown_executors_are_answered(tmp_path: Path) -> None:
     assert cores() >= 1
     with pytest.raises(ValueError, match="unknown executor 'rai'; did you mean 'ray'"):
-        execute(Store(tmp_path), [Job(config())], crew=ExecutorConfig("rai"))
+        execute(Store(tmp_path), [Job(config())], executor=ExecutorConfig("rai"))
 
 
 @pytest.mark.usefixtures("warm")

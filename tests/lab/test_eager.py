@@ -21,7 +21,7 @@ from tmln.lab.store import Store
 
 for method in ("er", "tmln", "tmln-kfac+", "ocar"):
     config = RunConfig(benchmark="split-digits", method=method).with_settings({"epochs": 1, "benchmark.tasks": 2})
-    assert not execute(Store(Path(sys.argv[1])), [Job(config)], crew=ExecutorConfig("serial"))
+    assert not execute(Store(Path(sys.argv[1])), [Job(config)], executor=ExecutorConfig("serial"))
     assert "torch._dynamo" not in sys.modules, method
 """
 

@@ -19,9 +19,10 @@ from typer.core import TyperGroup
 
 from tmln.cli import benchmarks, data, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
 from tmln.cli.grouped import add
-from tmln.cli.options import How, What, Who
+from tmln.cli.options import How, What
 from tmln.cli.say import Shown, say
 from tmln.cli.work import work
+from tmln.executors.config import ExecutorConfig
 from tmln.families import FAMILIES
 from tmln.stopping import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
@@ -103,7 +104,7 @@ def demo(
         configs = what.configs(DEMO)
         rate = equal_rate(next(config for config in configs if config.method == "tmln"))
         at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLNS_RATE]
-        work([*configs, *at_rate], How(out=out), Who(), pool=pool)
+        work([*configs, *at_rate], How(out=out), ExecutorConfig(), pool=pool)
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"

@@ -142,91 +142,6 @@ class How(Kept):
 
 
 @dataclass(frozen=True)
-class Who:
-    """Who does the runs."""
-
-    executor: Annotated[
-        str,
-        typer.Option(
-            help="local: processes of this machine (a run alone: this one); serial: one after another in this process; "
-            "ray: tasks of a Ray cluster."
-        ),
-    ] = "local"
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at one time; as many as cores suffice for unless given.")
-    ] = None
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads",
-            "--cpus",
-            min=1,
-            help="Threads of each run; by the size of its network unless given, whatever else is to be done: "
-            "a result's last bits depend on them.",
-        ),
-    ] = None
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="What a run may hold (and asks of Ray), e.g. 4GB: batches go through the model in pieces that fit, "
-            "with the same result to rounding; its share of what is free unless given."
-        ),
-    ] = None
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
-    ] = None
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs that each run asks of Ray, e.g. 0.5.")] = 0.0
-    collect: Annotated[
-        bool,
-        typer.Option("--collect", help="Ray's machines share no disk: runs are sent back through Ray when they end."),
-    ] = False
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Each of Ray's machines gets the data set first, if it has not got it.")
-    ] = False
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
-    ] = 2
-
-    def crew(self) -> ExecutorConfig:
-        """The same as the fleet takes it: nothing is checked or started before runs are shared out."""
-        from tmln.executors.config import ExecutorConfig
-
-        return ExecutorConfig(
-            self.executor,
-            self.workers,
-            self.address,
-            self.gpus,
-            self.retries,
-            self.collect,
-            self.fetch,
-            self.memory or "",
-        )
-
-    def terms(self, kept: Kept, oracle: Oracle) -> RunOptions:
-        """The terms of every run of a command."""
-        from tmln.lab.footprint import VARIABLE, read_size
-        from tmln.lab.run_options import KEEPABLE, RunOptions
-        from tmln.suggest import did_you_mean
-
-        if self.memory is not None:
-            read_size(self.memory)
-            os.environ[VARIABLE] = self.memory
-        keep = tuple(names_in(kept.keep or ""))
-        for name in keep:
-            if name not in KEEPABLE:
-                raise ValueError(f"--keep takes {', '.join(KEEPABLE)}, not {name!r}{did_you_mean(name, KEEPABLE)}")
-        return RunOptions(
-            oracle,
-            checkpoint_steps=kept.checkpoint_steps,
-            logger=kept.logger,
-            threads=self.threads,
-            eval_every=kept.eval_every,
-            keep=keep,
-        )
-
-
-@dataclass(frozen=True)
 class Spread:
     """One run over several devices."""
 
@@ -248,14 +163,37 @@ class Spread:
         given = {} if self.precision is None else {"precision": self.precision}
         return [config.with_settings(given) for config in configs]
 
-    def asked(self, who: Who) -> Devices:
+    def asked(self, executor: ExecutorConfig) -> Devices:
         """The same as the lab takes it; it goes with no other way to spread work."""
         from tmln.lab.devices import Devices
 
         devices = Devices(self.devices, self.strategy, self.accelerator)
         devices.check()
-        if devices.asked and (who.executor != "local" or who.workers not in (None, 1)):
+        if devices.asked and (executor.executor != "local" or executor.workers not in (None, 1)):
             raise ValueError(
                 "--devices does one run after another, in processes of its own: leave out --executor and --workers"
             )
         return devices
+
+
+def run_options(kept: Kept, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
+    """Return the options that all runs of a command share."""
+    from tmln.lab.footprint import VARIABLE, read_size
+    from tmln.lab.run_options import KEEPABLE, RunOptions
+    from tmln.suggest import did_you_mean
+
+    if executor.memory is not None:
+        read_size(executor.memory)
+        os.environ[VARIABLE] = executor.memory
+    keep = tuple(names_in(kept.keep or ""))
+    for name in keep:
+        if name not in KEEPABLE:
+            raise ValueError(f"--keep takes {', '.join(KEEPABLE)}, not {name!r}{did_you_mean(name, KEEPABLE)}")
+    return RunOptions(
+        oracle,
+        checkpoint_steps=kept.checkpoint_steps,
+        logger=kept.logger,
+        threads=executor.threads,
+        eval_every=kept.eval_every,
+        keep=keep,
+    )

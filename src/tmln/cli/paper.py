@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, Kept, Share, Who
+from tmln.cli.options import DryRun, Kept, Share, run_options
 from tmln.cli.say import say
 from tmln.cli.tables import Format
 from tmln.cli.work import display_of, shared_out
+from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
     from tmln.paper.evidence import Study
@@ -62,7 +63,7 @@ def paper(
     ] = None,
     format: Annotated[Format, typer.Option(help="How to print the tables; files are in every format.")] = Format.table,
     kept: Kept = Kept(),
-    who: Who = Who(),
+    executor: ExecutorConfig = ExecutorConfig(),
     shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -93,19 +94,19 @@ def paper(
         study, items = published_study(chosen, items, published)
         _finish(item, study, items, folder, format, published)
         return
-    terms, crew, share = who.terms(kept, "prefix"), who.crew(), read_slice(shard)
+    terms, share = run_options(kept, "prefix", executor), read_slice(shard)
     if dry_run:
-        for line in foretold(items, chosen, store, terms, crew, share):
+        for line in foretold(items, chosen, store, terms, executor, share):
             say(line)
         return
     if share.whole and any(wanted.picture for wanted in items):
         new_figure(1, 1)  # is matplotlib there? asked before long work
-    threads = who.threads or chosen.threads
+    threads = executor.threads or chosen.threads
     if threads is not None:
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
     jobs = jobs_of(items, chosen, share)
     with display_of(jobs) as display:
-        failures = execute(store, jobs, terms, crew, on_event=display.note)
+        failures = execute(store, jobs, terms, executor, on_event=display.note)
     if not share.whole:
         say(shared_out(len(jobs), len(jobs_of(items, chosen)), share), err=True)
         for failure in failures:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from tmln.cli.asked import names_in
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What, Who
+from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
+from tmln.executors.config import ExecutorConfig
 
 
 def run(
@@ -18,7 +19,7 @@ def run(
     what: What = What(),
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
-    who: Who = Who(),
+    executor: ExecutorConfig = ExecutorConfig(),
     spread: Spread = Spread(),
     shard: Share = None,
     dry_run: DryRun = False,
@@ -29,17 +30,17 @@ def run(
     Example:
       tmln run --benchmark split-digits --method tmln --seeds 5 --set step.damping=0.2
     """
-    configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(who)
+    configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(executor)
     for config in configs:
         devices.check_method(config.recipe())
     if dry_run or not devices.asked:
-        work(configs, how, who, dry_run, accumulate=spread.accumulate, shard=shard)
+        work(configs, how, executor, dry_run, accumulate=spread.accumulate, shard=shard)
         return
     from tmln.executors.distributed_run import together
 
     with together(devices) as pool:
         if pool is not None:  # this process leads
-            work(configs, how, who, pool=pool, accumulate=spread.accumulate, shard=shard)
+            work(configs, how, executor, pool=pool, accumulate=spread.accumulate, shard=shard)
 
 
 def compare(
@@ -47,7 +48,7 @@ def compare(
     what: What = What(seeds=3),
     parts: Parts = Parts(),
     how: How = How(logger="auto"),
-    who: Who = Who(),
+    executor: ExecutorConfig = ExecutorConfig(),
     shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -57,7 +58,7 @@ def compare(
     Example:
       tmln compare --benchmark split-digits --methods naive,er,tmln --seeds 5
     """
-    work(what.configs(names_in(methods), parts=parts), how, who, dry_run, shard=shard)
+    work(what.configs(names_in(methods), parts=parts), how, executor, dry_run, shard=shard)
 
 
 def show(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tmln.cli.asked import method_names
-from tmln.cli.options import DryRun, How, Method, Share, Spaces, What, Who
+from tmln.cli.options import DryRun, How, Method, Share, Spaces, What
 from tmln.cli.say import say
 from tmln.cli.work import result_of, work
+from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
     from tmln.lab.config import RunConfig
@@ -33,7 +34,7 @@ def sweep(
     ] = False,
     what: What = What(),
     how: How = How(),
-    who: Who = Who(),
+    executor: ExecutorConfig = ExecutorConfig(),
     shard: Share = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -59,7 +60,7 @@ def sweep(
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=what.seeds)
     for note in found.notes:
         say(note, err=True)
-    work(found.configs, how, who, dry_run, shard=shard)
+    work(found.configs, how, executor, dry_run, shard=shard)
     if best and not dry_run:
         for line in _best(found.configs, how.out):
             say(line)

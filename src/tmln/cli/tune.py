@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tmln.cli.asked import method_names, names_in
-from tmln.cli.options import How, Method, OracleName, Spaces, What, Who
+from tmln.cli.options import How, Method, OracleName, Spaces, What, run_options
 from tmln.cli.say import say
 from tmln.cli.work import display_of, result_of, work
+from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Executor
@@ -58,7 +59,7 @@ def tune(
     ] = False,
     what: What = What(),
     how: How = How(),
-    who: Who = Who(),
+    executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
     """Search settings on validation data, a tenth of the training data; --set holds one fixed. Trials are runs.
 
@@ -88,14 +89,14 @@ def tune(
     against_joint = any(metric_of(name).against_reference for name in objectives)
     if against_joint and how.oracle is OracleName.none:
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective val_acc")
-    terms = who.terms(how, how.oracle.value if against_joint else "none")
+    terms = run_options(how, how.oracle.value if against_joint else "none", executor)
     for note in notes:
         say(note, err=True)
     make_folder(out)
     refuse_link(out / "tune.sqlite3")
     url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
-    with in_one_line(url), who.crew().pool(who.threads) as pool:
-        task = _Task(objectives, trials, seeds, url, storage is not None, out, who, terms, pool)
+    with in_one_line(url), executor.pool() as pool:
+        task = _Task(objectives, trials, seeds, url, storage is not None, out, executor, terms, pool)
         searches = [task.tuned(base, where, len(bases) > 1) for base, where in zip(bases, spaces, strict=True)]
     fresh = fresh_seeds(bases[0].seed, seeds, count)
     finals = [
@@ -109,7 +110,7 @@ def tune(
     write_whole(path, to_json(kept, indent=1) + "\n")
     say(f"the search: {path}", err=True)
     if finals:
-        work(finals, how, who)
+        work(finals, how, executor)
         where = f" of {bases[0].benchmark}" if report_on else ""
         say(f"each method: {how_chosen(tuple(objectives), trials)}{where}, then run with seeds none of them saw")
     elif count:
@@ -134,14 +135,14 @@ class _Task:
         url: str,
         shared: bool,
         out: Path,
-        who: Who,
+        executor: ExecutorConfig,
         terms: RunOptions,
         pool: Executor,
     ) -> None:
         from tmln.lab.store import Store
 
         self.objectives, self.trials, self.seeds, self.url, self.shared = objectives, trials, seeds, url, shared
-        self.out, self.who, self.terms, self.pool = out, who, terms, pool
+        self.out, self.executor, self.terms, self.pool = out, executor, terms, pool
         self.store: Store = Store(out)
 
     def tuned(self, base: RunConfig, spaces: Mapping[str, Space], several: bool) -> Tuned:
@@ -158,7 +159,7 @@ class _Task:
         say(f"{head}searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
         if before := len(search.ended()):
             say(f"{head}{before} trials are there already", err=True)
-        batch = max(1, (self.who.workers or cores()) // self.seeds)
+        batch = max(1, (self.executor.workers or cores()) // self.seeds)
         on_trial = lambda trial: say(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
         search.search(self.trials, batch, self._run, on_trial, _waiting(head))
         best, ended = search.best(), search.ended()
@@ -178,7 +179,7 @@ class _Task:
         points = [self._points(trial) for trial in trials]
         jobs = plan([config for point in points for config in point], self.terms.oracle)
         with display_of(jobs, brief=True) as display:
-            failures = execute(self.store, jobs, self.terms, self.who.crew(), pool=self.pool, on_event=display.note)
+            failures = execute(self.store, jobs, self.terms, self.executor, pool=self.pool, on_event=display.note)
         for failure in failures:
             say(f"failed: {failure.job.label}: {failure.error}", err=True)
         return [[result_of(self.store, config) for config in point] for point in points]

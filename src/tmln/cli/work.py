@@ -13,8 +13,9 @@ from tmln.cli.say import say
 from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
-    from tmln.cli.options import How, Who
+    from tmln.cli.options import How
     from tmln.executors.array_slice import ArraySlice
+    from tmln.executors.config import ExecutorConfig
     from tmln.executors.interfaces import Executor
     from tmln.executors.plan import Job
     from tmln.executors.progress_display import Display
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 def work(
     configs: Sequence[RunConfig],
     how: How,
-    who: Who,
+    executor: ExecutorConfig,
     dry_run: bool = False,
     pool: Executor | None = None,
     accumulate: int = 1,
     shard: str | None = None,
 ) -> None:
     """Do what is not done yet, and show the table of all; or only say what that would take."""
+    from tmln.cli.options import run_options
     from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
     from tmln.executors.plan import plan, state_of
@@ -47,15 +49,15 @@ def work(
         say(shared_out(len(jobs), len(every), share), err=True)
     if not jobs:
         return
-    terms, crew = replace(who.terms(how, how.oracle.value), accumulate=accumulate), who.crew()
+    terms = replace(run_options(how, how.oracle.value, executor), accumulate=accumulate)
     if dry_run:
-        for line in foretold(store, jobs, terms, who):
+        for line in foretold(store, jobs, terms, executor):
             say(line)
         return
     if any(job.reference and state_of(store, job) != "finished" for job in jobs):
         say("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
     with display_of(jobs) as display:
-        failures = execute(store, jobs, terms, crew, pool=pool, on_event=display.note)
+        failures = execute(store, jobs, terms, executor, pool=pool, on_event=display.note)
     _conclude(store, jobs, failures, terms)
 
 
@@ -122,7 +124,7 @@ def _lacking(results: Sequence[Result], terms: RunOptions) -> str:
     )
 
 
-def foretold(store: Store, jobs: Sequence[Job], terms: RunOptions, who: Who) -> Iterator[str]:
+def foretold(store: Store, jobs: Sequence[Job], terms: RunOptions, executor: ExecutorConfig) -> Iterator[str]:
     """What a dry run says: the first configuration whole, the runs by their state, and what is left will take."""
     from tmln.executors.estimate import forecast
     from tmln.executors.plan import state_of
@@ -133,7 +135,7 @@ def foretold(store: Store, jobs: Sequence[Job], terms: RunOptions, who: Who) -> 
     yield f"# {len(jobs)} runs: {counted(states)}; {references} of them as references for INT"
     todo = [job.config for job in jobs if state_of(store, job) != "finished"]
     if todo:
-        yield from (f"# {line}" for line in forecast(todo, terms, who.crew()).lines())
+        yield from (f"# {line}" for line in forecast(todo, terms, executor).lines())
 
 
 def counted(states: Counter[Any]) -> str:

@@ -19,6 +19,7 @@ from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.line import Line
 from tmln.executors.wish import Wish, import_ray
 from tmln.lab.config import run_id
+from tmln.lab.footprint import read_size
 from tmln.lab.lock import LockLost, RunLocked
 from tmln.lab.oracle import reference_config
 from tmln.lab.store import Run, Store
@@ -26,6 +27,7 @@ from tmln.stopping import saving
 from tmln.writing import CannotWrite, writing
 
 if TYPE_CHECKING:
+    from tmln.executors.config import ExecutorConfig
     from tmln.executors.interfaces import Take
 
 PATIENCE = 5.0  # seconds for a cluster's address to answer
@@ -41,25 +43,15 @@ class RayPool:
 
     shared = False
 
-    def __init__(
-        self,
-        workers: int | None,
-        threads: int | None,
-        gpus: float,
-        address: str | None,
-        here: int,
-        *,
-        memory: int = 0,
-        collect: bool = False,
-        fetch: bool = False,
-    ) -> None:
-        """``threads`` of each run as far as they are given; ``here`` are the cores of this machine."""
+    def __init__(self, config: ExecutorConfig, here: int) -> None:
+        """Connect as ``config`` says; ``here`` are the cores of this machine."""
         if importlib.util.find_spec("ray") is None:
             import_ray()
-        self.capacity = workers or (HELD if collect else QUEUE)
-        self.collect, self.fetch = collect, fetch
-        cpus = max(here, (threads or 1) * workers) if workers else None
-        self._wish = Wish(address or _connected(), cpus, threads or 1, gpus, memory)
+        self.capacity = config.workers or (HELD if config.collect else QUEUE)
+        self.collect, self.fetch, threads = config.collect, config.fetch, config.threads or 1
+        cpus = max(here, threads * config.workers) if config.workers else None
+        memory = read_size(config.memory) if config.memory else 0
+        self._wish = Wish(config.address or _connected(), cpus, threads, config.gpus, memory)
         self._open: dict[str, RunRequest] = {}
         self._unsent: dict[str, RunRequest] = {}  # of them those that Ray does not know of
         self._begun: set[str] = set()
@@ -67,8 +59,8 @@ class RayPool:
         self._tokens: dict[str, Path] = {}
         self._lost_at = self._again_at = 0.0
         self._stopping = False
-        if address is not None:
-            reach(address)
+        if config.address is not None:
+            reach(config.address)
         self._line: Line | None = Line(self._wish)
         self.cores = self._line.cores
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tmln.suggest import did_you_mean
 
@@ -35,45 +37,69 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """What was asked for: an executor, runs at one time (as many as fit unless given), and what Ray and losses need."""
+    """Choose where runs are done: every option of the command line, and what each executor reads as it is."""
 
-    executor: str = "local"
-    workers: int | None = None
-    address: str | None = None
-    gpus: float = 0.0
-    retries: int = 2
-    collect: bool = False
-    fetch: bool = False
-    memory: str = ""
+    executor: Annotated[
+        str,
+        typer.Option(
+            help="local: processes of this machine (a run alone: this one); serial: one after another in this process; "
+            "ray: tasks of a Ray cluster."
+        ),
+    ] = "local"
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at one time; as many as cores suffice for unless given.")
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            "--cpus",
+            min=1,
+            help="Threads of each run; by the size of its network unless given, whatever else is to be done: "
+            "a result's last bits depend on them.",
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="What a run may hold (and asks of Ray), e.g. 4GB: batches go through the model in pieces that fit, "
+            "with the same result to rounding; its share of what is free unless given."
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
+    ] = None
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs that each run asks of Ray, e.g. 0.5.")] = 0.0
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="Ray's machines share no disk: runs are sent back through Ray when they end."),
+    ] = False
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Each of Ray's machines gets the data set first, if it has not got it.")
+    ] = False
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
+    ] = 2
 
     @contextmanager
-    def pool(self, threads: int | None = None, jobs: int | None = None) -> Iterator[Executor]:
-        """Workers for ``jobs`` of so many threads (by rule unless given); a job alone is done in this process."""
-        found = self._pool(threads, jobs)
+    def pool(self, jobs: int | None = None) -> Iterator[Executor]:
+        """Open workers for so many jobs, and close them in the end; a job alone is done in this process."""
+        found = self._pool(jobs)
         try:
             yield found
         finally:
             found.close()
 
-    def _pool(self, threads: int | None, jobs: int | None) -> Executor:
+    def _pool(self, jobs: int | None) -> Executor:
         if self.executor not in EXECUTORS:
             raise ValueError(
                 f"unknown executor {self.executor!r}{did_you_mean(self.executor, EXECUTORS)} ({', '.join(EXECUTORS)})"
             )
         if self.executor == "ray":
             from tmln.executors.cluster import RayPool
-            from tmln.lab.footprint import read_size
 
-            return RayPool(
-                self.workers,
-                threads,
-                self.gpus,
-                self.address,
-                cores(),
-                memory=read_size(self.memory) if self.memory else 0,
-                collect=self.collect,
-                fetch=self.fetch,
-            )
+            return RayPool(self, cores())
         if self.collect or self.fetch:
             option = "--collect" if self.collect else "--fetch"
             raise ValueError(f"{option} is for machines of a Ray cluster; use --executor ray")

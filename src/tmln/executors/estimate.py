@@ -187,7 +187,7 @@ def try_steps(config: RunConfig, stream: Stream) -> Trial:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of a number of runs: ``seconds`` one after another, ``wall`` as the crew does them."""
+    """Of a number of runs: ``seconds`` one after another, ``wall`` as the executor does them."""
 
     seconds: float
     wall: float
@@ -216,17 +216,17 @@ class Forecast:
 
 
 def forecast(
-    configs: Sequence[RunConfig], terms: RunOptions, crew: ExecutorConfig, more: Sequence[RunConfig] = ()
+    configs: Sequence[RunConfig], terms: RunOptions, executor: ExecutorConfig, more: Sequence[RunConfig] = ()
 ) -> Forecast:
     """What it takes to do these runs; ``more`` are looked at as well, for whoever asks the outlook about them."""
     outlook = Outlook([*configs, *more], terms)
     needs = [outlook.of(config) for config in configs]
     seconds = math.fsum(need.seconds for need in needs)
     longest = max((need.seconds for need in needs), default=0.0)
-    if crew.executor == "serial":
+    if executor.executor == "serial":
         workers, wall = 1, seconds
-    elif crew.workers is not None:
-        workers, wall = min(crew.workers, len(needs)), max(longest, seconds / crew.workers)
+    elif executor.workers is not None:
+        workers, wall = min(executor.workers, len(needs)), max(longest, seconds / executor.workers)
     else:
         busy = math.fsum(need.seconds * need.threads for need in needs)
         wall = max(longest, busy / cores())

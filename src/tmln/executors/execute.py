@@ -31,17 +31,18 @@ def execute(
     store: Store,
     jobs: Sequence[Job],
     terms: RunOptions | None = None,
-    crew: ExecutorConfig | None = None,
+    executor: ExecutorConfig | None = None,
     *,
     pool: Executor | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> list[Failure]:
     """Do what is not done yet, references before the runs that need them; what failed, and why, is returned.
 
-    A run whose worker is lost goes on from its checkpoint, as often as the crew's ``retries``. A signal to stop saves
+    A run whose worker is lost goes on from its checkpoint, as often as ``executor.retries``. A signal to stop saves
     every run that has begun and raises :class:`~tmln.stopping.Interrupted`. ``pool``: workers that are there already.
     """
-    terms, crew = terms or RunOptions(), crew or ExecutorConfig()
+    terms = terms or RunOptions()
+    executor = replace(executor or ExecutorConfig(), threads=terms.threads)
     failures, open_jobs = _open_jobs(store, jobs, on_event)
     if not open_jobs:
         return failures
@@ -51,7 +52,7 @@ def execute(
     root = str(Path(store.root).resolve())
     references = {name: reference_config(job.config, terms.oracle) for name, job in open_jobs.items()}
     needs = {name: run_id(wanted) for name, wanted in references.items() if wanted is not None}
-    with nullcontext(pool) if pool is not None else crew.pool(terms.threads, len(open_jobs)) as there:
+    with nullcontext(pool) if pool is not None else executor.pool(len(open_jobs)) as there:
         terms = replace(terms, memory=terms.memory or _share(there, len(open_jobs)))
         tasks = {
             name: RunRequest(_anywhere(job), root, terms, terms.threads or threads_of(job.config, there.cores))
@@ -60,7 +61,7 @@ def execute(
         with asked_to_stop() as stop:  # after the workers are there: while they start there is nothing to save
             if isinstance(there, SerialPool):
                 there.asked = stop
-            return failures + Schedule(tasks, needs, on_event, crew.retries).work(there, stop)
+            return failures + Schedule(tasks, needs, on_event, executor.retries).work(there, stop)
 
 
 def _share(pool: Executor, jobs: int) -> str:

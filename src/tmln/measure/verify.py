@@ -71,7 +71,7 @@ def run_again(
     results: Sequence[Result],
     jobs: Mapping[str, Job],
     tolerance: float = TOLERANCE,
-    crew: ExecutorConfig | None = None,
+    executor: ExecutorConfig | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> list[Verdict]:
     """Each job once more, in this store, with the threads it had; what is finished there is not run again."""
@@ -80,7 +80,7 @@ def run_again(
     for threads in dict.fromkeys(map(_threads, mine)):
         group = [jobs[result.name] for result in mine if _threads(result) == threads]
         failures = execute(
-            store, group, RunOptions(threads=threads), crew or ExecutorConfig("serial"), on_event=on_event
+            store, group, RunOptions(threads=threads), executor or ExecutorConfig("serial"), on_event=on_event
         )
         failed |= {run_id(failure.job.config): failure.error for failure in failures}
     verdicts = []

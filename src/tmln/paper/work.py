@@ -56,7 +56,12 @@ def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[St
 
 
 def foretold(
-    items: Sequence[Item], scale: Scale, store: Store, terms: RunOptions, crew: ExecutorConfig, share: ArraySlice = ALL
+    items: Sequence[Item],
+    scale: Scale,
+    store: Store,
+    terms: RunOptions,
+    executor: ExecutorConfig,
+    share: ArraySlice = ALL,
 ) -> list[str]:
     """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
     waiting = by_data(items, scale, share)
@@ -75,7 +80,7 @@ def foretold(
     todo = [job.config for job, state in zip(jobs, states, strict=True) if state != "finished"]
     if not todo and not recorded:
         return [*lines, "nothing is to be trained"]
-    found = forecast(todo, terms, crew, [one.config for one in recorded])
+    found = forecast(todo, terms, executor, [one.config for one in recorded])
     lines += found.lines()
     if recorded:
         seconds, disk = map(sum, zip(*(_recording(one, found.outlook) for one in recorded), strict=True))
