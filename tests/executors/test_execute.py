@@ -274,9 +274,7 @@ def test_runs_do_not_share_a_gpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -
         assert pool.capacity == 3
 
 
-def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(tmp_path: Path) -> None:
     jobs = plan([config("tmln"), config("ocar")], "none")
     torch.set_num_threads(2)  # of this process, which a run leaves as they were
     try:
@@ -285,8 +283,6 @@ def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(
             "one": ExecutorConfig(workers=1),
             "two": ExecutorConfig(workers=2),
         }.items():
-            if name == "two":  # as good as one that is started afresh, as "one" was
-                request.getfixturevalue("warm")
             assert execute(Store(tmp_path / name), jobs, executor=executor) == []
         assert execute(Store(tmp_path / "alone"), jobs[:1]) == []
         assert torch.get_num_threads() == 2
@@ -298,18 +294,6 @@ def test_bits_do_not_depend_on_who_does_a_run_or_how_many_there_are(
     ]
     assert found[0] == found[1] == found[2]
     assert found[3] == found[0][:1]
-
-
-@pytest.mark.usefixtures("warm")
-def test_workers_started_early_are_used_and_unused_ones_go_at_once(tmp_path: Path) -> None:
-    pool = LocalPool(2, 2)
-    pool.warm(5)
-    early = [worker.process.pid for worker in pool._workers]
-    assert len(early) == 2
-    assert execute(Store(tmp_path), [Job(config(epochs=1))], pool=pool) == []
-    assert [worker.process.pid for worker in pool._workers] == early
-    pool.close()
-    assert all(gone(pid) for pid in early)
 
 
 def test_starting_workers_loads_no_torch() -> None:
@@ -335,7 +319,6 @@ def test_unknown_executors_are_answered(tmp_path: Path) -> None:
         execute(Store(tmp_path), [Job(config())], executor=ExecutorConfig("rai"))
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process is killed in the middle of a run: it goes on from its checkpoint to the same bits; one run fails."""
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")  # the network that kills its process is of these tests
@@ -360,7 +343,6 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     assert execute(store, jobs[:-1], terms, ExecutorConfig("ray", address="not even looked at")) == []
 
 
-@pytest.mark.usefixtures("warm")
 def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
     long = config(epochs=100_000)
     pool, run = LocalPool(1, 1), Store(tmp_path).open(long)

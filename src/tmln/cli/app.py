@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +28,7 @@ from tmln.stopping import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Executor
+    pass
 
 
 def _stopped(why: KeyboardInterrupt) -> int:
@@ -97,37 +97,23 @@ def demo(
       tmln demo --out tour
     """
     typer.echo("Split-Digits: ten digits in five tasks of two, one head, no task identity at test time.")
-    with _hands(out) as pool:
-        from tmln.lab.footing import equal_rate  # with torch, which the workers load in the meantime
+    from tmln.executors.processes import start_server
 
-        what = What(benchmark="split-digits", seeds=DEMO_SEEDS)
-        configs = what.configs(DEMO)
-        rate = equal_rate(next(config for config in configs if config.method == "tmln"))
-        at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLNS_RATE]
-        work([*configs, *at_rate], How(out=out), ExecutorConfig(), pool=pool)
+    if not out.exists():
+        start_server()  # which loads torch while this process does
+    from tmln.lab.footing import equal_rate
+
+    what = What(benchmark="split-digits", seeds=DEMO_SEEDS)
+    configs = what.configs(DEMO)
+    rate = equal_rate(next(config for config in configs if config.method == "tmln"))
+    at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLNS_RATE]
+    work([*configs, *at_rate], How(out=out), ExecutorConfig())
     typer.echo(
         "ACC: accuracy over all tasks at the end. FM: how far tasks fell from their best.\n"
         "INT: how much worse each new task is learned than by joint training.\n"
         "Next: tmln list methods, or the loop in the README for your own."
     )
     report.report_of_demo(out)
-
-
-@contextmanager
-def _hands(out: Path) -> Iterator[Executor | None]:
-    """Workers that load what they need while this process does: for a folder with nothing in it yet."""
-    from tmln.executors.config import cores
-    from tmln.executors.processes import LocalPool
-
-    if out.exists() or cores() == 1:
-        yield None
-        return
-    pool = LocalPool(cores(), cores())
-    try:
-        pool.warm(min(cores(), len(DEMO)))
-        yield pool
-    finally:
-        pool.close()
 
 
 add(app, demo)

@@ -1,61 +1,59 @@
-"""Processes of this machine, each at one run after another: never forks of this one, which may have threads."""
+"""Run jobs in worker processes of this machine: forks of a server that has imported torch and computes nothing."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver, get_context, set_forkserver_preload
 from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tmln.executors.ending import Process, end
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.executors.nursery import FORKS, children
+from tmln.stopping import SIGNALS
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message, Take
 
-GRACE = 5.0  # seconds for idle workers to go by themselves
+# Elsewhere libraries of the system fail after a fork.
+START = get_context("forkserver") if sys.platform == "linux" else get_context("spawn")
+PRELOAD = ["tmln.executors.worker"]
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # until a job says how many
+GRACE = 5.0  # seconds for idle workers to end by themselves
 
 
 @dataclass
 class _Worker:
-    process: Process
+    process: BaseProcess
     pipe: Connection
     output: IO[bytes]  # all that it prints; read only if it dies
     name: str | None = None  # of the run it is at
-    used: bool = False
 
 
 class LocalPool:
-    """Worker processes, as many as are needed at one time; a dead one is replaced when it is needed."""
+    """Keep as many worker processes as are needed at one time; a dead one is replaced when it is needed."""
 
     def __init__(self, capacity: int, cores: int, shared: bool = True) -> None:
         self.capacity, self.cores, self.shared = capacity, cores, shared
         self._workers: list[_Worker] = []
         self._waiting: list[tuple[str, RunRequest]] = []
 
-    def warm(self, workers: int) -> None:
-        """Start so many now, which load what they need while the caller is busy with other things."""
-        self._workers += _start(min(workers, self.capacity) - len(self._workers))
-
     def submit(self, name: str, task: RunRequest) -> None:
-        """For the next :meth:`wait`: workers that are needed at one time are started together."""
+        """Keep the job for the next :meth:`wait`, which hands it to an idle worker or a new one."""
         self._waiting.append((name, task))
 
     def wait(self, seconds: float, take: Take) -> None:
-        """What the workers have said; a pipe that has ended is a worker that was lost."""
+        """Hand on what the workers have sent; a pipe that has ended is a worker that was lost."""
         begun, self._waiting = self._waiting, []
         idle = [worker for worker in self._workers if worker.name is None]
-        new = _start(len(begun) - len(idle))
-        self._workers += new
-        for worker, (name, task) in zip([*idle, *new], begun, strict=False):
-            worker.name, worker.used = name, True
+        for name, task in begun:
+            worker = idle.pop() if idle else self._start()
+            worker.name = name
             with suppress(OSError):  # it has died: its end of the pipe says so, too
                 worker.pipe.send(task)
             take(name, "begun")
@@ -68,20 +66,33 @@ class LocalPool:
             take(name, message)
 
     def stop(self) -> None:
-        """SIGTERM to each: its run saves and ends."""
+        """Send SIGTERM to each worker: its run saves and ends."""
         for worker in self._workers:
             worker.process.terminate()
 
     def close(self) -> None:
-        """Idle workers end by themselves when their pipe does; others are killed."""
+        """Kill the workers that are at a run; idle ones end by themselves when their pipe does."""
         for worker in self._workers:
             worker.pipe.close()
-            if worker.name is not None or not worker.used:  # what is still loading has nothing to lose
+            if worker.name is not None:
                 worker.process.kill()
         for worker in self._workers:
-            end(worker.process, GRACE)
+            worker.process.join(GRACE)
+            worker.process.kill()
             worker.output.close()
         self._workers.clear()
+
+    def _start(self) -> _Worker:
+        start_server()
+        mine, its = Pipe()
+        file, path = tempfile.mkstemp(prefix="tmln-worker-")
+        environment = {**os.environ, **ONE_THREAD}
+        process = START.Process(target=_work, args=(its, path, environment))
+        process.start()
+        its.close()
+        worker = _Worker(process, mine, os.fdopen(file, "rb"))
+        self._workers.append(worker)
+        return worker
 
     def _read(self, worker: _Worker) -> Message:
         try:
@@ -90,43 +101,46 @@ class LocalPool:
         except (EOFError, OSError):
             pass
         worker.pipe.close()
-        code = worker.process.wait()
-        worker.output.seek(0)
+        worker.process.join()
         printed = worker.output.read().decode(errors="replace").strip().splitlines()
         worker.output.close()
         self._workers.remove(worker)
-        return Outcome("lost", error=_death(code) + (f" ({printed[-1].strip()})" if printed else ""))
+        how = _describe_exit(worker.process.exitcode or 0)
+        return Outcome("lost", error=how + (f" ({printed[-1].strip()})" if printed else ""))
 
 
-def _start(count: int) -> list[_Worker]:
-    """So many, all at once: forks of a process that is started for them, where there are several."""
-    ends = [Pipe() for _ in range(count)]
-    outputs = [tempfile.TemporaryFile() for _ in ends]  # noqa: SIM115
-    places = [(its.fileno(), output.fileno()) for (_, its), output in zip(ends, outputs, strict=True)]
-    if FORKS and count > 1:
-        processes: Sequence[Process] = children(places, _launch)
-    else:
-        main = "from tmln.executors.worker import main; main"
-        processes = [_launch(f"{main}({pipe})", [pipe], output) for pipe, output in places]
-    for _, its in ends:
-        its.close()
-    return [_Worker(*found) for found in zip(processes, (mine for mine, _ in ends), outputs, strict=True)]
+def start_server() -> None:
+    """Start the process that workers are forks of, unless it runs; what it imports (PRELOAD) is not waited for."""
+    if START.get_start_method() != "forkserver":
+        return
+    set_forkserver_preload(PRELOAD)
+    before = dict(os.environ)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited: Ctrl-C is for this process to obey
+    os.environ.update(ONE_THREAD)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _launch(code: str, files: list[int], output: int) -> subprocess.Popen[bytes]:
-    """A new interpreter with this one's sys.path; Ctrl-C in the terminal does not reach it, only we do."""
-    return subprocess.Popen(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
-        pass_fds=files,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},  # until a task says how many
-    )
+def _work(pipe: Connection, output: str, environment: dict[str, str]) -> None:
+    """Be a worker, in a session of its own, whose output goes to a file that only this process and its parent have."""
+    os.setsid()
+    file = os.open(output, os.O_WRONLY | os.O_APPEND)
+    Path(output).unlink()
+    for standard in (1, 2):
+        os.dup2(file, standard)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    from tmln.executors.worker import main
+
+    main(pipe)
 
 
-def _death(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"its process ended with exit code {code}"
     name = signal.Signals(-code).name

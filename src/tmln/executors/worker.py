@@ -15,9 +15,8 @@ from tmln.lab.run import Moment
 from tmln.stopping import asked_to_stop, owned
 
 
-def main(handle: int) -> None:
-    """``handle`` is this end of a pipe: tasks come in, moments and outcomes go out."""
-    parent = Connection(handle)
+def main(parent: Connection) -> None:
+    """Do the jobs that come in, one after another; moments and outcomes go out."""
     tasks: queue.SimpleQueue[RunRequest] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(parent, tasks), daemon=True).start()
     while True:
