@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tmln.data.imagefiles import IMAGENET
+from tmln.data.image_files import IMAGENET
 from tmln.models import make_model
 from tmln.streams import Samples, prefetch
 from tmln.streams.augment import ResizedCropFlip, ShiftFlip

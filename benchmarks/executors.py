@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad import DataError
+from tmln.data.bad_data import DataError
 from tmln.executors.config import ExecutorConfig, cores, threads_of
 from tmln.executors.execute import execute
 from tmln.executors.interfaces import Executor
 from tmln.executors.plan import Job
-from tmln.lab.build import stream_of
-from tmln.lab.config import RunConfig
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.build import stream_of
+from tmln.experiments.config import RunConfig
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 
 # Width of the reduced ResNet18, epochs, and the goal: 0.9 of what two workers of one thread each were over one process
 # of two threads, on two cores.

@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad import DataError
-from tmln.lab.memory import keep_memory
+from tmln.data.bad_data import DataError
+from tmln.experiments.process_memory import keep_memory
 from tmln.learner import Learner
+from tmln.methods.replay import Reservoir
 from tmln.models import make_model
-from tmln.replay import Reservoir
 from tmln.streams import Stream, make_stream, stream_of_classes
 
 BATCH, SLICE, EPOCHS = 128, 640, 3

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import Line, best_times
-from tmln.replay import Reservoir
+from tmln.methods.replay import Reservoir
 
 SAMPLES, CHUNK = 10_000_000, 100_000
 IMAGES = 50_000

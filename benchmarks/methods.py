@@ -11,8 +11,8 @@ from torch import Tensor
 from benchmarks.timing import Line, best_times
 from tmln.learner import Learner
 from tmln.learner.loop import take_step
+from tmln.methods import Lesson
 from tmln.models import make_model
-from tmln.parts import Lesson
 
 BATCH = 128
 # method: samples it replays, steps measured at a time (K-FAC: a whole period of its factor updates), and the goal

@@ -16,14 +16,14 @@ import torch
 from PIL import Image
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad import BadData
-from tmln.data.imagefiles import load_images
-from tmln.data.owndata import reader_for
+from tmln.data.bad_data import BadData
+from tmln.data.image_files import load_images
+from tmln.data.own_data import reader_for
+from tmln.deploy.learn import Wish, colours, teach
 from tmln.learner import Learner
 from tmln.models import make_model
-from tmln.shop.teach import Wish, colours, teach
 from tmln.streams.augment import Normalise
-from tmln.streams.own import own_samples
+from tmln.streams.own_data import own_samples
 
 PICTURES, SIDE, TO = 10_000, 227, 64
 PREDICTED, ROUNDS, EPOCHS = 2048, 3, 10

@@ -27,11 +27,11 @@ from scipy.optimize import nnls
 from benchmarks.costs import FILE, WEIGHT, Rates
 from benchmarks.timing import Line
 from tmln.executors.config import work_on
-from tmln.lab.config import canonical
-from tmln.lab.footprint import BACKWARD
-from tmln.lab.machine import machine
+from tmln.experiments.config import canonical
+from tmln.experiments.machine import machine
+from tmln.experiments.memory_estimate import BACKWARD
 from tmln.learner import Learner
-from tmln.learner.pieces import bytes_per_sample
+from tmln.learner.micro_batches import bytes_per_sample
 from tmln.models import make_model
 
 STEPS = 12
@@ -127,7 +127,7 @@ def errors(points: list[Point], step: list[float], boundary: list[float]) -> tup
 
 def per_byte() -> float:
     """Seconds of a byte that is drawn from a memory."""
-    from tmln.replay import Reservoir
+    from tmln.methods.replay import Reservoir
 
     memory = Reservoir(2000, seed=0)
     memory.add(torch.zeros(2000, 3, 32, 32, dtype=torch.uint8), torch.zeros(2000, dtype=torch.long))

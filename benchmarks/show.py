@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.analysis.test_no_torch import written
 from tests.report.conftest import keep
-from tests.results.test_no_torch import written
 
 from benchmarks.timing import Line
 

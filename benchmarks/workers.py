@@ -9,8 +9,8 @@ from benchmarks.executors import done
 from benchmarks.timing import Line, best_times
 from tmln.executors.config import ExecutorConfig, cores
 from tmln.executors.processes import LocalPool
-from tmln.lab.config import RunConfig
-from tmln.lab.run_options import RunOptions
+from tmln.experiments.config import RunConfig
+from tmln.experiments.run_options import RunOptions
 
 RUNS = 16
 GOAL, OVERHEAD = 1.7, 1.0  # times the throughput; seconds a run

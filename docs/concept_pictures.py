@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 import tmln
-from tmln.draw.fronts import pareto_figure
-from tmln.draw.palette import COLOURS, look_of
-from tmln.draw.picture import new_figure, save_figure
-from tmln.families import FAMILIES
-from tmln.lab.result import Result
-from tmln.results.fronts import fronts_of
-from tmln.results.read import read_results
-from tmln.results.rows import rows_of
+from tmln.analysis.fronts import fronts_of
+from tmln.analysis.read import read_results
+from tmln.analysis.rows import rows_of
+from tmln.experiments.result import Result
+from tmln.methods.registry import FAMILIES
+from tmln.plots.figure import new_figure, save_figure
+from tmln.plots.fronts import pareto_figure
+from tmln.plots.palette import COLOURS, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

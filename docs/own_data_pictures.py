@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import tmln
+from tmln.deploy.learn import Wish, teach
 from tmln.learner import Retention
-from tmln.shop.teach import Wish, teach
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "examples"))

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from tmln.cli import app
-from tmln.shop.statefile import opened
+from tmln.deploy.state_file import opened
 
 KINDS = {"bars": (1, 0), "checks": (1, 1), "stripes": (0, 1)}  # along which sides the pattern goes
 CAMERAS = {"old": ((40, 40, 40), (170, 170, 170)), "new": ((150, 110, 60), (60, 20, 10))}  # ground and pattern

@@ -24,7 +24,7 @@ settings.load_profile("tmln")
 # What `make quick` leaves out (marker `slow`): folders about processes, clusters, whole studies and pages; tests that
 # use one of these fixtures; modules that import one of these; and functions that carry the marker themselves.
 SLOW_FOLDERS = (
-    *("docs", "executors", "golden", "integrations", "measure", "paper", "release", "report", "search", "shop"),
+    *("docs", "executors", "golden", "integrations", "measure", "paper", "release", "report", "tuning", "deploy"),
     *("test_examples.py", "test_own_parts.py", "torture"),
 )
 SLOW_FIXTURES = {"warm", "browser", "real_root", "ranks", "killed"}

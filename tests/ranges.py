@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tmln.parts import Part, read_settings
+from tmln.methods import Part, read_settings
 
 
 def check_setting(kind: type[Part[Any]], name: str, default: object, allowed: str) -> None:

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.learner.test_growing import network, task, tensors
+from tests.learner.test_growth import network, task, tensors
 from tests.test_every_part import PARTS, _quiet, kind, recipe  # noqa: F401  # a fixture
 from tmln.learner import Learner
-from tmln.learner.growing import grow
+from tmln.learner.growth import grow
 from tmln.learner.loop import lesson_of, take_step
-from tmln.parts import Lesson, Penalty, Settings
-from tmln.penalties import PENALTIES
+from tmln.methods import Lesson, Penalty, Settings
+from tmln.methods.penalties import PENALTIES
 from tmln.streams import as_samples
 
 WITHIN, BETWEEN = "within a task", "between tasks"

@@ -10,8 +10,8 @@ import torch
 
 from tmln import metrics
 from tmln.learner import Learner
+from tmln.methods.recipes import RECIPES
 from tmln.models import make_model
-from tmln.recipes import RECIPES
 from tmln.streams import Stream, make_stream
 
 

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.learner.loop import end_task, take_step
-from tmln.learner.nested import encode
-from tmln.parts import Batch, Closure, Lesson, Part, Step, read_settings
-from tmln.penalties import PENALTIES
-from tmln.recipes import FAMILIES, Choice, Recipe
-from tmln.replay import REPLAYS
-from tmln.steps import STEPS
-from tmln.steps.sgd import SGDStep
-from tmln.weights import WEIGHTS
+from tmln.learner.nested_state import encode
+from tmln.methods import Batch, Closure, Lesson, Part, Step, read_settings
+from tmln.methods.penalties import PENALTIES
+from tmln.methods.recipes import FAMILIES, Choice, Recipe
+from tmln.methods.replay import REPLAYS
+from tmln.methods.steps import STEPS
+from tmln.methods.steps.sgd import SGDStep
+from tmln.methods.weights import WEIGHTS
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]

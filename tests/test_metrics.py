@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tmln import metrics
-from tmln.tallies import pack_confusion
+from tmln.evaluation_counts import pack_confusion
 
 R = [[0.80, 0.05, 0.30, 0.0], [0.55, 0.75, 0.10, 0.0], [0.85, 0.40, 0.25, 0.02], [0.30, 0.45, 0.35, 0.65]]
 REFERENCE = [0.82, 0.80, 0.72, 0.70]

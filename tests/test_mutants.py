@@ -104,23 +104,23 @@ def made(file: str, count: int) -> list[Mutant]:
 
 
 def test_a_sample_is_spread_nested_and_stable() -> None:
-    rooms = {"a": made("a.py", 20), "b": made("b.py", 3), "c": made("c.py", 20)}
-    drawn = draw(rooms, 12, seed=0)
-    assert [room for room, _ in drawn] == ["a", "b", "c"] * 3 + ["a", "c", "a"]
-    assert drawn == draw(rooms, 12, seed=0) == draw(rooms, 40, seed=0)[:12]
-    assert drawn != draw(rooms, 12, seed=1)
-    assert len(draw(rooms, None, seed=0)) == 43
-    more = {**rooms, "b": [*made("b.py", 3), *made("d.py", 5)]}
-    assert [m for room, m in draw(more, 12, seed=0) if room == "a"] == [m for room, m in drawn if room == "a"][:4]
+    packages = {"a": made("a.py", 20), "b": made("b.py", 3), "c": made("c.py", 20)}
+    drawn = draw(packages, 12, seed=0)
+    assert [package for package, _ in drawn] == ["a", "b", "c"] * 3 + ["a", "c", "a"]
+    assert drawn == draw(packages, 12, seed=0) == draw(packages, 40, seed=0)[:12]
+    assert drawn != draw(packages, 12, seed=1)
+    assert len(draw(packages, None, seed=0)) == 43
+    more = {**packages, "b": [*made("b.py", 3), *made("d.py", 5)]}
+    assert [m for package, m in draw(more, 12, seed=0) if package == "a"] == [m for package, m in drawn if package == "a"][:4]
 
 
 def test_every_room_has_its_judges() -> None:
-    for room, files in sources(TREE).items():
-        assert files, room
+    for package, files in sources(TREE).items():
+        assert files, package
         for file in files:
-            assert judges(TREE, room, file), file
-    assert judges(TREE, "penalties", "src/tmln/penalties/mas.py")[0] == "tests/penalties/test_mas.py"
-    assert judges(TREE, "optim", "src/tmln/optim/guards.py")[-1] == "tests/test_every_part.py"
+            assert judges(TREE, package, file), file
+    assert judges(TREE, "penalties", "src/tmln/methods/penalties/mas.py")[0] == "tests/methods/penalties/test_mas.py"
+    assert judges(TREE, "optim", "src/tmln/optim/checks.py")[-1] == "tests/test_every_part.py"
     assert judges(TREE, "data", "src/tmln/data/cifar.py")[0] == "tests/data/test_cifar.py"
     assert "tests/test_every_part.py" not in judges(TREE, "streams", "src/tmln/streams/split.py")
 

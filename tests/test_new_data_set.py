@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tmln.cli import app
 from tmln.data import DATA, Arrays, BadData, DataError, DataSet, RemoteFile
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.streams import BENCHMARKS, Benchmark, make_stream
 from tmln.streams.options import Count, SplitOptions
 

@@ -17,16 +17,16 @@ from tests.cli.typed import typed
 from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
 from tests.warm import Warm
 from tmln.cli.app import app
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.result import Result
-from tmln.lab.run import Execution
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.result import Result
+from tmln.experiments.run import Execution
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text
-from tmln.recipes import FAMILIES, Recipe
-from tmln.search.space import declared
+from tmln.methods.recipes import FAMILIES, Recipe
+from tmln.tuning.space import declared
 
 TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep, "weights": StartWeights}
 TOYS["answer"] = ShyAnswer
@@ -76,10 +76,10 @@ warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
 from tests.test_own_parts import TOYS, configs
-from tmln.lab.run import Execution
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
-from tmln.recipes import FAMILIES
+from tmln.experiments.run import Execution
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
+from tmln.methods.recipes import FAMILIES
 
 for family, part in TOYS.items():
     FAMILIES[family][part.name] = part
@@ -196,9 +196,9 @@ def test_a_program_names_code_as_it_likes(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tests.toys:Bystander", "'tests.toys:Bystander': it is no class of tmln.parts.Penalty"),
-        ("tests.toys:SignStep", "it is no class of tmln.parts.Penalty"),
-        ("tests.toys:unused", "it is no class of tmln.parts.Penalty"),
+        ("tests.toys:Bystander", "'tests.toys:Bystander': it is no class of tmln.methods.Penalty"),
+        ("tests.toys:SignStep", "it is no class of tmln.methods.Penalty"),
+        ("tests.toys:unused", "it is no class of tmln.methods.Penalty"),
         ("tests.toys:Missing", "tests.toys has no 'Missing'"),
         ("tests.nowhere:Missing", "no module 'tests.nowhere'; set PYTHONPATH"),
         ("toys", "unknown penalty 'toys'.*one of your own is called package.module:Class"),
@@ -219,7 +219,7 @@ def test_nothing_is_imported_that_nobody_allowed(tmp_path: Path, monkeypatch: py
         imported.append(name)
         return real(name, package)
 
-    monkeypatch.setattr("tmln.owncode.importlib.import_module", note)
+    monkeypatch.setattr("tmln.user_code.importlib.import_module", note)
     hostile = [{**SMALL, family: "antigravity:Anything"} for family in FAMILIES]
     hostile += [{**SMALL, "step": "sam", "settings": {"step.inner": "antigravity:Anything", "step.inner.x": 1}}]
     nested = {"step.inner": "a-gem", "step.inner.inner": "antigravity:Anything"}

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tmln.analysis.text_table import grid_csv, grid_rich
 from tmln.printable import csv_cell, one_line, printable
-from tmln.results.textgrid import grid_csv, grid_rich
 
 TITLE = "\x1b]0;owned\x07"
 

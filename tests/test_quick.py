@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tmln.recipes import FAMILIES, RECIPES
+from tmln.methods.recipes import FAMILIES, RECIPES
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tmln import tallies
-from tmln.data import extract, images, mnist, unpickle
-from tmln.lab import files, plainyaml, result
+from tmln import evaluation_counts
+from tmln.data import extract, images, mnist, safe_pickle
+from tmln.experiments import files, result, yaml_reader
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -17,12 +17,12 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
     "promise",
     [
         f"an image | {images.MOST_PIXELS:,} pixels, {images.MOST_BYTES >> 20} MiB of file",
-        f"CIFAR | {unpickle.LARGEST >> 30} GiB, {unpickle.MOST:,} opcodes",
+        f"CIFAR | {safe_pickle.LARGEST >> 30} GiB, {safe_pickle.MOST:,} opcodes",
         f"packed or not | {mnist.LARGEST >> 20} MiB",
         f"an archive | {extract.ALWAYS >> 20} MiB and {extract.TIMES} times its own size, unpacked; "
         f"{extract.MOST:,} members, {extract.DEEPEST} folders deep",
-        f"a configuration | {plainyaml.LONGEST:,} characters, {plainyaml.DEEPEST} levels",
-        f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {tallies.MOST_NUMBERS:,} numbers",
+        f"a configuration | {yaml_reader.LONGEST:,} characters, {yaml_reader.DEEPEST} levels",
+        f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],
 )

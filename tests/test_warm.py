@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.killing import gone
+from tests.experiments.killing import gone
 from tests.warm import Warm
 
 SAYS = "import os, sys; print(sys.argv[1:], os.getcwd(), os.environ['SAID'], 'torch' in sys.modules, sys.stdin.read())"

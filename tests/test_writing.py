@@ -18,9 +18,9 @@ import torch
 
 from tmln import Learner
 from tmln.data.extract import unpack
-from tmln.lab.files import make_folder, write_whole
-from tmln.lab.lock import RunLock
-from tmln.lab.logfile import append_line, read_lines
+from tmln.experiments.files import make_folder, write_whole
+from tmln.experiments.lock import RunLock
+from tmln.experiments.logfile import append_line, read_lines
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.writing import CannotWrite, writing
 

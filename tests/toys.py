@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.parts import (
+from tmln.methods import (
     Answer,
     Batch,
     Beside,
@@ -24,7 +24,7 @@ from tmln.parts import (
     Weights,
     sums,
 )
-from tmln.replay.reservoir import Reservoir
+from tmln.methods.replay.reservoir import Reservoir
 
 
 class LastSettings(Settings):

@@ -36,12 +36,12 @@ WARM = [
 ]
 WARM += [
     "tmln.executors.worker",
-    "tmln.results.notes",
-    "tmln.results.summary_text",
-    "tmln.results.tables",
+    "tmln.analysis.notes",
+    "tmln.analysis.summary_text",
+    "tmln.analysis.tables",
     "rich.table",
 ]
-WARM += ["tmln.shop.teach", "PIL.Image"]
+WARM += ["tmln.deploy.learn", "PIL.Image"]
 COUNT = struct.Struct("!i")
 MORE = "TMLN_TESTS_WARM_IMPORTS"  # of a program's environment: what else is imported before it is forked, and kept
 HIGH = 500  # files wait here till those of the warm process are closed

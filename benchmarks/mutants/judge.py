@@ -87,7 +87,7 @@ def judged(
     if not todo:
         return
     _warm_up()
-    tests = {mutant.file: judges(tree, room, mutant.file) for room, mutant in todo}
+    tests = {mutant.file: judges(tree, package, mutant.file) for package, mutant in todo}
     running: dict[Path, tuple[Trial, str, Mutant]] = {}
     with tempfile.TemporaryDirectory(prefix="tmln-mutants-", ignore_cleanup_errors=True) as folder:
         first = _copy(tree, Path(folder) / "0")
@@ -100,19 +100,19 @@ def judged(
             while waiting or running:
                 for copy in copies:
                     if copy not in running and waiting:
-                        room, mutant = waiting.pop()
+                        package, mutant = waiting.pop()
                         path, stamp = copy / mutant.file, stamp + 10
                         path.write_text(mutant.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
                         os.utime(path, (stamp, stamp))  # a time that nothing was compiled for
                         usual = [costs[test] for test in tests[mutant.file]]
                         limit = Cost(sum(cost.cpu for cost in usual), sum(cost.wall for cost in usual))
-                        running[copy] = _start(copy, tests[mutant.file], limit), room, mutant
-                for copy, (trial, room, mutant) in list(running.items()):
+                        running[copy] = _start(copy, tests[mutant.file], limit), package, mutant
+                for copy, (trial, package, mutant) in list(running.items()):
                     verdict = trial.verdict()
                     if verdict is not None:
                         del running[copy]
                         shutil.copy2(tree / mutant.file, copy / mutant.file)
-                        yield room, mutant, verdict
+                        yield package, mutant, verdict
                 time.sleep(0.02)
         finally:
             for trial, _, _ in running.values():

@@ -18,24 +18,24 @@ NAMES = ("file", "function", "before", "after")
 def all_mutants(tree: Path) -> dict[str, list[Mutant]]:
     """Room -> the mutants of its files."""
     return {
-        room: [mutant for file in files for mutant in mutants_of((tree / file).read_text(encoding="utf-8"), file)]
-        for room, files in sources(tree).items()
+        package: [mutant for file in files for mutant in mutants_of((tree / file).read_text(encoding="utf-8"), file)]
+        for package, files in sources(tree).items()
     }
 
 
-def draw(rooms: Mapping[str, Sequence[Mutant]], count: int | None, seed: int) -> list[tuple[str, Mutant]]:
-    """``count`` mutants, one of each room in turn; all if None.
+def draw(packages: Mapping[str, Sequence[Mutant]], count: int | None, seed: int) -> list[tuple[str, Mutant]]:
+    """``count`` mutants, one of each package in turn; all if None.
 
-    A room's order is that of hashes of (seed, mutant), so that a larger sample holds a smaller one and an edit moves
+    A package's order is that of hashes of (seed, mutant), so that a larger sample holds a smaller one and an edit moves
     only the mutants it makes or removes.
     """
 
     def place(mutant: Mutant) -> str:
         return hashlib.sha256(f"{seed}\n{mutant.key}".encode()).hexdigest()
 
-    waiting = {room: sorted(mutants, key=place) for room, mutants in rooms.items()}
+    waiting = {package: sorted(mutants, key=place) for package, mutants in packages.items()}
     turns = range(max((len(mutants) for mutants in waiting.values()), default=0))
-    drawn = [(room, mutants[turn]) for turn in turns for room, mutants in waiting.items() if turn < len(mutants)]
+    drawn = [(package, mutants[turn]) for turn in turns for package, mutants in waiting.items() if turn < len(mutants)]
     return drawn[:count]
 
 

@@ -1,37 +1,41 @@
-"""What is mutated, and which tests judge it: first those that mirror the file, then its room's, then all parts'."""
+"""What is mutated, and which tests judge it: the mirrored test file, then its package's, then all components'."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-PARTS = ("optim", "curvature", "replay", "penalties", "steps", "parts", "learner")  # judged by the walk over all, too
-ROOMS = (*PARTS, "data", "streams", "results")
+COMPONENTS = ("optim", "curvature", "distributed", "methods", "learner")  # tests over all components apply to these
+PACKAGES = (*COMPONENTS, "data", "streams", "analysis")
 STORE = ("store", "lock", "files", "logfile", "result")
 EVERY_PART = "tests/test_every_part.py"
-NAMES = ("recipes", "families", "owncode")  # by which parts are called
-NAMED = ("tests/test_families.py", "tests/test_own_parts.py", "tests/steps/test_wrapping.py")
+NAMED = (
+    "tests/methods/test_registry.py",
+    "tests/test_own_parts.py",
+    "tests/methods/steps/test_wrapping.py",
+)
 
 
 def sources(tree: Path) -> dict[str, list[str]]:
-    """Room -> its files, relative to the tree."""
+    """Return the files of each package, relative to the tree."""
     found = {
-        room: sorted(path.relative_to(tree).as_posix() for path in (tree / "src/tmln" / room).rglob("*.py"))
-        for room in ROOMS
+        package: sorted(path.relative_to(tree).as_posix() for path in (tree / "src/tmln" / package).rglob("*.py"))
+        for package in PACKAGES
     }
-    found |= {"names": [f"src/tmln/{name}.py" for name in NAMES]}
-    found |= {"metrics": ["src/tmln/metrics.py"], "store": [f"src/tmln/lab/{name}.py" for name in STORE]}
-    return {room: [file for file in files if (tree / file).exists()] for room, files in found.items()}
+    found |= {"names": ["src/tmln/user_code.py"], "metrics": ["src/tmln/metrics.py"]}
+    found |= {"store": [f"src/tmln/experiments/{name}.py" for name in STORE]}
+    return {package: [file for file in files if (tree / file).exists()] for package, files in found.items()}
 
 
-def judges(tree: Path, room: str, file: str) -> list[str]:
-    """Test files in the order in which they are run."""
-    if room == "metrics":
+def judges(tree: Path, package: str, file: str) -> list[str]:
+    """Return test files in the order in which they are run."""
+    if package == "metrics":
         return ["tests/test_metrics.py"]
-    if room == "names":
+    if package == "names":
         return [*NAMED, EVERY_PART]
-    folder, names = ("lab", STORE) if room == "store" else (room, ("*",))
-    mirrored = [f"tests/{folder}/test_{Path(file).stem}.py"]
-    found = [path for name in names for path in sorted((tree / "tests" / folder).glob(f"test_{name}.py"))]
-    near = [*(NAMED if room == "parts" else ()), *(path.relative_to(tree).as_posix() for path in found)]
-    ordered = dict.fromkeys([*mirrored, *near, *([EVERY_PART] if room in PARTS else [])])
+    mirrored = Path("tests") / Path(file).relative_to("src/tmln").parent
+    names = STORE if package == "store" else ("*",)
+    found = [path for name in names for path in sorted((tree / mirrored).glob(f"test_{name}.py"))]
+    near = [*(NAMED if package == "methods" else ()), *(path.relative_to(tree).as_posix() for path in found)]
+    first = (mirrored / f"test_{Path(file).stem}.py").as_posix()
+    ordered = dict.fromkeys([first, *near, *([EVERY_PART] if package in COMPONENTS else [])])
     return [test for test in ordered if (tree / test).exists()]

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.lab.killing import Mortal, Notes, config
+from tests.experiments.killing import Mortal, Notes, config
 
 from benchmarks.torture.reached import Execution, ExecutorConfig, Job, RunConfig, RunOptions, Store, execute, run_id
 from benchmarks.torture.scene import EVERY, METHODS, Scene, said_by

@@ -7,24 +7,24 @@ from types import ModuleType
 
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
-from tmln.data.bad import BadData, DataError
+from tmln.data.bad_data import BadData, DataError
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.identity import canonical
-from tmln.lab.lock import LockLost, RunLock, RunLocked
-from tmln.lab.machine import machine
-from tmln.lab.result import checksum_of, read_result
-from tmln.lab.run import Execution, Moment
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Run, Store
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.identity import canonical
+from tmln.experiments.lock import LockLost, RunLock, RunLocked
+from tmln.experiments.machine import machine
+from tmln.experiments.result import checksum_of, read_result
+from tmln.experiments.run import Execution, Moment
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
-from tmln.learner.nested import encode
+from tmln.learner.nested_state import encode
+from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.models import make_model
-from tmln.recipes import FAMILIES, RECIPES
 from tmln.report.document import document
 from tmln.streams import make_stream
 
@@ -66,7 +66,7 @@ __all__ = [
 
 # Modules by name, of what is replaced there while a child is tormented.
 COMMANDS = "tmln.cli.runs"  # its work does what `tmln run` and `tmln compare` ask for
-CLOCKED = ("tmln.lab.lock", "tmln.lab.run", "tmln.lab.store")  # those that look at the time
+CLOCKED = ("tmln.experiments.lock", "tmln.experiments.run", "tmln.experiments.store")  # those that look at the time
 
 
 def module(name: str) -> ModuleType:

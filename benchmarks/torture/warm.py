@@ -31,9 +31,9 @@ WARM = [
     "benchmarks.torture.table",
     "tmln.executors.progress_display",  # what `tmln run` imports on its way; a name that has moved only costs time
     "tmln.executors.execute",
-    "tmln.results.notes",
-    "tmln.results.summary_text",
-    "tmln.results.tables",
+    "tmln.analysis.notes",
+    "tmln.analysis.summary_text",
+    "tmln.analysis.tables",
     "rich.table",
 ]
 ENDLESS = "(it did not end)"

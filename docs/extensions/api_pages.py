@@ -1,4 +1,4 @@
-"""A page for each room with all its modules: every public name, its signature, and what it says of itself.
+"""A page for each package with all its modules: every public name, its signature, and what it says of itself.
 
 The source is read, not imported: the site needs none of the libraries that integrations are for, and takes seconds.
 """
@@ -20,13 +20,13 @@ Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class Module:
-    """A file of the package; ``tmln.lab.run`` is in the room ``lab``."""
+    """A file of the package; ``tmln.experiments.run`` is in the package ``experiments``."""
 
     name: str
     tree: ast.Module
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         return (self.name.split(".") + ["tmln"])[1]
 
 
@@ -137,9 +137,9 @@ def said(module: Module) -> Iterator[tuple[str, str]]:
 def pages() -> dict[Path, str]:
     """By where they are made, in reStructuredText, of which only the headings are looked at."""
     known = list(modules())
-    homes = {name: f"{module.room}.html#{name}" for module in known for name in names(module)}
+    homes = {name: f"{module.package}.html#{name}" for module in known for name in names(module)}
     others = {alias: name for module in known for alias, name in offered(module).items()}
-    tables = {name: f"{module.room}.html#{module.name}" for module in known for name in values(module)}
+    tables = {name: f"{module.package}.html#{module.name}" for module in known for name in values(module)}
     texts = {name: text for module in known for name, text in said(module)}
 
     def home(name: str) -> str:
@@ -156,9 +156,9 @@ def pages() -> dict[Path, str]:
         return link
 
     def first(module: Module) -> str:
-        """What a room hands on under its own name, before all that it is made of."""
+        """What a package hands on under its own name, before all that it is made of."""
         points = []
-        for name in exported(module) if module.name in ("tmln", f"tmln.{module.room}") else ():
+        for name in exported(module) if module.name in ("tmln", f"tmln.{module.package}") else ():
             own = f"{module.name}.{name}"
             full = home(others.get(own, own))  # a function may be called as the module that it is in
             about = inline(first_line(texts.get(full, "")), linked(module))
@@ -168,7 +168,7 @@ def pages() -> dict[Path, str]:
 
     made: dict[Path, list[str]] = {}
     for module in known:
-        lines = made.setdefault(Path("api") / f"{module.room}.rst", [])
+        lines = made.setdefault(Path("api") / f"{module.package}.rst", [])
         text = "".join([
             f'<div id="{module.name}">{html(ast.get_docstring(module.tree) or "", linked(module))}</div>',
             first(module),

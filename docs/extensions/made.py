@@ -11,10 +11,10 @@ from docs.extensions import api_pages, house_pages, paper_pages, part_pages, row
 def pages() -> dict[Path, str]:
     """All of them, by their place in ``made/``."""
     found = part_pages.pages() | paper_pages.pages() | house_pages.pages() | api_pages.pages()
-    rooms = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
-    title = "Every name\n==========\n\nEvery public name of every module, by rooms, from the docstrings.\n"
+    packages = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
+    title = "Every name\n==========\n\nEvery public name of every module, by packages, from the docstrings.\n"
     results = {Path("results.md"): rows.page()}
-    return found | results | {Path("api") / "index.rst": f"{title}\n.. toctree::\n   :maxdepth: 1\n\n{rooms}\n"}
+    return found | results | {Path("api") / "index.rst": f"{title}\n.. toctree::\n   :maxdepth: 1\n\n{packages}\n"}
 
 
 def write(folder: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from docs.extensions.part_pages import worded
 
+from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.paper.items import ITEMS
 from tmln.paper.notes import NOTES
 from tmln.paper.published import METRICS, TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE6_JOINT, Cells
-from tmln.results.textgrid import Lines, grid_markdown
 from tmln.streams import BENCHMARKS
 
 

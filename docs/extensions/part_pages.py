@@ -12,10 +12,10 @@ from typing import Any
 from docs.extensions.docstrings import html
 from docs.extensions.rows import accuracies, table, tuned_table
 
+from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.measure.memory_cost import as_text
-from tmln.parts import Beside, Guide, Part
-from tmln.recipes import FAMILIES, RECIPES, Recipe
-from tmln.results.textgrid import Lines, grid_markdown
+from tmln.methods import Beside, Guide, Part
+from tmln.methods.recipes import FAMILIES, RECIPES, Recipe
 from tmln.streams.options import described
 
 UNITS = "N: a number for every trainable weight; K: the Kronecker factors of every layer; sizes at the defaults."

@@ -9,17 +9,17 @@ from typing import Any
 
 from benchmarks.results_page import PAGES, PLACE
 
-from tmln.families import FAMILIES
-from tmln.lab.config import RunConfig
-from tmln.lab.result import Result
+from tmln.analysis.read import read_results
+from tmln.analysis.rows import Row, comparable, rows_of
+from tmln.analysis.summary_text import write_summary
+from tmln.analysis.tables import cell, row_lines
+from tmln.analysis.text_table import Lines, grid_markdown
+from tmln.experiments.config import RunConfig
+from tmln.experiments.result import Result
+from tmln.methods.recipes import RECIPES
+from tmln.methods.registry import FAMILIES
 from tmln.metrics import metric_of
 from tmln.paper.table1 import METHODS as PAPERS_NAMES
-from tmln.recipes import RECIPES
-from tmln.results.read import read_results
-from tmln.results.rows import Row, comparable, rows_of
-from tmln.results.summary_text import write_summary
-from tmln.results.tables import cell, row_lines
-from tmln.results.textgrid import Lines, grid_markdown
 
 RESULTS = Path(__file__).parents[2] / "results"
 PAGE = PAGES[0]  # docs/results.md

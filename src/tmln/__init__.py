@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tmln import curvature, metrics, optim
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner
+    from tmln.methods.replay import Reservoir
     from tmln.optim import TMLN, Boundaries
-    from tmln.replay import Reservoir
 
 __version__ = "0.2.0"  # the only place: the package's metadata read it here
 __all__ = ["TMLN", "Boundaries", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
@@ -23,7 +23,7 @@ _HOMES = {
     "Boundaries": "tmln.optim",
     "Fisher": "tmln.curvature",
     "Learner": "tmln.learner",
-    "Reservoir": "tmln.replay",
+    "Reservoir": "tmln.methods.replay",
     "diagonal_fisher": "tmln.curvature",
 }
 

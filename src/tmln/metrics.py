@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tmln.tallies import (
+from tmln.evaluation_counts import (
     anytime_accuracy,
     calibration_error,
     minimum_accuracy,

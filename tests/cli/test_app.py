@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tmln.cli import app
-from tmln.recipes import FAMILIES, RECIPES
+from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.streams import BENCHMARKS
 from tmln.streams.options import described
 
@@ -86,7 +86,7 @@ def test_an_error_is_one_line_with_a_remedy() -> None:
 def test_compare_show_and_once_more(tmp_path: Path) -> None:
     words = ["compare", "--benchmark", "split-digits", "--methods", "naive,tmln", "--seeds", "2", "--epochs", "2"]
     words += ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--out", str(tmp_path)]
-    # processes of their own, from a command line, are tests/lab/test_interrupted.py's
+    # processes of their own, from a command line, are tests/experiments/test_interrupted.py's
     words += ["--executor", "serial"]
     first = run(*words)
     for word in ("naive", "tmln", "ACC", "FM", "INT", "±", "paired t-test"):

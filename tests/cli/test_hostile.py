@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.cli.typed import typed
-from tmln.cli.asked import configs_of
+from tmln.analysis.notes import folder_notes
+from tmln.analysis.read import Problem
+from tmln.cli.parse_configs import configs_of
 from tmln.executors.interfaces import RunRequest
 from tmln.executors.plan import Job
 from tmln.executors.run_job import perform
-from tmln.lab import RunConfig, Store
-from tmln.lab.identity import run_name
-from tmln.lab.result import write_result
-from tmln.lab.run_options import RunOptions
-from tmln.models.own import code_allowed
-from tmln.results.notes import folder_notes
-from tmln.results.read import Problem
+from tmln.experiments import RunConfig, Store
+from tmln.experiments.identity import run_name
+from tmln.experiments.result import write_result
+from tmln.experiments.run_options import RunOptions
+from tmln.models.custom import code_allowed
 
 TITLE = "\x1b]0;owned\x07"
 SOURCE = """

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tmln.analysis.measurements import load_analyses
 from tmln.cli import app
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
-from tmln.results.measurements import load_analyses
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 
 
 def invoke(*words: object) -> Result:

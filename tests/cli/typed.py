@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tmln.cli import main
-from tmln.stopping import SIGNALS
+from tmln.signals import SIGNALS
 
 
 def typed(*words: str, **env: str) -> CompletedProcess[str]:

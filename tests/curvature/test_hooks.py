@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import tmln.curvature.squares
+import tmln.curvature.square_sums
 from tests.curvature.test_fisher import assert_same, oracle
 from tests.zoo import ZOO, TopParameter, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import class_log_likelihood, read_batch
 from tmln.curvature.hooks import HookPass, Unsupported
-from tmln.curvature.rules import rule_for
+from tmln.curvature.layer_rules import rule_for
 
 # Which modules have a rule
 
@@ -229,9 +229,9 @@ def test_blocks_do_not_change_the_sums(name: str, block: int, large: int, monkey
     case = ZOO[name]
     torch.manual_seed(0)
     model, (x, y) = case.make(), case.draw(7)
-    monkeypatch.setattr(tmln.curvature.squares, "BLOCK", block)
-    monkeypatch.setattr(tmln.curvature.squares, "TILES", block)
-    monkeypatch.setattr(tmln.curvature.squares, "LARGE", large)
+    monkeypatch.setattr(tmln.curvature.square_sums, "BLOCK", block)
+    monkeypatch.setattr(tmln.curvature.square_sums, "TILES", block)
+    monkeypatch.setattr(tmln.curvature.square_sums, "LARGE", large)
     fisher = diagonal_fisher(model, [(x, y)])
     assert fisher.way == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from tests.curvature.test_fisher import assert_same, oracle
 from tmln.curvature import diagonal_fisher
+from tmln.curvature.lazy_gradients import Lookup, Piece, Product
 from tmln.curvature.packing import LOOK, occupied, packed
-from tmln.curvature.pieces import Lookup, Piece, Product
-from tmln.curvature.sizes import ABSOLUTE, SQUARED, Size
-from tmln.curvature.squares import Sums
+from tmln.curvature.reductions import ABSOLUTE, SQUARED, Size
+from tmln.curvature.square_sums import Sums
 
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"TILE": 12, "TILES": 48, "ROWS": 1, "LARGE": 1}.items():
-        monkeypatch.setattr(f"tmln.curvature.squares.{name}", value)
+        monkeypatch.setattr(f"tmln.curvature.square_sums.{name}", value)
 
 
 def test_by_hand() -> None:
@@ -105,7 +105,7 @@ def test_a_padded_text_read_at_its_first_token(monkeypatch: pytest.MonkeyPatch) 
         seen.extend(piece.left.shape[1] for piece in found if isinstance(piece, Product))
         return found
 
-    monkeypatch.setattr("tmln.curvature.squares.packed", watched)
+    monkeypatch.setattr("tmln.curvature.square_sums.packed", watched)
     model, y = FirstToken().double(), torch.randint(3, (6,))
     ids = torch.randint(1, 11, (6, 9)) * (torch.arange(9) < torch.tensor([[9], [2], [5], [7], [3], [6]]))
     fisher = diagonal_fisher(model, [(ids, y)])

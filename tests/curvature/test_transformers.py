@@ -180,7 +180,7 @@ def test_a_batch_without_labels() -> None:
 
 
 def test_wrappers_are_looked_through() -> None:
-    from tmln.curvature.hugging import reading_of
+    from tmln.curvature.huggingface import reading_of
 
     torch.manual_seed(0)
     wrapped = lora(llama(), "CAUSAL_LM")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import made
-from tmln.data.bad import BadData, DataError
+from tmln.data.bad_data import BadData, DataError
 from tmln.data.pacs import CLASSES, DOMAINS, read_pacs
 
 

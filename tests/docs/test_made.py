@@ -18,10 +18,10 @@ from docs.extensions.rows import PAGE, RESULTS, page, rows, still_so, table, tun
 from latex2mathml.converter import convert
 
 import tmln
+from tmln.analysis.read import read_results
+from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6
-from tmln.recipes import FAMILIES, RECIPES
-from tmln.results.read import read_results
 
 PARTS = [(family, name) for family in FAMILIES for name in FAMILIES[family]]
 
@@ -30,7 +30,7 @@ PARTS = [(family, name) for family in FAMILIES for name in FAMILIES[family]]
 def test_a_part_has_a_guide_of_its_own(family: str, name: str) -> None:
     """A guide that is inherited would speak of another part."""
     guide = vars(FAMILIES[family][name]).get("guide")
-    assert guide is not None, f"{family} {name} says nothing of itself: give its class a `guide` (tmln.parts.Guide)"
+    assert guide is not None, f"{family} {name} says nothing of itself: give its class a `guide` (tmln.methods.Guide)"
     assert "<math" in convert(guide.equation)
     for text in (guide.cost, guide.use, guide.avoid):
         assert text[0].isupper()
@@ -271,12 +271,12 @@ def test_every_module_is_in_the_api() -> None:
 def test_a_room_begins_with_what_it_hands_on() -> None:
     """Every name of ``__all__``, linked to where it is defined, with what it says of itself first."""
     made = {path.stem: text for path, text in api_pages().items()}
-    rooms = [module for module in modules() if module.name == f"tmln.{module.room}"]
-    wanted = [(module.room, name) for module in rooms for name in exported(module)]
+    packages = [module for module in modules() if module.name == f"tmln.{module.package}"]
+    wanted = [(module.package, name) for module in packages for name in exported(module)]
     assert len(wanted) > 100
-    for room, name in [("tmln", name) for name in tmln.__all__] + wanted:
-        found = re.findall(rf'<li><a href="(\w+)\.html#([\w.]+)"><code>{name}</code></a>', made[room])
-        assert len(found) == 1, f"{name} is not on the page of {room}"
+    for package, name in [("tmln", name) for name in tmln.__all__] + wanted:
+        found = re.findall(rf'<li><a href="(\w+)\.html#([\w.]+)"><code>{name}</code></a>', made[package])
+        assert len(found) == 1, f"{name} is not on the page of {package}"
         ((where, place),) = found
         assert f'id="{place}"' in made[where]
     assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: theta &lt;- theta' in made["tmln"]

@@ -21,7 +21,7 @@ from tests.docstrings import SOURCE, public_names
 from tests.report.browser import PATIENCE, chromium, faults
 
 browser = pytest.fixture(scope="module")(chromium)
-LOOKED_AT = {  # a page of each kind, in a light and in a dark room, on a desk and on a phone
+LOOKED_AT = {  # a page of each kind, in a light and in a dark package, on a desk and on a phone
     "index.html": (1300, "light"),
     "start/loop.html": (390, "dark"),
     "concepts/shield.html": (390, "light"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tests.lab.killing import Mortal
+from tests.experiments.killing import Mortal
 from tmln.models import MLP
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab.killing import PATIENCE
+from tests.experiments.killing import PATIENCE
 
 PORT = 6379
 NETNS = Path("/run/netns")  # where `ip` keeps their names

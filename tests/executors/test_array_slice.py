@@ -13,8 +13,8 @@ from tests.paper.conftest import TINY
 from tmln.cli import app
 from tmln.executors.array_slice import ArraySlice, read_slice
 from tmln.executors.plan import plan
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.store import Store
 from tmln.paper import work as paper_work
 from tmln.paper.items import ITEMS
 

@@ -10,7 +10,7 @@ import pytest
 
 from tmln.executors import bundle
 from tmln.executors.bundle import furthest, names_in, pack, unpack
-from tmln.lab.files import write_whole
+from tmln.experiments.files import write_whole
 
 
 def made(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.killing import config
+from tests.experiments.killing import config
 from tmln.executors import cluster
 from tmln.executors.bundle import pack
 from tmln.executors.cluster import RayPool
@@ -20,9 +20,9 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
 from tmln.executors.wish import Wish, room
-from tmln.lab.lock import RunLocked
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.lock import RunLocked
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 
 
 class FakeLine:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.lab.killing import PATIENCE
+from tests.experiments.killing import PATIENCE
 from tests.warm_process import MORE
 from tmln.executors.distributed_run import TogetherPool
-from tmln.lab.config import RunConfig
-from tmln.lab.result import Result
-from tmln.lab.run import Execution
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.result import Result
+from tmln.experiments.run import Execution
+from tmln.experiments.store import Store
 
 ROOT = Path(__file__).parents[2]
 

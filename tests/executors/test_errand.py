@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.killing import config
+from tests.experiments.killing import config
 from tmln.executors import errand
 from tmln.executors.bundle import pack
 from tmln.executors.errand import Errand, Lease, do, scratch, taken_in
 from tmln.executors.interfaces import RunRequest
 from tmln.executors.plan import Job
-from tmln.lab.lock import RunLock
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.lock import RunLock
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 
 
 @pytest.fixture(autouse=True)

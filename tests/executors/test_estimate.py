@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.lab.killing import config
+from tests.experiments.killing import config
 from tmln.executors import estimate as forecasts
 from tmln.executors.config import ExecutorConfig, work_of
 from tmln.executors.estimate import FORWARD, SMALL, Need, Outlook, Trial, forecast, try_steps
 from tmln.executors.plan import plan
-from tmln.lab.build import stream_of
-from tmln.lab.config import RunConfig
-from tmln.lab.footprint import Footprint
-from tmln.lab.run_options import RunOptions
+from tmln.experiments.build import stream_of
+from tmln.experiments.config import RunConfig
+from tmln.experiments.memory_estimate import Footprint
+from tmln.experiments.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.learner.checkpoint import KEEP
-from tmln.search.sweep import sweep
 from tmln.streams import Samples
+from tmln.tuning.sweep import sweep
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
 MEMORY = Footprint(held=7, weights=0, memory=0, sample=0, rows=1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from tests.lab.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
+from tests.experiments.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
 from tmln.executors import config as crews
 from tmln.executors import schedule as schedules
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
@@ -25,12 +25,12 @@ from tmln.executors.processes import LocalPool
 from tmln.executors.run_job import ERROR, perform
 from tmln.executors.schedule import Schedule
 from tmln.executors.serial import SerialPool
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.result import Result
-from tmln.lab.run import Moment
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
-from tmln.stopping import Interrupted
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.result import Result
+from tmln.experiments.run import Moment
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
+from tmln.signals import Interrupted
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message, Take
@@ -267,7 +267,7 @@ def test_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_do_not_share_a_gpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.lab.device.run_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("tmln.experiments.device.run_device", lambda: torch.device("meta"))
     with ExecutorConfig().pool(jobs=100) as pool:
         assert pool.capacity == 1
     with ExecutorConfig(workers=3).pool(jobs=100) as pool:

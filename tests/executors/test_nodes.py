@@ -15,9 +15,9 @@ import pytest
 from torch import Tensor
 
 from tests.executors.nodes import Nodes, NoRight, clear_old, probe
-from tests.lab.killing import PATIENCE, config, uninterrupted, worker_of
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
+from tests.experiments.killing import PATIENCE, config, uninterrupted, worker_of
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 from tmln.models import MLP
 
 pytestmark = pytest.mark.xdist_group("nodes")

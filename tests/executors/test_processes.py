@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from torch import Tensor
 
-from tests.lab.killing import Mortal, config, gone
+from tests.experiments.killing import Mortal, config, gone
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
 from tmln.executors.processes import START, LocalPool, start_server
-from tmln.lab.config import RunConfig
-from tmln.lab.run import Moment
-from tmln.lab.run_options import RunOptions
+from tmln.experiments.config import RunConfig
+from tmln.experiments.run import Moment
+from tmln.experiments.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message

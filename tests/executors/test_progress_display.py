@@ -12,9 +12,9 @@ from tmln.executors.plan import Job
 from tmln.executors.progress_display import Display
 from tmln.executors.progress_state import ProgressState, duration
 from tmln.executors.schedule import Event
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.result import Result
-from tmln.lab.run import Moment
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.result import Result
+from tmln.experiments.run import Moment
 
 JOBS = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(4)]
 LABELS = {run_id(job.config): (job, job.label) for job in JOBS}

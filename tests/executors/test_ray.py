@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.lab.killing import PATIENCE, Notes, config, mortal, uninterrupted
+from tests.experiments.killing import PATIENCE, Notes, config, mortal, uninterrupted
 from tmln.executors.cluster import reach
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Failure, execute
 from tmln.executors.plan import Job, plan
-from tmln.lab.config import RunConfig
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 
 pytestmark = pytest.mark.xdist_group("ray")  # one Ray for all of them
 

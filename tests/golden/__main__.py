@@ -10,7 +10,7 @@ import sys
 
 from tests.golden.curves import write
 from tests.golden.fingerprints import record
-from tmln.recipes import RECIPES
+from tmln.methods.recipes import RECIPES
 
 if sys.argv[1:2] == ["fingerprints"]:
     record(sys.argv[2:] or list(RECIPES))

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from tmln.lab.config import RunConfig
-from tmln.lab.machine import instructions
-from tmln.lab.run import Execution, Moment
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.machine import instructions
+from tmln.experiments.run import Execution, Moment
+from tmln.experiments.store import Store
 
 KEPT = Path(__file__).parent / "curves.json"
 RUNS = {

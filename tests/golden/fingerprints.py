@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from tmln.lab.config import RunConfig
-from tmln.lab.machine import instructions
-from tmln.lab.run import Execution
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.machine import instructions
+from tmln.experiments.run import Execution
+from tmln.experiments.store import Store
 
 FINGERPRINTS = Path(__file__).parent / "fingerprints.json"
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden.curves import RUNS, curve, kept
 from tmln.data import list_data
-from tmln.lab.machine import instructions
+from tmln.experiments.machine import instructions
 
 # Relative, of a loss; absolute, of an accuracy. With other instructions sums are made in another order, and 60 steps of
 # a network with pooling make more of that: 3.5e-3 and two images of a hundred were seen.

@@ -11,12 +11,12 @@ import torch
 
 import tmln
 from tests.golden.fingerprints import FIXTURES, RESULTS, digits_config, fingerprint, fingerprint_of, recorded, run_once
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.machine import instructions
-from tmln.lab.store import Store
+from tmln.analysis.read import read_results
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.machine import instructions
+from tmln.experiments.store import Store
+from tmln.methods.recipes import RECIPES
 from tmln.models import make_model
-from tmln.recipes import RECIPES
-from tmln.results.read import read_results
 
 # With other instructions rounding differs: after 30 steps of a small network a few of 100 test samples.
 OTHER_CPU = 0.15

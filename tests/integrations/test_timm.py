@@ -8,9 +8,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.shop.conftest import weeks as weeks
-from tests.shop.test_commands import run
-from tmln.shop.statefile import opened
+from tests.deploy.conftest import weeks as weeks
+from tests.deploy.test_commands import run
+from tmln.deploy.state_file import opened
 
 timm = pytest.importorskip("timm")
 NAMES = ("resnet10t", "mobilenetv3_small_050", "vit_tiny_patch16_224")  # their heads: fc, classifier, head

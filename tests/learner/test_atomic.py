@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Diverged, Learner
-from tmln.recipes import RECIPES
+from tmln.methods.recipes import RECIPES
 from tmln.streams import Samples
 
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from tests.learner.test_resume import everything
 from tmln.learner import Learner
-from tmln.parts import Closure, Lesson
-from tmln.penalties import PENALTIES
-from tmln.replay import REPLAYS
-from tmln.steps import STEPS
-from tmln.steps.sgd import SGDStep
+from tmln.methods import Closure, Lesson
+from tmln.methods.penalties import PENALTIES
+from tmln.methods.replay import REPLAYS
+from tmln.methods.steps import STEPS
+from tmln.methods.steps.sgd import SGDStep
 
 
 @pytest.fixture(autouse=True)

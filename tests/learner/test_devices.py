@@ -16,9 +16,9 @@ from torch.fx.experimental import _config
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tmln.learner import Learner
+from tmln.methods.recipes import RECIPES
+from tmln.methods.steps import STEPS
 from tmln.optim import UPGD
-from tmln.recipes import RECIPES
-from tmln.steps import STEPS
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from tmln.learner import Learner
 from tmln.learner.diverged import diverged
-from tmln.recipes import RECIPES
+from tmln.methods.recipes import RECIPES
 
 
 def advised(learner: Learner) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.learner.test_names import learner
+from tests.learner.test_class_names import learner
 from tests.learner.test_predict import network
 from tmln.learner import Learner
 from tmln.learner import export as exporting

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from tmln.learner import Diverged, Learner, evaluate
 from tmln.learner.evaluate import evaluate_tasks
-from tmln.replay import Reservoir
+from tmln.methods.replay import Reservoir
 from tmln.seeds import seed_of
 from tmln.streams import Samples
 

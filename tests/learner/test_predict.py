@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from tests.data.test_owndata import picture
-from tests.learner.test_names import learner, pictures
+from tests.data.test_own_data import picture
+from tests.learner.test_class_names import learner, pictures
 from tmln.learner import Learner
 
 

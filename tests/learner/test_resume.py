@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.recipes import RECIPES
+from tmln.methods.recipes import RECIPES
 
 TASKS, EPOCHS, STEPS = 3, 2, 4
 

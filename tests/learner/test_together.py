@@ -10,10 +10,10 @@ from torch import nn
 
 from tests.curvature.rankwork import both
 from tests.learner.walk_of_methods import CASES, learned, left
-from tmln.curvature.ranks import Ranks
+from tmln.distributed.process_group import Ranks
 from tmln.learner import Learner
-from tmln.learner.placing import refuse_together
-from tmln.parts import Batch
+from tmln.learner.fabric import refuse_together
+from tmln.methods import Batch
 
 OTHERS = ("own statistics", "dropout")  # of which docs/devices.md says that they depend on how many ranks there are
 HALF = ("bf16", "fp16")  # of which the last bits of products depend on how they are split

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.ranks import ranks_of, whole
+from tmln.distributed.process_group import ranks_of, whole
 from tmln.learner import Learner
-from tmln.recipes import RECIPES
+from tmln.methods.recipes import RECIPES
 
 FEATURES, CLASSES, BATCH = 6, 4, 8
 

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.learner.walk_of_methods import BATCH, CASES, augment, fabric, learned, left, network, tasks
-from tmln.curvature.ranks import part, whole
+from tmln.distributed.process_group import part, whole
 from tmln.learner import Learner
-from tmln.recipes import FAMILIES, Recipe, find_recipe
+from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
 
 # What a learner can be told, and parts and settings of which a case that covers the tables need not have any.
 TOLD = (

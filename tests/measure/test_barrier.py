@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from tmln.analysis.measurements import load_analyses, save_analysis
+from tmln.analysis.statistics import summarise
 from tmln.cli import app
-from tmln.draw.barrier import barrier_figure
-from tmln.draw.picture import save_figure
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 from tmln.learner.evaluate import evaluate
 from tmln.measure.barrier import NUMBERS, above, barrier_of, barriers, of_run
 from tmln.measure.trajectory import Checkpoint, Recording, record
-from tmln.results.measurements import load_analyses, save_analysis
-from tmln.results.statistics import summarise
+from tmln.plots.barrier import barrier_figure
+from tmln.plots.figure import save_figure
 from tmln.streams.arrays import stream_of_tasks
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
+from tmln.analysis.measurements import load_analyses, save_analysis
 from tmln.cli import app
-from tmln.draw.landscape import FLOOR, landscape_figure
-from tmln.draw.picture import save_figure
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 from tmln.learner.evaluate import evaluate
 from tmln.measure.landscape import axes_of, grid_losses, landscape, way_of
 from tmln.measure.loss_at import LossAt, loss_at_task
 from tmln.measure.trajectory import Checkpoint, Recording, record
 from tmln.measure.trajectory_losses import MOMENTS, losses_of, trajectory_losses
-from tmln.results.measurements import load_analyses, save_analysis
+from tmln.plots.figure import save_figure
+from tmln.plots.landscape import FLOOR, landscape_figure
 from tmln.streams.arrays import stream_of_tasks
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.learner.evaluate import evaluate
 from tmln.measure.loss_at import BatchNorm, LossAt, loss_at_task, mixed_buffers, subset
 from tmln.measure.trajectory import Checkpoint, Recording

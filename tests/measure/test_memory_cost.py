@@ -8,8 +8,8 @@ from torch import nn
 
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text, bytes_of, held, saved_bytes, units_of
-from tmln.parts import Penalty, Settings, Term
-from tmln.recipes import FAMILIES, RECIPES, Choice, Recipe
+from tmln.methods import Penalty, Settings, Term
+from tmln.methods.recipes import FAMILIES, RECIPES, Choice, Recipe
 from tmln.streams.samples import Samples
 
 CLASSES, BATCH = 3, 8

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 import torch
 
-from tmln.draw.overhead import overhead_figure
-from tmln.draw.picture import save_figure
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig
-from tmln.lab.memory import peak_bytes
+from tmln.analysis.measurements import load_analyses, save_analysis
+from tmln.analysis.overhead_table import _bytes, _digits, _seconds, overhead_lines, overhead_notes, overhead_records
+from tmln.analysis.text_table import records_csv
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig
+from tmln.experiments.process_memory import peak_bytes
 from tmln.learner import Learner
 from tmln.measure import overhead, timed_turn
 from tmln.measure.overhead import CONTROL, _times, measure_overhead, take_turns
 from tmln.measure.peak import peak_memory
 from tmln.measure.timed_turn import Turn, take_turn
-from tmln.parts import Lesson
-from tmln.results.measurements import load_analyses, save_analysis
-from tmln.results.overhead_table import _bytes, _digits, _seconds, overhead_lines, overhead_notes, overhead_records
-from tmln.results.textgrid import records_csv
+from tmln.methods import Lesson
+from tmln.plots.figure import save_figure
+from tmln.plots.overhead import overhead_figure
 from tmln.streams import Stream
 
 

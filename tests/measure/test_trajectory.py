@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig
-from tmln.lab.result import write_result
-from tmln.lab.run import Execution, Moment, fingerprint
-from tmln.lab.store import Store
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig
+from tmln.experiments.result import write_result
+from tmln.experiments.run import Execution, Moment, fingerprint
+from tmln.experiments.store import Store
 from tmln.measure import trajectory
 from tmln.measure.trajectory import Recording, record, record_all, recording_path
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
 from tmln.cli import app
-from tmln.lab.config import RunConfig
-from tmln.lab.result import Result, checksum_of
-from tmln.lab.run import Execution
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.result import Result, checksum_of
+from tmln.experiments.run import Execution
+from tmln.experiments.store import Store
 from tmln.measure.verify import drawn, judge, runnable
 
 MACHINE = {"processor": "P", "device": "cpu", "threads": 1, "system": "S"}

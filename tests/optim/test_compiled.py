@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.optim.test_tmln import batch, small, weights
 from tmln.optim import TMLN
-from tmln.optim import move as moving
+from tmln.optim import update as moving
 
 
 class Counting:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from tests.optim.test_tmln import batch, small, train, weights
 from tmln.curvature import diagonal_fisher
+from tmln.methods import copied
 from tmln.optim import TMLN, offload
 from tmln.optim.growth import follow
-from tmln.parts import copied
 
 PLAIN: list[Any] = [{}, {"momentum": 0.9}, {"base": "adam"}, {"geometry": "euclidean"}, {"score_fisher": "current"}]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.curvature.rankwork import both
-from tmln.curvature.ranks import ALONE, Part, is_sharded, over_parts, ranks_of
+from tmln.distributed.process_group import ALONE, Part, is_sharded, over_parts, ranks_of
 
 
 @pytest.mark.slow

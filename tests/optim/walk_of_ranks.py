@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.functional import cross_entropy
 
 from tmln.curvature import Fisher, diagonal_fisher
-from tmln.curvature.ranks import whole
+from tmln.distributed.process_group import whole
 from tmln.optim import OCAR, TMLN, TMLNKFAC, UPGD
 
 SHARES = (slice(0, 5), slice(5, 12))  # uneven

@@ -12,9 +12,9 @@ import pytest
 
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
-from tmln.lab.config import RunConfig
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.paper import confirm, recipes, shield, table1, table4, table6
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS

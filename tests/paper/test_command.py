@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.paper.conftest import TINY
+from tmln.analysis.published import publish
+from tmln.analysis.read import read_analyses, read_results
 from tmln.cli import app
-from tmln.lab.store import Store
+from tmln.experiments.store import Store
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
-from tmln.results.published import publish
-from tmln.results.read import read_analyses, read_results
-from tmln.stopping import Interrupted
+from tmln.signals import Interrupted
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import TINY, finish
-from tmln.lab.config import run_id
-from tmln.lab.store import Store
+from tmln.analysis.notes import version_notes
+from tmln.analysis.requested_rows import RequestedRow
+from tmln.experiments.config import run_id
+from tmln.experiments.store import Store
 from tmln.paper.evidence import Study, find
-from tmln.results.notes import version_notes
-from tmln.results.requested_rows import RequestedRow
 
 STAND = TINY.stand("split-cifar10")
 

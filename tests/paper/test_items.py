@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.paper.conftest import SMALL, TINY, single
+from tmln.analysis.text_table import Strong
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job
-from tmln.lab.config import run_id
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.config import run_id
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.paper import table1, table6
 from tmln.paper.evidence import Study, find
 from tmln.paper.items import ITEMS
@@ -23,7 +24,6 @@ from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, Stand
 from tmln.paper.work import jobs_of
 from tmln.paper.write import write_page
-from tmln.results.textgrid import Strong
 
 
 def texts(page: Page) -> list[str]:

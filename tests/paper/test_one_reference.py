@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.lab.test_run import result_of
+from tests.experiments.test_run import result_of
 from tests.paper.conftest import TINY
 from tmln import metrics
 from tmln.cli.app import app
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import plan
-from tmln.lab.result import Oracle, Result
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.result import Oracle, Result
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.paper.evidence import Study, find
 from tmln.paper.lines import Line, configs_of
 from tmln.paper.scales import Stand

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tmln.analysis.fronts import front
 from tmln.paper.published import METRICS, PROTOCOL, TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, Cells, Printed
 from tmln.paper.scales import SCALES
-from tmln.results.fronts import front
 
 
 def implied(cells: Cells, tasks: int) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.paper.items import ITEMS
 from tmln.paper.published import PROTOCOL
 from tmln.paper.scales import SCALES, TITLES, find_scale, missing_data, with_seeds

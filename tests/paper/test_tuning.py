@@ -10,15 +10,15 @@ import pytest
 from tests.paper.conftest import TINY
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
+from tmln.methods.recipes import RECIPES
 from tmln.paper import table1, table2, tuning
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES
 from tmln.paper.tuning import MAIN, RATES, SEED, Attempt, best, grid
 from tmln.paper.work import jobs_of
-from tmln.recipes import RECIPES
 
 CPU = SCALES["cpu"]
 

@@ -15,9 +15,9 @@ from tests.paper.conftest import SMALL, TINY
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.estimate import Need
 from tmln.executors.execute import execute
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES, Scale

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tmln.analysis.text_table import Strong
 from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import SCALES
 from tmln.paper.write import as_text, head_of, print_page, write_index, write_page
-from tmln.results.textgrid import Strong
 
 LINES = [["method", "ACC % ↑", "paper"], ["TMLN", Strong("94.4 ± 1.1"), "17.63 ± 0.34"]]
 PAGE = Page(

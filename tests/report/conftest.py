@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.report.browser import chromium
-from tmln.lab.config import RunConfig
-from tmln.lab.identity import run_name
-from tmln.lab.result import Result, write_result
-from tmln.results.references import with_references
+from tmln.analysis.references import with_references
+from tmln.experiments.config import RunConfig
+from tmln.experiments.identity import run_name
+from tmln.experiments.result import Result, write_result
 
 TASKS = 3
 LONG = "split-digits-of-somebody-with-a-very-long-name-for-a-benchmark"

@@ -14,12 +14,12 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row, until
 from tests.report.conftest import keep, read, result, usual
+from tmln.analysis.rows import rows_of
+from tmln.analysis.significance import assess_significance
+from tmln.analysis.summary_text import write_headline, write_summary
+from tmln.analysis.tables import cell, interval
+from tmln.evaluation_counts import pack_confusion
 from tmln.metrics import METRICS, metric_of
-from tmln.results.rows import rows_of
-from tmln.results.significance import assess_significance
-from tmln.results.summary_text import write_headline, write_summary
-from tmln.results.tables import cell, interval
-from tmln.tallies import pack_confusion
 
 SECTIONS = [
     "summary",

@@ -12,12 +12,12 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, labels, look, row
 from tests.report.conftest import keep, read, result, swept, usual
+from tmln.analysis.differences import p_cell
+from tmln.analysis.fronts import fronts_of
+from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.significance import assess_significance
+from tmln.analysis.tables import cell, interval
 from tmln.metrics import metric_of
-from tmln.results.differences import p_cell
-from tmln.results.fronts import fronts_of
-from tmln.results.rows import comparable, rows_of
-from tmln.results.significance import assess_significance
-from tmln.results.tables import cell, interval
 
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 

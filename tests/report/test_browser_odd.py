@@ -16,8 +16,8 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, labels, look, press
 from tests.report.conftest import keep, result, usual
+from tmln.analysis.measurements import save_analysis
 from tmln.metrics import METRICS, Metric
-from tmln.results.measurements import save_analysis
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row
 from tests.report.conftest import LONG, keep, read, swept
-from tmln.results.across import across
-from tmln.results.across_table import across_lines, across_notes
-from tmln.results.differences import column_lines
-from tmln.results.notes import CAPTION
-from tmln.results.rows import comparable, rows_of
-from tmln.results.significance import assess_significance
-from tmln.results.summary_text import write_headline
-from tmln.results.textgrid import Strong, grid_latex, grid_markdown
+from tmln.analysis.across_benchmarks import across
+from tmln.analysis.across_table import across_lines, across_notes
+from tmln.analysis.differences import column_lines
+from tmln.analysis.notes import CAPTION
+from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.significance import assess_significance
+from tmln.analysis.summary_text import write_headline
+from tmln.analysis.text_table import Strong, grid_latex, grid_markdown
 
 NONE = "\N{EN DASH}"
 CHOSEN = "tmln step.damping=0.1 step.trajectory=1.0"

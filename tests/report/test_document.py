@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import keep, read, result, usual
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.identity import run_name
-from tmln.lab.result import FORMAT, Result
+from tmln.analysis.measurements import save_analysis
+from tmln.analysis.rows import rows_of
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.identity import run_name
+from tmln.experiments.result import FORMAT, Result
 from tmln.report.document import document
 from tmln.report.page import embedded
 from tmln.report.run_data import task_names
-from tmln.results.measurements import save_analysis
-from tmln.results.rows import rows_of
 
 
 def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from tests.report.conftest import read, result
+from tmln.analysis.rows import comparable, rows_of
 from tmln.report.representative_rows import UNRANKED, describe_benchmarks, find_representative_rows
-from tmln.results.rows import comparable, rows_of
 
 
 def swept(method: str, bases: dict[float, float], validated: dict[float, float] | None = None) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import read, result
+from tmln.evaluation_counts import pack_confusion
 from tmln.report.run_data import MOST, describe_classes, mean_matrix, summarise_barriers, summarise_curves
-from tmln.tallies import pack_confusion
 
 FIRST, LAST = [[4, 0], [4, 0]], [[3, 1], [0, 4]]
 

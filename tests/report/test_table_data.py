@@ -1,4 +1,4 @@
-"""What the page is given of a table: the summaries, tests and fronts of tmln.results, and tiles by hand."""
+"""What the page is given of a table: the summaries, tests and fronts of tmln.analysis, and tiles by hand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import read, result, swept, usual
+from tmln.analysis.fronts import fronts_of
+from tmln.analysis.rows import Row, comparable, rows_of
+from tmln.analysis.significance import assess_significance
+from tmln.analysis.summary_text import p_text, write_headline, write_summary
+from tmln.analysis.tables import cell, interval
 from tmln.metrics import in_order, metric_of
 from tmln.report.table_data import MOST_REFERENCES, Table, describe_row, describe_table, make_table
-from tmln.results.fronts import fronts_of
-from tmln.results.rows import Row, comparable, rows_of
-from tmln.results.significance import assess_significance
-from tmln.results.summary_text import p_text, write_headline, write_summary
-from tmln.results.tables import cell, interval
 
 SETS = {"usual": usual, "swept": swept}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tmln.data import DATA
-from tmln.data.table import find
+from tmln.data.registry import find
 from tmln.streams import BENCHMARKS, Samples, Stream, concat, make_stream
 
 SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}}

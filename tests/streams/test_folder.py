@@ -10,8 +10,8 @@ import torch
 from tests.data import made
 from tmln.data import BadDataWarning, DataError
 from tmln.data.folder import natural
-from tmln.lab.build import build
-from tmln.lab.config import RunConfig, run_id
+from tmln.experiments.build import build
+from tmln.experiments.config import RunConfig, run_id
 from tmln.streams import make_stream
 
 CLASSES = {"": {"ant": 10, "bee": 10, "cat": 5, "dog": 10}}

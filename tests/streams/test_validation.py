@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.data import made
 from tests.streams.test_sessions import colours
-from tmln.data.imagefiles import part_of
+from tmln.data.image_files import part_of
 from tmln.streams import Samples, Stream, make_stream
 from tmln.streams.benchmarks import BENCHMARKS
 from tmln.streams.validation import set_aside

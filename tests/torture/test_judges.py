@@ -134,7 +134,7 @@ def test_what_reads_as_something_else_without_a_word_is_seen(tmp_path: Path) -> 
     def reads(found: Any, error: Exception | None = None, said: str = "") -> Callable[[Path], Any]:
         def read(path: Path) -> Any:
             if said:
-                logging.getLogger("tmln.lab").warning(said)
+                logging.getLogger("tmln.experiments").warning(said)
             if error is not None:
                 raise error
             return found

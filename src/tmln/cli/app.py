@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tmln.cli import benchmarks, data, paper, pictures, publish, report, runs, shop, sweep, tradeoffs, tune
-from tmln.cli.grouped import add
+from tmln.cli import benchmarks, data, deploy, landscapes, paper, publish, report, runs, sweep, tradeoffs, tune
+from tmln.cli.echo import Shown, say
+from tmln.cli.option_groups import add
 from tmln.cli.options import How, What
-from tmln.cli.say import Shown, say
 from tmln.cli.work import work
 from tmln.executors.config import ExecutorConfig
-from tmln.families import FAMILIES
-from tmln.stopping import CODE, SIGNALS, owned
+from tmln.methods.registry import FAMILIES
+from tmln.signals import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def demo(
 
     if not out.exists():
         start_server()  # which loads torch while this process does
-    from tmln.lab.footing import equal_rate
+    from tmln.experiments.matched_lr import equal_rate
 
     what = What(benchmark="split-digits", seeds=DEMO_SEEDS)
     configs = what.configs(DEMO)
@@ -128,15 +128,15 @@ add(app, tune.tune)
 add(app, tradeoffs.pareto)
 add(app, tradeoffs.ranks)
 add(app, tradeoffs.overhead)
-add(app, pictures.landscape)
-add(app, pictures.barrier)
+add(app, landscapes.landscape)
+add(app, landscapes.barrier)
 add(app, paper.paper)
-add(app, shop.learn)
-add(app, shop.evaluate)
-add(app, shop.predict)
-add(app, shop.inspect)
-add(app, shop.undo)
-add(app, shop.export)
+add(app, deploy.learn)
+add(app, deploy.evaluate)
+add(app, deploy.predict)
+add(app, deploy.inspect)
+add(app, deploy.undo)
+add(app, deploy.export)
 
 
 class Kind(str, Enum):
@@ -181,7 +181,7 @@ add(app, list_, "list")
 
 def _rows(what: Kind, name: str | None) -> Iterable[tuple[str, ...]]:
     if what is Kind.methods:
-        from tmln.recipes import RECIPES
+        from tmln.methods.recipes import RECIPES
 
         yield "name", *FAMILIES, "about"
         for name, recipe in RECIPES.items():

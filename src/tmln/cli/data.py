@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.grouped import add
-from tmln.cli.say import say
+from tmln.cli.echo import say
+from tmln.cli.option_groups import add
 
 app = typer.Typer(
     help="Data sets: what is at hand, and how to get the rest.\n\n\b\nExample:\n  tmln data get cifar10",

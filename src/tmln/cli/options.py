@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.asked import configs_of, names_in
-from tmln.families import FAMILIES
+from tmln.cli.parse_configs import configs_of, names_in
+from tmln.methods.registry import FAMILIES
 
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
-    from tmln.lab.config import RunConfig
-    from tmln.lab.devices import Devices
-    from tmln.lab.result import Oracle
-    from tmln.lab.run_options import RunOptions
+    from tmln.experiments.config import RunConfig
+    from tmln.experiments.launch import Devices
+    from tmln.experiments.result import Oracle
+    from tmln.experiments.run_options import RunOptions
 
 
 class OracleName(str, Enum):
-    """``--oracle``: the kinds of reference of INT (:mod:`tmln.lab.oracle`)."""
+    """``--oracle``: the kinds of reference of INT (:mod:`tmln.experiments.reference_runs`)."""
 
     prefix = "prefix"
     final = "final"
@@ -165,7 +165,7 @@ class Spread:
 
     def asked(self, executor: ExecutorConfig) -> Devices:
         """The same as the lab takes it; it goes with no other way to spread work."""
-        from tmln.lab.devices import Devices
+        from tmln.experiments.launch import Devices
 
         devices = Devices(self.devices, self.strategy, self.accelerator)
         devices.check()
@@ -178,8 +178,8 @@ class Spread:
 
 def run_options(kept: Kept, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
     """Return the options that all runs of a command share."""
-    from tmln.lab.footprint import VARIABLE, read_size
-    from tmln.lab.run_options import KEEPABLE, RunOptions
+    from tmln.experiments.memory_estimate import VARIABLE, read_size
+    from tmln.experiments.run_options import KEEPABLE, RunOptions
     from tmln.suggest import did_you_mean
 
     if executor.memory is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tmln.cli.echo import say
 from tmln.cli.options import DryRun, Kept, Share, run_options
-from tmln.cli.say import say
 from tmln.cli.tables import Format
 from tmln.cli.work import display_of, shared_out
 from tmln.executors.config import ExecutorConfig
@@ -77,15 +77,15 @@ def paper(
     """
     import torch
 
-    from tmln.draw.picture import new_figure
     from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
-    from tmln.lab.config import run_id
-    from tmln.lab.store import Store
+    from tmln.experiments.config import run_id
+    from tmln.experiments.store import Store
     from tmln.paper.evidence import Study
     from tmln.paper.items import ITEMS
     from tmln.paper.scales import find_scale, with_seeds
     from tmln.paper.work import foretold, jobs_of, published_study
+    from tmln.plots.figure import new_figure
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
     chosen, store = with_seeds(find_scale(scale.value), seeds), Store(kept.out)

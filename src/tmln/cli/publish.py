@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.say import say
+from tmln.cli.echo import say
 
 
 def publish(
@@ -30,10 +30,10 @@ def publish(
     Example:
       tmln publish runs -o results.json
     """
+    from tmln.analysis.published import names_places
+    from tmln.analysis.published import publish as write
+    from tmln.analysis.read import read_analyses
     from tmln.cli.tables import finished_results
-    from tmln.results.published import names_places
-    from tmln.results.published import publish as write
-    from tmln.results.read import read_analyses
 
     results = finished_results(runs)
     kept = [result for result in results if with_paths or not names_places(result)]
@@ -75,12 +75,12 @@ def verify(
     Example:
       tmln verify results.json --sample 3
     """
+    from tmln.analysis.published import read_published
+    from tmln.analysis.validity import complaint
     from tmln.cli.work import display_of
     from tmln.executors.plan import state_of
-    from tmln.lab.store import Store
+    from tmln.experiments.store import Store
     from tmln.measure.verify import drawn, run_again, runnable
-    from tmln.results.published import read_published
-    from tmln.results.validity import complaint
 
     results, refused = read_published(file)
     refused |= {result.name: why for result in results if (why := complaint(result))}

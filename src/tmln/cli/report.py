@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tmln.cli.echo import say
 from tmln.cli.options import ShownOracle
-from tmln.cli.say import say
 
 
 def report(

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.asked import names_in
 from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What
+from tmln.cli.parse_configs import names_in
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 from tmln.cli.work import work
 from tmln.executors.config import ExecutorConfig

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.asked import method_names
+from tmln.cli.echo import say
 from tmln.cli.options import DryRun, How, Method, Share, Spaces, What
-from tmln.cli.say import say
+from tmln.cli.parse_configs import method_names
 from tmln.cli.work import result_of, work
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
-    from tmln.lab.config import RunConfig
+    from tmln.experiments.config import RunConfig
 
 
 def sweep(
@@ -45,9 +45,9 @@ def sweep(
       tmln sweep --benchmark split-digits --grid step.trajectory=0.1,1,10 --seeds 3
       tmln sweep --benchmark split-digits --random 64 --shard $SLURM_ARRAY_TASK_ID/8   (sbatch --array=1-8)
     """
-    from tmln.search.protocol import with_split
-    from tmln.search.sweep import read_grid, read_spaces
-    from tmln.search.sweep import sweep as combine
+    from tmln.tuning.protocol import with_split
+    from tmln.tuning.sweep import read_grid, read_spaces
+    from tmln.tuning.sweep import sweep as combine
 
     if not (grid or random or methods):
         raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
@@ -68,10 +68,10 @@ def sweep(
 
 def _best(configs: Sequence[RunConfig], out: Path) -> Iterator[str]:
     """Of each method the configuration with the best validation accuracy, from how many, and the command for it."""
-    from tmln.lab.command import commands_of
-    from tmln.lab.store import Store
-    from tmln.results.rows import comparable, rows_of
-    from tmln.results.selection import select_configurations
+    from tmln.analysis.rows import comparable, rows_of
+    from tmln.analysis.selection import select_configurations
+    from tmln.experiments.command import commands_of
+    from tmln.experiments.store import Store
 
     store = Store(out)
     results = [result for config in configs if (result := result_of(store, config)) is not None]

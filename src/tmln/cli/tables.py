@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.asked import names_in
+from tmln.cli.echo import say
 from tmln.cli.options import OracleName
-from tmln.cli.say import say
+from tmln.cli.parse_configs import names_in
 
 if TYPE_CHECKING:
-    from tmln.lab.result import Result
-    from tmln.results.paired import TestName
-    from tmln.results.rows import Row
+    from tmln.analysis.paired import TestName
+    from tmln.analysis.rows import Row
+    from tmln.experiments.result import Result
 
 
 class Format(str, Enum):
@@ -31,7 +31,7 @@ class Format(str, Enum):
 
 
 class TestOption(str, Enum):
-    """``--test``: the names of :data:`tmln.results.paired.TESTS`."""
+    """``--test``: the names of :data:`tmln.analysis.paired.TESTS`."""
 
     t = "t"
     wilcoxon = "wilcoxon"
@@ -43,8 +43,8 @@ FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
 
 def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool = False) -> list[Result]:
     """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
-    from tmln.results.notes import folder_notes
-    from tmln.results.read import read_results
+    from tmln.analysis.notes import folder_notes
+    from tmln.analysis.read import read_results
 
     results, problems = read_results(runs, None if oracle is None else oracle.value, trials)
     for text in folder_notes(results, problems):
@@ -77,11 +77,11 @@ def print_results(
     test: TestName = "t",
 ) -> None:
     """For each group of comparable runs a table, a sentence, the differences, and what a reader must know."""
-    from tmln.results.across import across
-    from tmln.results.across_table import across_lines, across_notes
-    from tmln.results.differences import row_records, row_tree
-    from tmln.results.rows import comparable, rows_of
-    from tmln.results.tables import named_row
+    from tmln.analysis.across_benchmarks import across
+    from tmln.analysis.across_table import across_lines, across_notes
+    from tmln.analysis.differences import row_records, row_tree
+    from tmln.analysis.rows import comparable, rows_of
+    from tmln.analysis.tables import named_row
 
     wanted, format = None if metrics is None else names_in(metrics), layout.format
     rows = rows_of(results)
@@ -102,13 +102,13 @@ def _print_table(
     name: str, rows: list[Row], layout: Layout, reference: str | None, wanted: list[str] | None, test: TestName
 ) -> list[str]:
     """The table, and that of differences; what is to be said of them."""
+    from tmln.analysis.differences import column_lines, difference_lines
+    from tmln.analysis.notes import CAPTION, difference_notes, table_notes
+    from tmln.analysis.rows import columns_of
+    from tmln.analysis.significance import assess_significance
+    from tmln.analysis.summary_text import write_summary
+    from tmln.analysis.tables import named_row, row_lines
     from tmln.metrics import metric_of
-    from tmln.results.differences import column_lines, difference_lines
-    from tmln.results.notes import CAPTION, difference_notes, table_notes
-    from tmln.results.rows import columns_of
-    from tmln.results.significance import assess_significance
-    from tmln.results.summary_text import write_summary
-    from tmln.results.tables import named_row, row_lines
 
     found = assess_significance(
         rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None
@@ -134,8 +134,8 @@ def _print_table(
 
 def print_whole(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
     """For programs, every number whole, not as shown; whether that was asked for."""
-    from tmln.lab.files import to_json
-    from tmln.results.textgrid import records_csv
+    from tmln.analysis.text_table import records_csv
+    from tmln.experiments.files import to_json
 
     if format is Format.csv:
         say(records_csv(records))
@@ -148,7 +148,7 @@ def _too_wide(lines: list[list[str]]) -> bool:
     """Names can be folded, down to fourteen letters; numbers cannot."""
     from rich.console import Console
 
-    from tmln.results.textgrid import grid_width
+    from tmln.analysis.text_table import grid_width
 
     console, longest = Console(), max(len(line[0]) for line in lines)
     return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
@@ -158,7 +158,7 @@ def print_grid(format: Format, lines: list[list[str]], title: str = "", caption:
     """To the terminal as a table, else as text with an empty line after it; caption and label are LaTeX's."""
     from rich.console import Console
 
-    from tmln.results.textgrid import WRITERS, grid_latex, grid_rich, grid_width
+    from tmln.analysis.text_table import WRITERS, grid_latex, grid_rich, grid_width
 
     if format is Format.table:
         console = Console()

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tmln.cli.asked import configs_of, names_in
+from tmln.cli.echo import say
 from tmln.cli.options import Out, Sets, Threads
-from tmln.cli.say import say
+from tmln.cli.parse_configs import configs_of, names_in
 from tmln.cli.tables import Format, FormatOption, finished_results, print_grid, print_whole
 
 Picture = Annotated[Path | None, typer.Option("-o", "--output", help="A picture: NAME.png, .svg or .pdf.")]
@@ -28,16 +28,16 @@ def pareto(
     Example:
       tmln pareto runs -o front.pdf
     """
-    from tmln.draw.picture import checked_suffix, save_figure
-    from tmln.results.fronts import fronts_of
-    from tmln.results.rows import comparable, rows_of
-    from tmln.results.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
+    from tmln.analysis.fronts import fronts_of
+    from tmln.analysis.rows import comparable, rows_of
+    from tmln.analysis.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
+    from tmln.plots.figure import checked_suffix, save_figure
 
     if output is not None:
         checked_suffix(output)
     every = [fronts_of(rows, x, y) for rows in comparable(rows_of(finished_results(runs))).values()]
     if output is not None:
-        from tmln.draw.fronts import pareto_figure
+        from tmln.plots.fronts import pareto_figure
 
         save_figure(pareto_figure(every), output)
     if not print_whole(format, front_records(every), front_tree(every)):
@@ -62,10 +62,10 @@ def ranks(
     Example:
       tmln ranks runs -o ranks.pdf
     """
-    from tmln.draw.picture import checked_suffix, save_figure
-    from tmln.results.across import across, why_no_ranks
-    from tmln.results.across_table import across_lines, across_notes, across_records
-    from tmln.results.rows import columns_of, rows_of
+    from tmln.analysis.across_benchmarks import across, why_no_ranks
+    from tmln.analysis.across_table import across_lines, across_notes, across_records
+    from tmln.analysis.rows import columns_of, rows_of
+    from tmln.plots.figure import checked_suffix, save_figure
 
     if output is not None:
         checked_suffix(output)
@@ -78,7 +78,7 @@ def ranks(
             f"{why_no_ranks(rows, metric)}"
         )
     if output is not None:
-        from tmln.draw.ranks import ranks_figure
+        from tmln.plots.ranks import ranks_figure
 
         save_figure(ranks_figure(found), output)
     records = across_records(found)
@@ -112,11 +112,11 @@ def overhead(
     """
     import torch
 
-    from tmln.draw.overhead import overhead_figure
-    from tmln.draw.picture import checked_suffix, new_figure, save_figure
+    from tmln.analysis.measurements import save_analysis
+    from tmln.analysis.overhead_table import overhead_lines, overhead_notes, overhead_records
     from tmln.measure.overhead import measure_overhead
-    from tmln.results.measurements import save_analysis
-    from tmln.results.overhead_table import overhead_lines, overhead_notes, overhead_records
+    from tmln.plots.figure import checked_suffix, new_figure, save_figure
+    from tmln.plots.overhead import overhead_figure
 
     if output is not None:
         checked_suffix(output)

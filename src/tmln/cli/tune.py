@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.asked import method_names, names_in
+from tmln.cli.echo import say
 from tmln.cli.options import How, Method, OracleName, Spaces, What, run_options
-from tmln.cli.say import say
+from tmln.cli.parse_configs import method_names, names_in
 from tmln.cli.work import display_of, result_of, work
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Executor
-    from tmln.lab.config import RunConfig
-    from tmln.lab.result import Result
-    from tmln.lab.run_options import RunOptions
-    from tmln.lab.store import Store
-    from tmln.search.protocol import Tuned
-    from tmln.search.space import Space
-    from tmln.search.tune import Trial
+    from tmln.experiments.config import RunConfig
+    from tmln.experiments.result import Result
+    from tmln.experiments.run_options import RunOptions
+    from tmln.experiments.store import Store
+    from tmln.tuning.protocol import Tuned
+    from tmln.tuning.space import Space
+    from tmln.tuning.tune import Trial
 
 FINAL_SEEDS = 5  # of what is chosen, where methods are compared
 
@@ -67,13 +67,13 @@ def tune(
     Example:
       tmln tune --benchmark split-digits --methods er,tmln --budget 20 --final-seeds 5
     """
-    from tmln.lab.files import make_folder, refuse_link, to_json, write_whole
-    from tmln.lab.identity import canonical
+    from tmln.experiments.files import make_folder, refuse_link, to_json, write_whole
+    from tmln.experiments.identity import canonical
     from tmln.metrics import metric_of
-    from tmln.search.database import in_one_line
-    from tmln.search.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
-    from tmln.search.sweep import read_spaces, spaces_for
     from tmln.seeds import seed_of
+    from tmln.tuning.database import in_one_line
+    from tmln.tuning.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
+    from tmln.tuning.sweep import read_spaces, spaces_for
 
     names, out, seeds = method_names(method, methods), how.out, what.seeds
     bases = [with_split(base) for base in what.configs(names, seeds=1)]
@@ -139,7 +139,7 @@ class _Task:
         terms: RunOptions,
         pool: Executor,
     ) -> None:
-        from tmln.lab.store import Store
+        from tmln.experiments.store import Store
 
         self.objectives, self.trials, self.seeds, self.url, self.shared = objectives, trials, seeds, url, shared
         self.out, self.executor, self.terms, self.pool = out, executor, terms, pool
@@ -148,9 +148,9 @@ class _Task:
     def tuned(self, base: RunConfig, spaces: Mapping[str, Space], several: bool) -> Tuned:
         """One method's search, to its end; of several, one without a trial that counts is said and left out."""
         from tmln.executors.config import cores
-        from tmln.lab.oracle import SHARED
-        from tmln.search.protocol import Tuned
-        from tmln.search.tune import Search
+        from tmln.experiments.reference_runs import SHARED
+        from tmln.tuning.protocol import Tuned
+        from tmln.tuning.tune import Search
 
         search = Search(base, spaces, self.objectives, self.url, seeds=self.seeds, shared=self.shared)
         if self.terms.oracle != "none" and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
@@ -185,9 +185,9 @@ class _Task:
         return [[result_of(self.store, config) for config in point] for point in points]
 
     def _best(self, trials: Sequence[Trial], ended: int, head: str) -> None:
-        from tmln.lab.command import command_of
-        from tmln.search.protocol import how_chosen
-        from tmln.search.tune import judge
+        from tmln.experiments.command import command_of
+        from tmln.tuning.protocol import how_chosen
+        from tmln.tuning.tune import judge
 
         if not trials:
             raise ValueError("no trial came to an end that counts; see what each said above")
@@ -217,8 +217,8 @@ def _waiting(head: str) -> Callable[[int], None]:
 def _objectives(text: str | None, bases: Sequence[RunConfig]) -> dict[str, bool]:
     """Metrics, and whether more of each is better; those of the validation split need one."""
     from tmln.metrics import METRICS, metric_of, row_of
-    from tmln.search.protocol import has_split
     from tmln.suggest import did_you_mean
+    from tmln.tuning.protocol import has_split
 
     split = all(has_split(base) for base in bases)
     names = ["val_acc" if split else "acc"] if text is None else names_in(text.lower())

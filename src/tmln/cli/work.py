@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tmln.cli.say import say
+from tmln.cli.echo import say
 from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tmln.executors.plan import Job
     from tmln.executors.progress_display import Display
     from tmln.executors.schedule import Failure
-    from tmln.lab.config import RunConfig
-    from tmln.lab.result import Result
-    from tmln.lab.run_options import RunOptions
-    from tmln.lab.store import Store
+    from tmln.experiments.config import RunConfig
+    from tmln.experiments.result import Result
+    from tmln.experiments.run_options import RunOptions
+    from tmln.experiments.store import Store
 
 
 def work(
@@ -40,7 +40,7 @@ def work(
     from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
     from tmln.executors.plan import plan, state_of
-    from tmln.lab.store import Store
+    from tmln.experiments.store import Store
 
     share = read_slice(shard)
     store, every = Store(how.out), plan(configs, how.oracle.value)
@@ -68,9 +68,9 @@ def shared_out(mine: int, every: int, share: ArraySlice) -> str:
 
 def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
     """Each job by its method and the settings in which it differs from its kin, and its benchmark if there are more."""
+    from tmln.analysis.rows import label_methods
     from tmln.executors.progress_display import Display
-    from tmln.lab.config import run_id
-    from tmln.results.rows import label_methods
+    from tmln.experiments.config import run_id
 
     full = [job.config.resolved() for job in jobs]
     several = len({config["benchmark"] for config in full}) > 1
@@ -89,9 +89,9 @@ def result_of(store: Store, config: RunConfig) -> Result | None:
 
 def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], terms: RunOptions) -> None:
     """The table of all that is finished, then what is not, and why."""
-    from tmln.lab.config import run_id
-    from tmln.results.notes import version_notes
-    from tmln.results.references import with_references
+    from tmln.analysis.notes import version_notes
+    from tmln.analysis.references import with_references
+    from tmln.experiments.config import run_id
 
     failed = {run_id(failure.job.config) for failure in failures}
     if len(failed) == len(jobs) and len({failure.error for failure in failures}) == 1:  # said once, as any mistake is

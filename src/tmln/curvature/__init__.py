@@ -1,6 +1,6 @@
 """Model and data -> metric."""
 
 from tmln.curvature.fisher import Fisher, diagonal_fisher
-from tmln.curvature.rules import register_rule
+from tmln.curvature.layer_rules import register_rule
 
 __all__ = ["Fisher", "diagonal_fisher", "register_rule"]

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tmln.curvature.lazy_gradients import Made, Piece
 from tmln.curvature.patches import patches
-from tmln.curvature.pieces import Made, Piece
 
 # Up to this many input x output channels a grouped convolution mostly beats the unfolded product: 1.2 to 4.5x on a
 # 2-core Zen 4 for 3x3 kernels from 4x4 to 16x16 channels; not for 3x20 channels on 32x32 images (0.4x), nor above the

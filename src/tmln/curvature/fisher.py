@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from tmln.curvature.batches import Batch, call, read_batch
-from tmln.curvature.choose import WAYS, Ways
-from tmln.curvature.gathered import at_rest, gathered
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
-from tmln.curvature.ranks import Group, Ranks, assembled, cut, is_sharded, ranks_of
-from tmln.curvature.sizes import SQUARED, Size
-from tmln.curvature.untouched import untouched
+from tmln.curvature.pass_selection import WAYS, Ways
+from tmln.curvature.preserve_state import untouched
+from tmln.curvature.reductions import SQUARED, Size
+from tmln.distributed.process_group import Group, Ranks, assembled, cut, is_sharded, ranks_of
+from tmln.distributed.unshard import at_rest, gathered
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where larger chunks were no faster
@@ -84,9 +84,9 @@ def diagonal_fisher(
     Parameters in shards (FSDP2, tensor parallel) get F in the same shards. Weights are then gathered for the pass, each
     rank goes through the batches of all, and keeps its part of F: the result is that of one process, and takes as long.
 
-    Layers with a rule (:mod:`tmln.curvature.rules`) are squared as their gradients arrive. In every call the first two
-    samples of each shape, and some that are drawn, are checked against plain autograd; a model that this way does not
-    do exactly goes through ``torch.func.vmap``, or one sample at a time, which is logged once. An argument that all
+    Layers with a rule (:mod:`tmln.curvature.layer_rules`) are squared as their gradients arrive. Every call checks two
+    samples of each shape, and some drawn at random, against plain autograd; a model for which they differ goes through
+    ``torch.func.vmap``, or one sample at a time, which is logged once. An argument that all
     samples share may be as long as a batch: which ones are cut is then found by the model's output.
     """
     if targets not in ("labels", "sampled"):

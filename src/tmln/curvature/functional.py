@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
 from tmln.curvature.kfac_layers import at_least_single
-from tmln.curvature.sizes import SQUARED, Size
+from tmln.curvature.reductions import SQUARED, Size
 
 
 def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:

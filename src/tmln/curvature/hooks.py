@@ -16,12 +16,12 @@ from torch.utils import _pytree as pytree
 
 from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
+from tmln.curvature.data_dependence import Unsupported
 from tmln.curvature.functional import module_gradients, sample_dims
-from tmln.curvature.pieces import Made, Piece, Product
-from tmln.curvature.rules import Rule, rule_for
-from tmln.curvature.sizes import SQUARED, Size
-from tmln.curvature.squares import Sums
-from tmln.curvature.watch import Unsupported
+from tmln.curvature.layer_rules import Rule, rule_for
+from tmln.curvature.lazy_gradients import Made, Piece, Product
+from tmln.curvature.reductions import SQUARED, Size
+from tmln.curvature.square_sums import Sums
 
 __all__ = ["HookPass", "Unsupported", "units"]
 

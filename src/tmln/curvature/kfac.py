@@ -13,7 +13,7 @@ from tmln.curvature.kfac_factors import Factors, Inputs, batch_of, counted_facto
 from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
 from tmln.curvature.kfac_objectives import FISHERS, Among
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
-from tmln.curvature.ranks import Group, is_sharded, ranks_of
+from tmln.distributed.process_group import Group, is_sharded, ranks_of
 
 
 def damping_split(factors: Factors) -> float:

@@ -13,8 +13,8 @@ from tmln.curvature.batches import Batch, call, read_batch
 from tmln.curvature.kfac_layers import Layer, at_least_single, factor_sizes, input_gram, kfac_layers, output_gram
 from tmln.curvature.kfac_objectives import FISHERS, Among, objectives
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.ranks import Ranks
-from tmln.curvature.untouched import untouched
+from tmln.curvature.preserve_state import untouched
+from tmln.distributed.process_group import Ranks
 
 Inputs = Tensor | Mapping[str, Any]  # of one argument, or by name, the targets perhaps among them
 

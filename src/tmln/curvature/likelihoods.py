@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.curvature.hugging import reading_of
+from tmln.curvature.huggingface import reading_of
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.suggest import did_you_mean
 

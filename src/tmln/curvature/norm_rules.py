@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.curvature.pieces import Made, Piece
+from tmln.curvature.lazy_gradients import Made, Piece
 
 PieceOf = Callable[[Any, Tensor, Tensor], Piece]
 

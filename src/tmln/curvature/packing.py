@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tmln.curvature.pieces import Lookup, Piece, Product
+from tmln.curvature.lazy_gradients import Lookup, Piece, Product
 
 LOOK = 8  # columns that tell of most positions that they are something
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad import BadData, DataError
+from tmln.data.bad_data import BadData, DataError
 from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile, known
 from tmln.data.files import read_bounded
-from tmln.data.unpickle import LARGEST, read_pickle
+from tmln.data.safe_pickle import LARGEST, read_pickle
 
 PIXELS = 3 * 32 * 32
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tmln.data.bad import BadData
+from tmln.data.bad_data import BadData
 from tmln.data.dataset import DataSet, RemoteFile
-from tmln.data.imagefiles import ImageFile, ImageFiles
+from tmln.data.image_files import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
 
 CATEGORIES = (

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad import BadData
+from tmln.data.bad_data import BadData
 
 if TYPE_CHECKING:
-    from tmln.data.imagefiles import ImageFiles
+    from tmln.data.image_files import ImageFiles
 
 Colour: TypeAlias = tuple[float, ...]
 """One number a channel, or one for all."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tmln.data.bad import BadData
+from tmln.data.bad_data import BadData
 from tmln.data.dataset import Arrays, DataSet
 
 

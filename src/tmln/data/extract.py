@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
-from tmln.data.bad import DataError
+from tmln.data.bad_data import DataError
 from tmln.writing import CannotWrite, write_all, writing
 
 ALWAYS = 1 << 28  # bytes that any archive may unpack to

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from tmln.data.bad import DataError
+from tmln.data.bad_data import DataError
 from tmln.data.dataset import RemoteFile
 from tmln.writing import CannotWrite, write_all, writing
 

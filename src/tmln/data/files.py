@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tmln.data.bad import DataError
+from tmln.data.bad_data import DataError
 
 
 def data_root(

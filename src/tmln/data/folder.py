@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tmln.data.bad import BadData, DataError
-from tmln.data.imagefiles import ImageFile, ImageFiles, Reader, part_of
+from tmln.data.bad_data import BadData, DataError
+from tmln.data.image_files import ImageFile, ImageFiles, Reader, part_of
 
 DROPPINGS = ("thumbs.db", "desktop.ini")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad import DataError
+from tmln.data.bad_data import DataError
 from tmln.data.files import read_bounded
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad import BadData, DataError
+from tmln.data.bad_data import BadData, DataError
 from tmln.data.dataset import Arrays, DataSet, RemoteFile, known
 from tmln.data.files import read_bounded
 

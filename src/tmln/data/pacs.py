@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmln.data.bad import BadData
+from tmln.data.bad_data import BadData
 from tmln.data.dataset import DataSet
 from tmln.data.folder import walk
-from tmln.data.imagefiles import ImageFile, ImageFiles
+from tmln.data.image_files import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
 
 DOMAINS = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}  # from life to line

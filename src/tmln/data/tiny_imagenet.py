@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmln.data.bad import BadData, DataError
+from tmln.data.bad_data import BadData, DataError
 from tmln.data.dataset import DataSet, RemoteFile
-from tmln.data.imagefiles import ImageFile, ImageFiles
+from tmln.data.image_files import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
 
 READER = ImageReader(mode="RGB")  # some of the files are grey

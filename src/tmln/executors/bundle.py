@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from tmln.lab.files import make_folder, open_own, refuse_links, write_whole
+from tmln.experiments.files import make_folder, open_own, refuse_links, write_whole
 
 RESULT = "result.json"  # its presence means that a run is finished
 CHECKPOINT = re.compile(r"checkpoint/\d+-step-(\d+)/.+")

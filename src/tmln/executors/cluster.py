@@ -18,12 +18,12 @@ from tmln.executors.errand import Errand
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.line import Line
 from tmln.executors.wish import Wish, import_ray
-from tmln.lab.config import run_id
-from tmln.lab.footprint import read_size
-from tmln.lab.lock import LockLost, RunLocked
-from tmln.lab.oracle import reference_config
-from tmln.lab.store import Run, Store
-from tmln.stopping import saving
+from tmln.experiments.config import run_id
+from tmln.experiments.lock import LockLost, RunLocked
+from tmln.experiments.memory_estimate import read_size
+from tmln.experiments.reference_runs import reference_config
+from tmln.experiments.store import Run, Store
+from tmln.signals import saving
 from tmln.writing import CannotWrite, writing
 
 if TYPE_CHECKING:

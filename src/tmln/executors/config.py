@@ -20,7 +20,7 @@ from tmln.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Executor
-    from tmln.lab.config import RunConfig
+    from tmln.experiments.config import RunConfig
 
 EXECUTORS = ("local", "serial", "ray")
 # Multiply-adds of an image's forward pass that keep a thread busy. On two cores, two runs of one thread each did 1.65
@@ -118,7 +118,7 @@ class ExecutorConfig:
 
 def _as_many_as_fit() -> int:
     """A core each; a GPU's memory is not shared out unless somebody says so."""
-    from tmln.lab.device import run_device
+    from tmln.experiments.device import run_device
 
     return cores() if run_device().type == "cpu" else 1
 
@@ -138,7 +138,7 @@ def work_of(config: RunConfig) -> float:
 
 def works_of(config: RunConfig) -> tuple[float, float]:
     """The same, of linear layers and of convolutions."""
-    from tmln.lab.config import canonical
+    from tmln.experiments.config import canonical
 
     full = config.resolved()
     side = full["benchmark_options"].get("size") or SIDE
@@ -154,7 +154,7 @@ def work_on(model: str, options: str, side: int) -> tuple[float, float]:
     from torch import nn
 
     from tmln.models import make_model
-    from tmln.models.own import check_allowed
+    from tmln.models.custom import check_allowed
 
     found = [0.0, 0.0]
 

@@ -20,16 +20,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from tmln.curvature.ranks import Ranks, ranks_of
+from tmln.distributed.process_group import Ranks, ranks_of
 from tmln.executors.config import cores
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import perform
 from tmln.executors.serial import SerialPool
-from tmln.lab.devices import Devices, end, launched
-from tmln.lab.memory import keep_memory
-from tmln.lab.run import Execution, Moment
-from tmln.lab.unwritten import Unwritten
-from tmln.stopping import AT_ONCE, SIGNALS, Interrupted
+from tmln.experiments.launch import Devices, end, launched
+from tmln.experiments.null_run import Unwritten
+from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.run import Execution, Moment
+from tmln.signals import AT_ONCE, SIGNALS, Interrupted
 
 PAUSE = 2.0  # seconds in which the leader tells of what both of them met
 
@@ -48,7 +48,7 @@ class TogetherPool(SerialPool):
         if self.ranks.size > 1 and outcome.state == "stopped":
             raise Interrupted(outcome.error)
         if self.ranks.size > 1 and outcome.state in ("failed", "unwritable"):
-            if "onnection" in outcome.error:  # another rank has gone: who it was is seen in lab/devices.py, and said
+            if "onnection" in outcome.error:  # another rank has ended: experiments/launch.py reports which one
                 time.sleep(PAUSE)
             raise RuntimeError(f"{task.job.label}: {outcome.error}; the same command goes on from the last checkpoint")
         return outcome

@@ -16,10 +16,10 @@ from tmln.data import data_root, get_data
 from tmln.executors.bundle import furthest, names_in, pack, unpack
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import perform
-from tmln.lab.files import make_folder
-from tmln.lab.lock import RunLocked
-from tmln.lab.run import Moment
-from tmln.lab.store import Run, Store
+from tmln.experiments.files import make_folder
+from tmln.experiments.lock import RunLocked
+from tmln.experiments.run import Moment
+from tmln.experiments.store import Run, Store
 from tmln.streams.benchmarks import find_benchmark
 
 VARIABLE = "TMLN_SCRATCH"  # where a machine keeps runs that will be collected

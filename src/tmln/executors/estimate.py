@@ -19,13 +19,13 @@ import torch
 
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
 from tmln.executors.progress_state import duration
-from tmln.lab.build import learner_of, steps_in, stream_of
-from tmln.lab.config import RunConfig, canonical
-from tmln.lab.footprint import Footprint, fit, limit, shown
-from tmln.lab.run_options import RunOptions
+from tmln.experiments.build import learner_of, steps_in, stream_of
+from tmln.experiments.config import RunConfig, canonical
+from tmln.experiments.memory_estimate import Footprint, fit, limit, shown
+from tmln.experiments.run_options import RunOptions
 from tmln.learner.checkpoint import KEEP
+from tmln.methods.recipes import FAMILIES
 from tmln.progress import track
-from tmln.recipes import FAMILIES
 from tmln.streams import Stream
 
 BUDGET = 10.0  # seconds in which trials may begin: with what is loaded before, and the last of them, half a minute

@@ -14,15 +14,15 @@ from tmln.executors.plan import Job
 from tmln.executors.processes import LocalPool
 from tmln.executors.schedule import Event, Failure, Schedule
 from tmln.executors.serial import SerialPool
-from tmln.lab.config import run_id
-from tmln.lab.files import make_folder
-from tmln.lab.footprint import LEFT
-from tmln.lab.memory import free_bytes
-from tmln.lab.oracle import reference_config
-from tmln.lab.run_options import RunOptions
-from tmln.lab.sharing import check
-from tmln.lab.store import Store
-from tmln.stopping import asked_to_stop
+from tmln.experiments.config import run_id
+from tmln.experiments.files import make_folder
+from tmln.experiments.memory_estimate import LEFT
+from tmln.experiments.process_memory import free_bytes
+from tmln.experiments.reference_runs import reference_config
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.shared_disk import check
+from tmln.experiments.store import Store
+from tmln.signals import asked_to_stop
 
 __all__ = ["Event", "Failure", "execute"]
 
@@ -39,7 +39,7 @@ def execute(
     """Do what is not done yet, references before the runs that need them; what failed, and why, is returned.
 
     A run whose worker is lost goes on from its checkpoint, as often as ``executor.retries``. A signal to stop saves
-    every run that has begun and raises :class:`~tmln.stopping.Interrupted`. ``pool``: workers that are there already.
+    every run that has begun and raises :class:`~tmln.signals.Interrupted`. ``pool``: workers that are there already.
     """
     terms = terms or RunOptions()
     executor = replace(executor or ExecutorConfig(), threads=terms.threads)

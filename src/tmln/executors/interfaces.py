@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tmln.executors.plan import Job
-    from tmln.lab.result import Result
-    from tmln.lab.run import Moment
-    from tmln.lab.run_options import RunOptions
+    from tmln.experiments.result import Result
+    from tmln.experiments.run import Moment
+    from tmln.experiments.run_options import RunOptions
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tmln.executors.interfaces import Outcome
 from tmln.executors.wish import Wish, connect, first_line, import_ray, room
-from tmln.stopping import asked_to_stop
+from tmln.signals import asked_to_stop
 
 PAUSE = 0.5  # seconds between two signs of life of a task
 TICK = 0.2  # seconds between two looks at the tasks

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.oracle import reference_config
-from tmln.lab.result import REFERENCES, Oracle
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.reference_runs import reference_config
+from tmln.experiments.result import REFERENCES, Oracle
+from tmln.experiments.store import Store
 
 
 @dataclass(frozen=True)

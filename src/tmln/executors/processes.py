@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.stopping import SIGNALS
+from tmln.signals import SIGNALS
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message, Take

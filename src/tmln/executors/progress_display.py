@@ -18,7 +18,7 @@ from rich.text import Text
 from tmln.executors.plan import Job
 from tmln.executors.progress_state import ProgressState, RunProgress, duration
 from tmln.executors.schedule import Event
-from tmln.lab.run import Moment
+from tmln.experiments.run import Moment
 from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines while nothing ends

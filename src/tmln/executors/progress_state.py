@@ -9,9 +9,9 @@ from typing import Literal
 
 from tmln.executors.plan import Job
 from tmln.executors.schedule import Event
-from tmln.lab.config import run_id
-from tmln.lab.result import Result
-from tmln.lab.run import Moment
+from tmln.experiments.config import run_id
+from tmln.experiments.result import Result
+from tmln.experiments.run import Moment
 
 State = Literal["waiting", "running", "finished", "diverged", "failed"]
 WORDS: dict[State, str] = {

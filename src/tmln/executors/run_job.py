@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from tmln.curvature.ranks import ranks_of
+from tmln.distributed.process_group import ranks_of
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.lab.eager import eager
-from tmln.lab.files import write_whole
-from tmln.lab.lock import LockLost, RunLocked
-from tmln.lab.memory import keep_memory
-from tmln.lab.oracle import reference_of
-from tmln.lab.result import Result
-from tmln.lab.run import Execution, Moment
-from tmln.lab.store import Store
-from tmln.stopping import Interrupted
+from tmln.experiments.eager import eager
+from tmln.experiments.files import write_whole
+from tmln.experiments.lock import LockLost, RunLocked
+from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.reference_runs import reference_of
+from tmln.experiments.result import Result
+from tmln.experiments.run import Execution, Moment
+from tmln.experiments.store import Store
+from tmln.signals import Interrupted
 from tmln.writing import CannotWrite
 
 PAUSE = 0.25  # seconds between two signs of life

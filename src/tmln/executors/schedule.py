@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from tmln.executors.interfaces import Executor, Outcome, RunRequest
 from tmln.executors.plan import Job
-from tmln.lab.result import Result
-from tmln.lab.run import Moment
-from tmln.stopping import Interrupted, saving
+from tmln.experiments.result import Result
+from tmln.experiments.run import Moment
+from tmln.signals import Interrupted, saving
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message
@@ -67,7 +67,7 @@ class Schedule:
         self._stop: Callable[[], bool] = lambda: False
 
     def work(self, pool: Executor, stop: Callable[[], bool]) -> list[Failure]:
-        """Until all is done; :class:`~tmln.stopping.Interrupted` when asked to stop, with all that was begun saved."""
+        """Until all is done; :class:`~tmln.signals.Interrupted` when asked to stop, with all that was begun saved."""
         self._stop = stop
         while self.waiting or self.running:
             if stop():

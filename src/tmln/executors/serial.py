@@ -9,7 +9,7 @@ import torch
 
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import perform, seldom
-from tmln.lab.run import Moment
+from tmln.experiments.run import Moment
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Take

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import perform, seldom
-from tmln.lab.run import Moment
-from tmln.stopping import asked_to_stop, owned
+from tmln.experiments.run import Moment
+from tmln.signals import asked_to_stop, owned
 
 
 def main(parent: Connection) -> None:

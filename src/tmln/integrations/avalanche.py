@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tmln.learner.closure import once_more, random_states
-from tmln.parts import Batch, Lesson, Penalty, Replay, Step
-from tmln.recipes import Recipe, find_recipe, make_parts
+from tmln.methods import Batch, Lesson, Penalty, Replay, Step
+from tmln.methods.recipes import Recipe, find_recipe, make_parts
 
 try:
     from avalanche.benchmarks import OnlineCLExperience
@@ -34,7 +34,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
     """A method of ours in a strategy of theirs: what joins the batch, what is added to the loss, how the weights move.
 
     Args:
-        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.recipes.Recipe`.
+        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.methods.recipes.Recipe`.
         settings: numbers of the parts, as ``{"step.damping": 0.2, "replay.capacity": 200}``.
         parts: ``replay``, ``penalty`` and ``step`` by name, in place of the recipe's.
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.integrations.mixing import start_of
-from tmln.replay import Reservoir
+from tmln.methods.replay import Reservoir
 
 OWN = ("metric", "stretch", "looked")  # of a parameter group of TMLN: notes on the path, not options of the user's
 

@@ -20,8 +20,8 @@ from tmln.curvature.batches import logits_of, read_batch
 from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood
 from tmln.integrations.keeping import Keeper, consolidates, unwrapped
 from tmln.integrations.mixing import mixed, moved, size_of
-from tmln.replay import Reservoir
-from tmln.replay.fields import Pad
+from tmln.methods.replay import Reservoir
+from tmln.methods.replay.fields import Pad
 
 try:
     import lightning.pytorch as pl

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tmln.curvature.batches import TARGET_KEYS
 from tmln.curvature.likelihoods import IGNORED
-from tmln.replay.fields import Pad
+from tmln.methods.replay.fields import Pad
 
 ENDS = {"attention_mask": 0, "token_type_ids": 0, "special_tokens_mask": 1}  # what fills these up; by the tokenizers
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tmln.analysis.text_table import grid_markdown
 from tmln.curvature.batches import call, read_batch
 from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood, shifted
-from tmln.curvature.untouched import untouched
+from tmln.curvature.preserve_state import untouched
 from tmln.report.page import plain_page
-from tmln.results.textgrid import grid_markdown
 
 Values = dict[str, float]
 RISING = ("loss", "perplexity")  # of metrics whose names end so, more is worse

@@ -26,8 +26,8 @@ from tmln.integrations.checking import RetentionCallback
 from tmln.integrations.keeping import Keeper, consolidates, unwrapped
 from tmln.integrations.mixing import mixed, size_of, text_pads
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.replay import Reservoir
-from tmln.replay.fields import Pad
+from tmln.methods.replay import Reservoir
+from tmln.methods.replay.fields import Pad
 from tmln.seeds import seed_of
 from transformers import TrainerCallback
 

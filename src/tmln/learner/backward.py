@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tmln.curvature.ranks import Ranks
-from tmln.learner.dealt import average_gradients
-from tmln.learner.mixed import Scale
+from tmln.distributed.process_group import Ranks
+from tmln.learner.data_parallel import average_gradients
+from tmln.learner.mixed_precision import Scale
 
 
 class Backward:

@@ -21,7 +21,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tmln.learner.nested import decode, encode
+from tmln.learner.nested_state import decode, encode
 from tmln.writing import writing
 
 FORMAT = 1

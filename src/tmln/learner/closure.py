@@ -1,4 +1,4 @@
-"""The loss of one batch and its gradient, as often as a step asks (tmln/parts/questions.py says what counts)."""
+"""The loss of one batch and its gradient, as often as a step asks (tmln/methods/interfaces.py says what counts)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.curvature.untouched import same_buffers, untouched
+from tmln.curvature.preserve_state import same_buffers, untouched
 from tmln.learner.diverged import diverged
-from tmln.parts import Batch, Lesson
+from tmln.methods import Batch, Lesson
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner

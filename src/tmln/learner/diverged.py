@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tmln.parts import Step
+from tmln.methods import Step
 
 
 class Diverged(FloatingPointError):

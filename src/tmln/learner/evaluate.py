@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.curvature.ranks import ALONE, Ranks
-from tmln.curvature.untouched import in_eval
-from tmln.learner.scored import mask_logits
-from tmln.parts import feed, home, to_model
+from tmln.curvature.preserve_state import in_eval
+from tmln.distributed.process_group import ALONE, Ranks
+from tmln.learner.logit_mask import mask_logits
+from tmln.methods import feed, home, to_model
 from tmln.streams.samples import Samples
 
 Look = Callable[[int, Tensor, Tensor], None]

@@ -15,9 +15,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.gathered import gathered
-from tmln.curvature.untouched import untouched
-from tmln.parts import feed
+from tmln.curvature.preserve_state import untouched
+from tmln.distributed.unshard import gathered
+from tmln.methods import feed
 from tmln.suggest import did_you_mean
 from tmln.writing import writing
 

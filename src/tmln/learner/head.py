@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.untouched import untouched
-from tmln.parts import Growth
+from tmln.curvature.preserve_state import untouched
+from tmln.methods import Growth
 from tmln.suggest import did_you_mean
 
 COUNTS = ("out_features", "num_classes", "num_labels", "n_classes")  # attributes that say how many outputs there are

@@ -14,28 +14,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.curvature.ranks import ALONE
+from tmln.distributed.process_group import ALONE
 from tmln.learner.backward import Backward
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.learner.dealt import Dealt
+from tmln.learner.data_parallel import Dealt
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import Look, evaluate_tasks
 from tmln.learner.export import export
-from tmln.learner.intake import Augment, not_augmented, to_float
-from tmln.learner.lessons import learn_lesson, undo
-from tmln.learner.mixed import HALVES, Mixed, Precision, Scale
-from tmln.learner.pieces import InPieces
-from tmln.learner.placing import piece_of, placed, precision_of, refuse_together
+from tmln.learner.fabric import piece_of, placed, precision_of, refuse_together
+from tmln.learner.fsdp import assembled_for, in_shards, load_weights
+from tmln.learner.logit_mask import Scored
+from tmln.learner.micro_batches import InPieces
+from tmln.learner.mixed_precision import HALVES, Mixed, Precision, Scale
 from tmln.learner.predict import Prediction, answers, predict
-from tmln.learner.record import Record
+from tmln.learner.prepare_task import asked, take
 from tmln.learner.retention import Kept, Retention
-from tmln.learner.scored import Scored
-from tmln.learner.shards import assembled_for, in_shards, load_weights
 from tmln.learner.state import as_before, restore, state_of
-from tmln.learner.taking import asked, take
-from tmln.parts import Answer, Part, Penalty, Replay, Step, Weights
-from tmln.recipes import FAMILIES, Recipe, find_recipe, make_parts
-from tmln.schedule import Schedule
+from tmln.learner.task_history import Record
+from tmln.learner.task_lifecycle import learn_lesson, undo
+from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
+from tmln.lr_schedule import Schedule
+from tmln.methods import Answer, Part, Penalty, Replay, Step, Weights
+from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
@@ -59,7 +59,7 @@ class Learner:
     ['accuracy', 'loss']
 
     Args:
-        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.recipes.Recipe`.
+        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.methods.recipes.Recipe`.
         parts: a part of any family by name, in place of the recipe's: ``replay="er", penalty="ewc++", step="tmln",
             weights="average", answer="ncm"``, or one of your own, ``step="package.module:Class"``.
         settings: numbers of the parts, as ``{"step.damping": 0.2}``.
@@ -70,7 +70,7 @@ class Learner:
         compile: the training pass goes through ``torch.compile``.
         micro_batch: samples that go through the model at a time; larger batches are passed in pieces, with the same
             result to rounding and the memory of a piece.
-        schedule, warmup: how the rate goes within each task (:mod:`tmln.schedule`): ``"constant"``, ``"cosine"`` or
+        schedule, warmup: how the rate goes within each task (:mod:`tmln.lr_schedule`): ``"constant"``, ``"cosine"`` or
             ``"linear"`` down to zero over the steps of ``learn()``, after ``warmup`` steps, or a share of them if less
             than 1, in which it rises.
         head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tmln.learner.closure import BatchClosure
-from tmln.learner.dealt import check_same
+from tmln.learner.data_parallel import check_same
 from tmln.learner.epoch import rest_of_epoch
-from tmln.learner.intake import observe_intake
-from tmln.parts import Batch, Lesson, feed, to_model
+from tmln.learner.transform_fingerprint import observe_intake
+from tmln.methods import Batch, Lesson, feed, to_model
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tmln.curvature.untouched import in_eval
-from tmln.learner.scored import mask_logits
-from tmln.parts import feed, home
+from tmln.curvature.preserve_state import in_eval
+from tmln.learner.logit_mask import mask_logits
+from tmln.methods import feed, home
 from tmln.streams.arrays import as_samples
-from tmln.streams.own import own_pictures
+from tmln.streams.own_data import own_pictures
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tmln.learner.record import Record
+from tmln.learner.task_history import Record
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tmln.curvature.gathered import at_rest
+from tmln.distributed.unshard import at_rest
 from tmln.learner.epoch import Place
-from tmln.learner.growing import fit_head
-from tmln.learner.intake import check_intake
-from tmln.learner.shards import load_weights
-from tmln.parts import copied, home
+from tmln.learner.fsdp import load_weights
+from tmln.learner.growth import fit_head
+from tmln.learner.transform_fingerprint import check_intake
+from tmln.methods import copied, home
 from tmln.streams.arrays import as_samples
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.store import Store
+from tmln.analysis.rows import label_methods
+from tmln.analysis.statistics import summarise
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.store import Store
 from tmln.measure.loss_at import BatchNorm, LossAt, Split, check_options, loss_at_task, mixed_buffers
 from tmln.measure.trajectory import Recording, record, record_all
 from tmln.progress import track
-from tmln.results.rows import label_methods
-from tmln.results.statistics import summarise
 
 NUMBERS = ("barrier", "climb", "excess", "accuracy_barrier", "before", "after")
 

@@ -16,14 +16,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
+from tmln.analysis.rows import label_methods
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 from tmln.measure.loss_at import BatchNorm, LossAt, Split, check_options, loss_at_task, mixed_buffers
 from tmln.measure.plane import Plane, Projected, mixture, random_plane, task_plane
 from tmln.measure.trajectory import Recording, record, record_all
 from tmln.measure.trajectory_losses import MOMENTS, losses_of
 from tmln.progress import track
-from tmln.results.rows import label_methods
 
 Mode = Literal["plane", "random"]
 MARGIN = 0.25  # of the way's extent, around it

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.learner.scored import mask_logits
+from tmln.learner.logit_mask import mask_logits
 from tmln.measure.trajectory import Checkpoint, Recording
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from tmln.curvature.kfac_layers import factor_elements
 from tmln.learner import Learner
+from tmln.methods import Term
 from tmln.optim.precision import state_dtype
-from tmln.parts import Term
 from tmln.streams.samples import Samples
 
 SHOWN = {

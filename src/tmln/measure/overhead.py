@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 import tmln
-from tmln.lab.build import build, steps_of
-from tmln.lab.config import RunConfig
-from tmln.lab.machine import machine
-from tmln.lab.memory import keep_memory
-from tmln.lab.oracle import SHARED
+from tmln.analysis.statistics import Summary, summarise, summarise_ratios
+from tmln.experiments.build import build, steps_of
+from tmln.experiments.config import RunConfig
+from tmln.experiments.machine import machine
+from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.reference_runs import SHARED
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text, bytes_of, saved_bytes, units_of
 from tmln.measure.peak import peak_memory
@@ -29,7 +30,6 @@ from tmln.measure.timed_turn import Turn, take_turn
 from tmln.metrics import POSITIVE
 from tmln.optim.precision import is_half
 from tmln.progress import track
-from tmln.results.statistics import Summary, summarise, summarise_ratios
 from tmln.streams import Stream, Task
 
 BASE, CONTROL = "naive", "naive again"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 
 STEPS = 10  # OCAR's factors are renewed once in them
 
@@ -25,8 +25,8 @@ def peak_memory(config: RunConfig, threads: int) -> int:
 def _measure(config: RunConfig, threads: int) -> int:
     import torch
 
-    from tmln.lab.build import build
-    from tmln.lab.memory import keep_memory, peak_bytes, reset_peak
+    from tmln.experiments.build import build
+    from tmln.experiments.process_memory import keep_memory, peak_bytes, reset_peak
     from tmln.measure.timed_turn import take_turn
 
     torch.set_num_threads(threads)

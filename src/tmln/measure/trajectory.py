@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tmln.analysis.measurements import FOLDER
 from tmln.executors.plan import Job
 from tmln.executors.progress_display import Display
 from tmln.executors.run_job import seldom
 from tmln.executors.schedule import Event
-from tmln.lab.build import build, steps_of
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.files import make_folder, refuse_link
-from tmln.lab.run import Moment, fingerprint
-from tmln.lab.store import Run, Store
+from tmln.experiments.build import build, steps_of
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.files import make_folder, refuse_link
+from tmln.experiments.run import Moment, fingerprint
+from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file
-from tmln.results.measurements import FOLDER
 from tmln.streams import Stream
 
 log = logging.getLogger(__name__)

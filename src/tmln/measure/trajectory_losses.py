@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tmln.lab.config import RunConfig
-from tmln.lab.store import Store
+from tmln.experiments.config import RunConfig
+from tmln.experiments.store import Store
 from tmln.measure.loss_at import Split, loss_at_task
 from tmln.measure.trajectory import Recording, record, record_all
 

@@ -17,11 +17,11 @@ import numpy as np
 from tmln.executors.config import MOST, ExecutorConfig, cores
 from tmln.executors.execute import Event, execute
 from tmln.executors.plan import Job
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.result import Result
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
-from tmln.models.own import check_allowed
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.result import Result
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
+from tmln.models.custom import check_allowed
 
 # Of the mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
 TOLERANCE = 0.02

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.models.narrow import FEW
+from tmln.models.narrow_conv import FEW
 
 
 class BasicBlock(nn.Module):
@@ -21,7 +21,7 @@ class BasicBlock(nn.Module):
         self.shortcut = nn.Sequential()
         self.every = 1
         if stride != 1 or inputs != outputs:
-            if inputs < FEW:  # the same pixels without a strided convolution: see tmln.models.narrow
+            if inputs < FEW:  # the same pixels without a strided convolution: see tmln.models.narrow_conv
                 self.every, stride = stride, 1
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 

@@ -4,7 +4,7 @@ from tmln.optim.drift import Drift
 from tmln.optim.fopng import FOPNG
 from tmln.optim.mofo import MoFO
 from tmln.optim.ocar import OCAR
-from tmln.optim.taskfree import Boundaries
+from tmln.optim.task_free import Boundaries
 from tmln.optim.tmln import TMLN, Consolidation, Protection
 from tmln.optim.tmln_kfac import TMLNKFAC
 from tmln.optim.upgd import UPGD

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tmln.optim.guards import check_share
+from tmln.optim.checks import check_share
 from tmln.optim.precision import state_dtype
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # as torch calls them

@@ -11,11 +11,21 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tmln.curvature.ranks import ALONE, Part, Ranks, as_sharded, assembled, is_sharded, over_parts, part, whole
+from tmln.distributed.process_group import (
+    ALONE,
+    Part,
+    Ranks,
+    as_sharded,
+    assembled,
+    is_sharded,
+    over_parts,
+    part,
+    whole,
+)
 from tmln.optim.adam import MOMENTS
-from tmln.optim.metric import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
-from tmln.optim.move import OPEN, walked_so_far
 from tmln.optim.offload import fetched, stowed
+from tmln.optim.preconditioner import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
+from tmln.optim.update import OPEN, walked_so_far
 
 # Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
 # p95 is then the percentile 95 +- 0.02.

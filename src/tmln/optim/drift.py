@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tmln.optim.guards import check_at_least
+from tmln.optim.checks import check_at_least
 
 
 def rank_p_value(loss: float, past: list[float], tie: float) -> float:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.curvature.untouched import untouched
+from tmln.curvature.preserve_state import untouched
 from tmln.optim.adam import MOMENTS, adam_directions
+from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.growth import check_follows, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient
-from tmln.optim.metric import laid_out, match_fisher
-from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.preconditioner import laid_out, match_fisher
+from tmln.optim.step_utils import opened
 
 PROJECTIONS = ("orthogonal", "public")
 FIRST = ("adam", "sgd")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tmln.optim.metric import parameter_names
+from tmln.optim.preconditioner import parameter_names
 
 COPIES = ("anchor", "departure")  # of the weights themselves: in new rows they are the new weights
 DERIVED = ("preconditioner",)  # made anew from the rest

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.curvature.ranks import is_sharded, whole
+from tmln.distributed.process_group import is_sharded, whole
 from tmln.optim.adam import adam_directions, check_betas
+from tmln.optim.checks import check_above, check_at_least, check_gradient
 from tmln.optim.growth import check_follows, replace
-from tmln.optim.guards import check_above, check_at_least, check_gradient
-from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.step_utils import opened
 
 
 def largest(momentum: Tensor, fraction: float) -> Tensor:

@@ -12,10 +12,10 @@ from torch.optim.optimizer import Optimizer
 from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, batch_of
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.ranks import ALONE, Group, Ranks, ranks_of
+from tmln.distributed.process_group import ALONE, Group, Ranks, ranks_of
+from tmln.optim.checks import check_above, check_at_least, check_choice
 from tmln.optim.growth import check_follows, check_in_model, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice
-from tmln.optim.opening import opened
+from tmln.optim.step_utils import opened
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.curvature.ranks import Group, Ranks, ranks_of
+from tmln.distributed.process_group import Group, Ranks, ranks_of
 from tmln.optim.adam import check_betas
 from tmln.optim.boundary import (
     Consolidation,
@@ -21,9 +21,11 @@ from tmln.optim.boundary import (
     warn_of_nil,
     weigh,
 )
+from tmln.optim.checks import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
 from tmln.optim.growth import check_follows, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
-from tmln.optim.metric import (
+from tmln.optim.offload import WAITING, parted, restore
+from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.preconditioner import (
     check_agrees,
     laid_out,
     match_fisher,
@@ -32,10 +34,8 @@ from tmln.optim.metric import (
     state_of,
     take_fisher,
 )
-from tmln.optim.move import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
-from tmln.optim.offload import WAITING, parted, restore
-from tmln.optim.opening import opened
-from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.step_utils import opened
+from tmln.optim.update import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, batch_of
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.ranks import Group, ranks_of
+from tmln.distributed.process_group import Group, ranks_of
 from tmln.optim.boundary import Consolidation
+from tmln.optim.checks import check_at_least, check_choice
 from tmln.optim.growth import check_in_model
-from tmln.optim.guards import check_at_least, check_choice
-from tmln.optim.metric import current_preconditioner, state_of
-from tmln.optim.move import Natural, bank
 from tmln.optim.ocar import sample_weights
+from tmln.optim.preconditioner import current_preconditioner, state_of
 from tmln.optim.tmln import TMLN
+from tmln.optim.update import Natural, bank
 
 FACTORS = ("boundary", "running")
 Batches = Iterable[Any]  # (inputs, targets), or mappings

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.curvature.ranks import Group, cut, is_sharded, over_mesh, part, ranks_of
+from tmln.distributed.process_group import Group, cut, is_sharded, over_mesh, part, ranks_of
+from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient, check_share
 from tmln.optim.growth import check_follows, replace
-from tmln.optim.guards import check_above, check_at_least, check_choice, check_gradient, check_share
-from tmln.optim.opening import opened
 from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.step_utils import opened
 
 VARIANTS = ("global", "local")
 

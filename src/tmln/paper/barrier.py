@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.draw.barrier import barrier_figure
 from tmln.measure.barrier import barriers
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
@@ -15,6 +14,7 @@ from tmln.paper.measured import Content, measured
 from tmln.paper.notes import NOTES
 from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import Scale, Stand
+from tmln.plots.barrier import barrier_figure
 
 TITLE = "Barrier: what earlier tasks lose on the line to the next solution"
 BENCHMARK = "split-cifar10"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line

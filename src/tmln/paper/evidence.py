@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmln.lab.config import run_id
-from tmln.lab.result import Result
-from tmln.lab.store import Store
+from tmln.analysis.requested_rows import RequestedRow, read_requested_row
+from tmln.experiments.config import run_id
+from tmln.experiments.result import Result
+from tmln.experiments.store import Store
 from tmln.paper.scales import Scale, Stand
-from tmln.results.requested_rows import RequestedRow, read_requested_row
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Study:
 
 
 def find(study: Study, stand: Stand, method: str, changes: Mapping[str, Any], seeds: int) -> RequestedRow:
-    """Look up seeds 0, 1, ... of one row; INT is against ``joint``, by the rule of :mod:`tmln.lab.oracle`."""
+    """Look up seeds 0, 1, ... of one row; INT is against ``joint`` (:mod:`tmln.experiments.reference_runs`)."""
     get = f"{stand.missing} is not at hand: tmln data get {stand.missing}" if stand.missing else ""
     names = {seed: run_id(stand.config(method, seed, changes)) for seed in range(seeds)}
     return read_requested_row(names, study.result, lambda name: study.failed.get(name) or get or "not finished")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.draw.landscape import landscape_figure
 from tmln.measure.landscape import landscape
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
@@ -17,6 +16,7 @@ from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
 from tmln.paper.table5 import BENCHMARK, CHECKPOINTS
+from tmln.plots.landscape import landscape_figure
 
 TITLE = "Figure 2: ways through the loss landscape"
 HEADING = ["method", "task 1: along u", "task 2: along u", "task 2: along v", "off plane %"]

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.draw.fronts import pareto_figure
+from tmln.analysis.fronts import Fronts, fronts_of
+from tmln.analysis.rows import Row
+from tmln.analysis.tables import configuration_lines, volume_lines, volume_notes
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import Line
@@ -15,9 +17,7 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES
 from tmln.paper.table6 import BENCHMARK, SWEPT, lines, runs
-from tmln.results.fronts import Fronts, fronts_of
-from tmln.results.rows import Row
-from tmln.results.tables import configuration_lines, volume_lines, volume_notes
+from tmln.plots.fronts import pareto_figure
 
 TITLE = "Figure 3: stability against plasticity"
 SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale

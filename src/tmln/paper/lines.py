@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln.lab import footing
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.oracle import reference_config
+from tmln.analysis.differences import column_lines
+from tmln.analysis.notes import version_notes
+from tmln.analysis.requested_rows import RequestedRow
+from tmln.analysis.rows import Row
+from tmln.analysis.significance import assess_significance
+from tmln.analysis.summary_text import write_summary
+from tmln.analysis.text_table import Strong
+from tmln.experiments import matched_lr
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.reference_runs import reference_config
+from tmln.methods.recipes import find_recipe
 from tmln.metrics import metric_of
 from tmln.paper.evidence import Study, find
 from tmln.paper.page import Sheet
 from tmln.paper.published import METRICS, Cells
 from tmln.paper.scales import Stand
-from tmln.recipes import find_recipe
-from tmln.results.differences import column_lines
-from tmln.results.notes import version_notes
-from tmln.results.requested_rows import RequestedRow
-from tmln.results.rows import Row
-from tmln.results.significance import assess_significance
-from tmln.results.summary_text import write_summary
-from tmln.results.textgrid import Strong
 
 # what the paper's tables do not have
 BESIDES = ("n", "interval", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
@@ -51,7 +51,7 @@ class Line:
 
 def equal_rate(stand: Stand) -> dict[str, Any]:
     """Plain SGD at the rate that TMLN has in task 1, as its recipe runs there."""
-    return footing.equal_rate(stand.config("tmln"))
+    return matched_lr.equal_rate(stand.config("tmln"))
 
 
 def configs_of(stand: Stand, lines: Sequence[Line], seeds: int) -> list[RunConfig]:

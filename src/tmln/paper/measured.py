@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.files import to_json
+from tmln.analysis.measurements import FOLDER, save_analysis
+from tmln.analysis.read import read_analyses
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.files import to_json
 from tmln.paper.evidence import Study
 from tmln.paper.scales import Scale, Stand
-from tmln.results.measurements import FOLDER, save_analysis
-from tmln.results.read import read_analyses
 
 Content = dict[str, Any]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.lab.config import RunConfig
+from tmln.analysis.statistics import summarise
+from tmln.analysis.summary_text import write_summary
+from tmln.experiments.config import RunConfig
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, equal_rate, race_of, race_sheet, sheet_notes
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale, Stand
-from tmln.results.statistics import summarise
-from tmln.results.summary_text import write_summary
 
 TITLE = "Recipes: past the paper, at equal memory and steps"
 METHODS = (

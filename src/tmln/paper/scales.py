@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from tmln.data import list_data
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.streams import BENCHMARKS
 from tmln.suggest import did_you_mean
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tmln.lab.config import RunConfig
+from tmln.analysis.paired import holm
+from tmln.analysis.requested_rows import NOT_RUN, RequestedRow
+from tmln.analysis.statistics import Comparison, compare
+from tmln.analysis.text_table import Strong
+from tmln.experiments.config import RunConfig
 from tmln.paper.evidence import Study, find
 from tmln.paper.item import Item
 from tmln.paper.lines import equal_rate
 from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import Scale, Stand
-from tmln.results.paired import holm
-from tmln.results.requested_rows import NOT_RUN, RequestedRow
-from tmln.results.statistics import Comparison, compare
-from tmln.results.textgrid import Strong
 
 TITLE = "Shield: what dividing by F + lambda + gamma*S changes, at one rate"
 TASKS = (5, 10, 20, 50)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, equal_rate, metric_sheets

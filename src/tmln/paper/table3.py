@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tmln.methods.recipes import RECIPES
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, no_runs
 from tmln.paper.notes import notes_at
@@ -12,7 +13,6 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import MEMORY, PROTOCOL, TABLE3
 from tmln.paper.scales import TITLES
 from tmln.paper.table1 import METHODS
-from tmln.recipes import RECIPES
 
 TITLE = "Table 3: hyper-parameters"
 BENCHMARK = "split-cifar100"

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.draw.overhead import overhead_figure
+from tmln.analysis.overhead_table import overhead_notes
+from tmln.analysis.requested_rows import NOT_RUN
 from tmln.measure.overhead import measure_overhead
+from tmln.methods.recipes import RECIPES
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, no_runs
 from tmln.paper.measured import Content, measured
@@ -15,9 +17,7 @@ from tmln.paper.notes import notes_at
 from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE4
 from tmln.paper.table1 import METHODS
-from tmln.recipes import RECIPES
-from tmln.results.overhead_table import overhead_notes
-from tmln.results.requested_rows import NOT_RUN
+from tmln.plots.overhead import overhead_figure
 
 TITLE = "Table 4: overhead"
 BENCHMARK = "split-cifar100"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tmln.analysis.requested_rows import NOT_RUN
+from tmln.analysis.statistics import Summary, summarise
 from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
@@ -14,8 +16,6 @@ from tmln.paper.page import Page, Sheet
 from tmln.paper.published import TABLE5
 from tmln.paper.scales import Scale
 from tmln.paper.table1 import METHODS
-from tmln.results.requested_rows import NOT_RUN
-from tmln.results.statistics import Summary, summarise
 
 TITLE = "Table 5: losses along the way"
 BENCHMARK = "split-cifar100"

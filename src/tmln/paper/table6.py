@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmln.lab.config import RunConfig
+from tmln.experiments.config import RunConfig
+from tmln.methods.recipes import RECIPES
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.lines import Line, configs_of, metric_sheets
@@ -15,7 +16,6 @@ from tmln.paper.page import Page
 from tmln.paper.published import TABLE6, TABLE6_JOINT
 from tmln.paper.scales import Scale, Stand
 from tmln.paper.table1 import METHODS
-from tmln.recipes import RECIPES
 
 TITLE = "Table 6: every method over its grid"
 BENCHMARK = "split-cifar10"

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.config import RunConfig, run_id
-from tmln.lab.result import Result
-from tmln.lab.store import Store
+from tmln.analysis.text_table import Strong
+from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.result import Result
+from tmln.experiments.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item
 from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import SCALES, Scale, Stand
 from tmln.paper.table1 import METHODS as PAPER
-from tmln.results.textgrid import Strong
 
 TITLE = "Tuning: every method over its rate and its main strength"
 SEED = 100  # of no run in any table

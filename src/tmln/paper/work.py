@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from tmln.analysis.read import read_analyses, read_results
 from tmln.executors.array_slice import ArraySlice
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.estimate import Outlook, forecast
 from tmln.executors.plan import Job, plan, state_of
 from tmln.executors.progress_state import duration
-from tmln.lab.config import canonical, run_id
-from tmln.lab.run_options import RunOptions
-from tmln.lab.store import Store
+from tmln.experiments.config import canonical, run_id
+from tmln.experiments.run_options import RunOptions
+from tmln.experiments.store import Store
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded
 from tmln.paper.measured import mark
 from tmln.paper.scales import Scale, missing_data
-from tmln.results.read import read_analyses, read_results
 
 ALL = ArraySlice()
 

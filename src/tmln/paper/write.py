@@ -9,12 +9,12 @@ from typing import TextIO
 import torch
 
 import tmln
-from tmln.draw.picture import SUFFIXES, save_figure
-from tmln.lab.files import make_folder, to_json, write_whole
+from tmln.analysis.text_table import grid_latex, grid_markdown, grid_rich, grid_width, records_csv
+from tmln.experiments.files import make_folder, to_json, write_whole
 from tmln.paper.page import Page
 from tmln.paper.scales import Scale
+from tmln.plots.figure import SUFFIXES, save_figure
 from tmln.printable import printable
-from tmln.results.textgrid import grid_latex, grid_markdown, grid_rich, grid_width, records_csv
 
 WIDE = 120  # columns where no terminal says how many it has
 

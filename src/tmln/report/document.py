@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import tmln
-from tmln.draw.palette import look_of
-from tmln.lab.result import Oracle, Result
+from tmln.analysis.measurements import Analysis
+from tmln.analysis.notes import CAPTION, page_notes
+from tmln.analysis.published import commands_to_repeat
+from tmln.analysis.read import read_analyses, read_results
+from tmln.analysis.rows import Row, comparable, flat_fields, rates_matter, rows_of
+from tmln.analysis.text_table import LATEX_SIGNS
+from tmln.experiments.result import Oracle, Result
+from tmln.methods.recipes import RECIPES
 from tmln.metrics import in_order, metric_of
+from tmln.plots.palette import look_of
 from tmln.printable import readable
-from tmln.recipes import RECIPES
 from tmln.report.representative_rows import describe_benchmarks
 from tmln.report.run_data import (
     describe_classes,
@@ -24,12 +30,6 @@ from tmln.report.run_data import (
     summarise_curves,
 )
 from tmln.report.table_data import Table, describe_row, describe_table, make_table
-from tmln.results.measurements import Analysis
-from tmln.results.notes import CAPTION, page_notes
-from tmln.results.published import commands_to_repeat
-from tmln.results.read import read_analyses, read_results
-from tmln.results.rows import Row, comparable, flat_fields, rates_matter, rows_of
-from tmln.results.textgrid import LATEX_SIGNS
 
 
 def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:

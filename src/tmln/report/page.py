@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tmln.lab.files import make_folder, write_whole
-from tmln.lab.result import Oracle
+from tmln.experiments.files import make_folder, write_whole
+from tmln.experiments.result import Oracle
 from tmln.report.document import document
 
 # in this order one script; a file uses what those before it define

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tmln.analysis.across_benchmarks import Across, across
+from tmln.analysis.across_table import across_notes
+from tmln.analysis.rows import Row
+from tmln.analysis.selection import select_configurations
+from tmln.analysis.tables import cell
 from tmln.metrics import metric_of
-from tmln.results.across import Across, across
-from tmln.results.across_table import across_notes
-from tmln.results.rows import Row
-from tmln.results.selection import select_configurations
-from tmln.results.tables import cell
 
 UNRANKED = "ranks need two methods on every benchmark, each with one configuration or one chosen on validation data"
 

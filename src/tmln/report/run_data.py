@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tmln.lab.result import Result
+from tmln.analysis.statistics import Summary, mean, summarise
+from tmln.evaluation_counts import class_accuracies, unpack_confusion
+from tmln.experiments.result import Result
 from tmln.metrics import SHARE
-from tmln.results.statistics import Summary, mean, summarise
-from tmln.tallies import class_accuracies, unpack_confusion
 
 MOST = 400  # classes that a page draws
 DIGITS = 5  # of accuracies and losses that are drawn

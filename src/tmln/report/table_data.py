@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from tmln.analysis.fronts import fronts_of
+from tmln.analysis.learning_check import find_unlearned
+from tmln.analysis.rows import Row
+from tmln.analysis.selection import select_configurations
+from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, assess_significance
+from tmln.analysis.summary_text import duration, p_text, write_headline, write_summary
+from tmln.analysis.tables import cell, interval
 from tmln.metrics import metric_of
 from tmln.report.representative_rows import Representative, find_representative_rows
 from tmln.report.run_data import plain_summary
-from tmln.results.fronts import fronts_of
-from tmln.results.learning_check import find_unlearned
-from tmln.results.rows import Row
-from tmln.results.selection import select_configurations
-from tmln.results.significance import FEWEST, PairwiseTest, Significance, assess_significance
-from tmln.results.summary_text import duration, p_text, write_headline, write_summary
-from tmln.results.tables import cell, interval
 
 DIGITS = 6  # significant digits of a comparison: there are very many
 MOST_REFERENCES = 25  # rows of a table up to which every one can be the reference; else one of each method

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tmln.data.imagefiles import evenly
+from tmln.data.image_files import evenly
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 
 from tmln.data import BadData, ImageFile, ImageFiles, read_data
 from tmln.data.folder import hold_out, read_folder
-from tmln.data.imagefiles import part_of
+from tmln.data.image_files import part_of
 from tmln.data.images import ImageReader
 from tmln.streams.augment import ResizeCentre, augment_of
 from tmln.streams.benchmarks import Benchmark

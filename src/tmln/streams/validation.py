@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tmln.data.imagefiles import part_of
+from tmln.data.image_files import part_of
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 from tmln.streams.stream import Task

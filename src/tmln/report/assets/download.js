@@ -96,7 +96,7 @@ function fileName(...parts) {
   return text.replace(/^[-.]+|-+$/g, "").slice(0, 80) || "tmln";
 }
 
-// -- tables as text, as tmln.results.textgrid writes them: the tests compare the two --
+// -- tables as text, as tmln.analysis.text_table writes them: the tests compare the two --
 
 /** A bold cell. */
 function strong(text) {

@@ -1,0 +1,128 @@
+"""Which runs may be held against each other: those of one benchmark, its options, its data and its test sets.
+
+Whatever else a configuration says (method, network, rate, epochs) is what is compared. An order of classes or sessions
+that a run draws from its own seed is the seed's, like its weights: such runs are replicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from tmln.experiments.identity import canonical
+from tmln.experiments.result import Result
+
+ORDERS = ("class_order", "session_order")
+Key = tuple[str, ...]
+BY_RUN = "run-seed"  # as tmln.streams has it: each run by its own seed
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands: ``table`` is what its table is called, ``config`` what is left to tell its row by."""
+
+    table: str
+    config: Mapping[str, Any]
+
+
+def places(results: Sequence[Result]) -> list[Place]:
+    """Of each result. A table is called by its benchmark, and by what differs where the benchmark has several."""
+    options = _options(results)
+    keys: list[Key] = [(r.benchmark, canonical(mine)) for r, mine in zip(results, options, strict=True)]
+    keys = _told_apart(keys, [str(r.stream.get("tests") or "") for r in results])
+    keys = _told_apart(keys, [str(len(r.accuracy[0])) if r.accuracy else "" for r in results])
+    titles = _titles(keys, options)
+    return [
+        Place(titles[key], {**r.config, "benchmark": titles[key], "benchmark_options": mine, "method": r.method})
+        for r, key, mine in zip(results, keys, options, strict=True)
+    ]
+
+
+def draws_orders(result: Result) -> bool:
+    """Whether the order in which classes or sessions arrive is the run's own."""
+    found = _given(result)
+    return any(found.get(key) == BY_RUN or _drawn(found, key) == result.seed for key in ORDERS)
+
+
+def _given(result: Result) -> dict[str, Any]:
+    found = result.config.get("benchmark_options")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _drawn(options: Mapping[str, Any], key: str) -> int | None:
+    """The seed that an order is drawn with, if it is."""
+    spec = options.get(key)
+    number = str(options.get("seed")) if spec == "seeded" else str(spec).partition("seed:")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Each result's, where an order that was drawn with the run's own seed says just that.
+
+    Seed 0 with the order of seed 0 is not: with seed 1 and the order of seed 0 beside it, that order is fixed.
+    """
+    given = [_given(result) for result in results]
+    raw = [(result.benchmark, canonical(options)) for result, options in zip(results, given, strict=True)]
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for key, result in zip(raw, results, strict=True):
+        seeds.setdefault(key, set()).add(result.seed)
+    turned = []
+    for key, result, options in zip(raw, results, given, strict=True):
+        own = [name for name in ORDERS if _drawn(options, name) == result.seed]
+        change: dict[str, Any] = {name: BY_RUN for name in own if len(seeds[key]) == 1}
+        if any(options[name] == "seeded" for name in change):
+            change["seed"] = BY_RUN
+        turned.append({**options, **change})
+    spread: dict[tuple[str, str], set[int]] = {}
+    for result, options in zip(results, turned, strict=True):
+        spread.setdefault((result.benchmark, canonical(options)), set()).add(result.seed)
+    return [  # of a single seed nobody knows, so it keeps the words that it was given
+        new if len(spread[result.benchmark, canonical(new)]) > 1 else old
+        for result, new, old in zip(results, turned, given, strict=True)
+    ]
+
+
+def _told_apart(keys: Sequence[Key], facts: Sequence[str]) -> list[Key]:
+    """The keys with one more fact of each run; where an earlier version did not note it, what the others agree on."""
+    known: dict[Key, set[str]] = {}
+    for key, fact in zip(keys, facts, strict=True):
+        known.setdefault(key, set()).update([fact] if fact else [])
+    return [
+        (*key, fact or (next(iter(known[key])) if len(known[key]) == 1 else ""))
+        for key, fact in zip(keys, facts, strict=True)
+    ]
+
+
+def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[Key, str]:
+    """``split-digits, tasks=2``: the options that differ; the test data, or their number, where none does."""
+    kinds: dict[str, dict[Key, Mapping[str, Any]]] = {}
+    for key, mine in zip(keys, options, strict=True):
+        kinds.setdefault(key[0], {})[key] = mine
+    titles: dict[Key, str] = {}
+    for benchmark, found in kinds.items():
+        names = sorted({name for mine in found.values() for name in mine})
+        differs = [n for n in names if len({canonical(mine.get(n)) for mine in found.values()}) > 1]
+        short = _short_paths([mine.get("path") for mine in found.values()])
+        for key, mine in found.items():
+            said = [f"{name}={short.get(str(mine[name]), mine[name])}" for name in differs if name in mine]
+            alike = [other for other in found if other[1] == key[1]]
+            said += [f"test data {key[2][:6] or 'unknown'}"] if len({other[2] for other in alike}) > 1 else []
+            said += [f"{key[3] or 'unknown'} tasks"] if len({other[3] for other in alike}) > 1 else []
+            titles[key] = ", ".join([benchmark, *said])
+        if len(found) > 1:  # the variant without a word of its own has none to be told by
+            for key in found:
+                if titles[key] == benchmark:
+                    titles[key] = f"{benchmark}, {', '.join(f'no {name}' for name in differs)}"
+    return titles
+
+
+def _short_paths(paths: Iterable[Any]) -> dict[str, str]:
+    """Folders by as many of their last names as tell them apart: a page says nothing of the machine."""
+    given = {str(path) for path in paths if path is not None}
+    for length in range(1, 1 + max((len(PurePath(path).parts) for path in given), default=0)):
+        short = {path: "/".join(PurePath(path).parts[-length:]) for path in given}
+        if len(set(short.values())) == len(given):
+            return short
+    return {}

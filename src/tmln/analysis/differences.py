@@ -1,0 +1,164 @@
+"""How far each row of a table is from one of them, for people to use: points, how sure, seeds to be sure, price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tmln.analysis.learning_check import find_unlearned
+from tmln.analysis.notes import UNLEARNED
+from tmln.analysis.paired import TestName
+from tmln.analysis.rows import Row, columns_of, comparable
+from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, assess_significance
+from tmln.analysis.tables import row_lines
+from tmln.analysis.text_table import Strong
+from tmln.metrics import METRICS
+from tmln.suggest import did_you_mean
+
+HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds to tell", "seconds", "MiB")
+
+
+def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]]:
+    """Heading, the reference, and the others: those that are told from it stand out in their corrected p."""
+    lines, lazy = [list(HEADING)], find_unlearned(rows)
+    for row in rows:
+        label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
+        pair = found.of(row)
+        price = [_number(row.summary("seconds").mean), _number(row.summary("memory").mean)]
+        if pair is None:
+            lines.append([label, str(row.summary("acc").n), "reference", "-", "-", "-", "-", *price])
+            continue
+        corrected = p_cell(pair.corrected)
+        lines.append(
+            [
+                label,
+                str(pair.plain.n),
+                points(pair.plain.mean_difference),
+                _interval(pair),
+                p_cell(pair.p),
+                Strong(corrected) if pair.is_significant else corrected,
+                _needed(pair),
+                *price,
+            ]
+        )
+    return lines
+
+
+OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed")
+
+
+def column_lines(rows: Sequence[Row], found: Significance, columns: Sequence[str]) -> list[list[str]]:
+    """One table of what was asked for: metrics, and of :data:`OTHERS` what says how sure they are."""
+    metrics = [name for name in columns if name not in (*OTHERS, "method")]
+    if unknown := [name for name in metrics if name not in {m for row in rows for m in row.values} | set(METRICS)]:
+        known = [*OTHERS, *columns_of(rows)]
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"unknown column {unknown[0]!r}{hint} (columns: any metric, and {', '.join(OTHERS)})")
+    places = ["method", "n", *metrics, "interval", "method", *OTHERS[2:], "seconds alone", "memory alone"]
+    joined = [
+        dict(zip(places, [*first, *second], strict=True))
+        for first, second in zip(row_lines(rows, metrics, found.test), difference_lines(rows, found), strict=True)
+    ]
+    wanted = list(dict.fromkeys(["method", *columns]))
+    return [[line[name] for name in wanted] for line in joined]
+
+
+def row_records(
+    rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
+) -> list[Mapping[str, Any]]:
+    """Flat, for a CSV file: of each metric n, mean, deviation, interval and every seed's value; then the comparison."""
+    columns = columns_of(rows, metrics)
+    return [
+        {
+            "benchmark": row.where,
+            "method": row.label,
+            **{key: value for m in columns for key, value in row.summary(m).parts(f"{m}_").items()},
+            **_compared(found, row),
+            **{f"{m}_seed_{seed}": value for m in columns for seed, value in _by_seed(row, m).items()},
+        }
+        for row, found in _with_significance(rows, test, reference)
+    ]
+
+
+def row_tree(
+    rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
+) -> list[Mapping[str, Any]]:
+    """Nested, for JSON: with what is missing, too."""
+    columns = columns_of(rows, metrics)
+    return [
+        {
+            "benchmark": row.where,
+            "method": row.label,
+            "missing": row.missing,
+            "diverged": row.diverged,
+            "not_learned": find_unlearned(comparable(rows)[row.where]).get(row.label),
+            "metrics": {m: {**row.summary(m).parts(), "values": _by_seed(row, m)} for m in columns},
+            "compared": _compared(found, row),
+        }
+        for row, found in _with_significance(rows, test, reference)
+    ]
+
+
+def points(difference: float) -> str:
+    """``+1.2``: percent of accuracy."""
+    return "-" if math.isnan(difference) else f"{100 * difference:+.1f}"
+
+
+def p_cell(p: float) -> str:
+    """``0.012`` or ``<0.001``; a dash where no test applies."""
+    return "-" if math.isnan(p) else f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def _interval(pair: PairwiseTest) -> str:
+    return "-" if math.isnan(pair.low) else f"[{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
+
+
+def _needed(pair: PairwiseTest) -> str:
+    if pair.is_significant:
+        return "told"
+    if pair.needed is None:
+        return "-" if pair.plain.n < FEWEST or math.isnan(pair.p) or pair.p == 1.0 else ">1000"
+    return str(max(pair.needed, FEWEST))
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
+def _by_seed(row: Row, metric: str) -> dict[int, float]:
+    return dict(sorted(row.values.get(metric, {}).items()))
+
+
+def _compared(found: Significance, row: Row) -> dict[str, Any]:
+    """``difference`` is the row's ACC minus the reference's; low and high are of the corrected interval."""
+    pair = found.of(row)
+    reference = None if found.reference is None else found.reference.label
+    numbers: dict[str, Any] = dict.fromkeys(("shared", "difference", "low", "high", "p", "p_holm", "seeds_to_tell"))
+    if pair is not None:
+        numbers = {
+            "shared": pair.plain.n,
+            "difference": pair.plain.mean_difference,
+            "low": pair.low,
+            "high": pair.high,
+            "p": pair.p,
+            "p_holm": pair.corrected,
+            "seeds_to_tell": pair.needed,
+        }
+    apart = None if pair is None else pair.is_significant
+    return {
+        "reference": reference,
+        "test": found.test,
+        **numbers,
+        "told_apart": apart,
+        "peak_mib": row.summary("memory").mean,
+    }
+
+
+def _with_significance(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Significance]]:
+    """Each row with the tests of its table; a row that was named is the reference of the tables that have it."""
+    tables = {}
+    for name, mine in comparable(rows).items():
+        named = next((row for row in mine if row.label == reference), None)
+        tables[name] = assess_significance(mine, "acc", test, named)
+    return [(row, tables[row.where]) for row in rows]

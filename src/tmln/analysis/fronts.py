@@ -1,0 +1,174 @@
+"""Which configurations are not beaten in two metrics at once: fronts of each method and of all, and their hypervolume.
+
+A point dominates another if it is at least as good in both metrics and better in one (the paper's appendix D.1). Equal
+points do not dominate each other, so that duplicates are on the front together; what is not finite is on no front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tmln.analysis.notes import front_notes
+from tmln.analysis.rows import Row, columns_of
+from tmln.analysis.selection import find_unselected
+from tmln.analysis.statistics import Summary, summarise
+from tmln.metrics import metric_of
+
+Pair = tuple[float, float]
+MINIMISE = (False, False)  # for each of the two metrics: is more better?
+
+
+def front(points: Sequence[Pair], more_is_better: tuple[bool, bool] = MINIMISE) -> list[int]:
+    """The numbers of the points that no other dominates, from the best in the first metric on."""
+    costs = {
+        number: cost for number, cost in enumerate(_costs(points, more_is_better)) if all(map(math.isfinite, cost))
+    }
+    found: list[int] = []
+    lowest, last = math.inf, (math.nan, math.nan)
+    for number in sorted(costs, key=lambda number: (costs[number], number)):
+        if costs[number][1] < lowest or costs[number] == last:
+            found.append(number)
+            lowest, last = costs[number][1], costs[number]
+    return found
+
+
+def hypervolume(points: Sequence[Pair], reference: Pair, more_is_better: tuple[bool, bool] = MINIMISE) -> float:
+    """The area that the points dominate up to the reference; points beyond the reference add nothing.
+
+    >>> hypervolume([(0.25, 0.5), (0.5, 0.25)], reference=(1.0, 1.0))
+    0.5
+    """
+    if not all(map(math.isfinite, reference)):
+        raise ValueError(f"the reference of a hypervolume is two finite numbers, not {reference}")
+    (right, top) = _costs([reference], more_is_better)[0]
+    costs = _costs(points, more_is_better)
+    area = 0.0
+    for number in front(points, more_is_better):
+        x, y = costs[number]
+        if x < right and y < top:
+            area += (right - x) * (top - y)
+            top = y
+    return area
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration: the means of the two metrics over the seeds that have both."""
+
+    method: str
+    settings: str  # in which it differs from the method's other configurations
+    x: Summary
+    y: Summary
+    passed_over: bool = False  # for another one of the method, which was chosen on validation data
+
+    @property
+    def at(self) -> Pair:
+        """Means, for dominance and drawing."""
+        return self.x.mean, self.y.mean
+
+    @property
+    def label(self) -> str:
+        """``tmln step.damping=0.2``."""
+        return f"{self.method} {self.settings}".strip()
+
+
+@dataclass(frozen=True)
+class Front:
+    """``members`` are numbers of points; the hypervolume is NaN where no point could be placed.
+
+    It is the share that the front dominates of all that lies between the ideal and the worst of both metrics, from 0
+    to 1. With FM and INT, which reach from -1 to 1, neither forgetting nor intransigence is a quarter of it.
+    """
+
+    members: tuple[int, ...]
+    hypervolume: float
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """What one table's runs say: every configuration, each method's front, and the front of all of them.
+
+    On the last is, of a method with validation data, only the configuration that was chosen on them.
+    """
+
+    benchmark: str
+    x: str
+    y: str
+    points: tuple[Point, ...]
+    methods: Mapping[str, Front]
+    skyline: Front
+    reference: Pair  # the worst of each metric
+    ideal: Pair
+    notes: tuple[str, ...]
+
+
+def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
+    """The fronts of one benchmark's rows; the references of INT do not compete."""
+    rows = list(rows)
+    if x == y:
+        raise ValueError(f"a front needs two different metrics, not {x!r} twice")
+    columns_of(rows, [x, y])  # refuses what is no metric
+    if len(benchmarks := {row.where for row in rows}) != 1:
+        raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
+    aside = {row.label for row in find_unselected(rows)}
+    points = tuple(sorted((_point(row, x, y, row.label in aside) for row in rows if row.competes), key=_order))
+    better = (metric_of(x).more_is_better, metric_of(y).more_is_better)
+    (worst_x, ideal_x), (worst_y, ideal_y) = (
+        _ends(x, [point.x.mean for point in points]),
+        _ends(y, [point.y.mean for point in points]),
+    )
+    reference, ideal = (worst_x, worst_y), (ideal_x, ideal_y)
+    whole = abs(ideal_x - worst_x) * abs(ideal_y - worst_y)
+
+    def among(numbers: Sequence[int]) -> Front:
+        at = [points[number].at for number in numbers]
+        members = tuple(numbers[found] for found in front(at, better))
+        return Front(members, hypervolume(at, reference, better) / whole if members and whole else math.nan)
+
+    names = list(dict.fromkeys(point.method for point in points))
+    methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
+    skyline = among([number for number, point in enumerate(points) if not point.passed_over])
+    notes = tuple(front_notes(rows, _lacking(points, (x, y)), (x, y)))
+    return Fronts(rows[0].where, x, y, points, methods, skyline, reference, ideal, notes)
+
+
+def _point(row: Row, x: str, y: str, passed_over: bool) -> Point:
+    first, second = row.values.get(x, {}), row.values.get(y, {})
+    both = [s for s in sorted(first.keys() & second.keys()) if math.isfinite(first[s]) and math.isfinite(second[s])]
+    if len(both) == len(first) == len(second):
+        return Point(row.method, row.settings, row.summary(x), row.summary(y), passed_over)
+    if both:
+        first, second = ({seed: values[seed] for seed in both} for values in (first, second))
+    return Point(
+        row.method,
+        row.settings,
+        summarise(first.values(), within=metric_of(x).within),
+        summarise(second.values(), within=metric_of(y).within),
+        passed_over,
+    )
+
+
+def _order(point: Point) -> tuple[str, bool, Pair, str]:
+    missing = not all(map(math.isfinite, point.at))
+    return point.method, missing, (0.0, 0.0) if missing else point.at, point.settings
+
+
+def _ends(metric: str, values: Sequence[float]) -> Pair:
+    """The worst and the ideal of what the metric can be; where that has no end, of what was found."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = metric_of(metric).within
+    low = min(finite) if math.isinf(low) else min(low, *finite)
+    high = max(finite) if math.isinf(high) else max(high, *finite)
+    return (low, high) if metric_of(metric).more_is_better else (high, low)
+
+
+def _lacking(points: Sequence[Point], metrics: tuple[str, str]) -> dict[str, list[str]]:
+    return {p.label: [m for m, value in zip(metrics, p.at, strict=True) if not math.isfinite(value)] for p in points}
+
+
+def _costs(points: Sequence[Pair], more_is_better: tuple[bool, bool]) -> list[Pair]:
+    """Both metrics turned so that less is better."""
+    first, second = (-1.0 if more else 1.0 for more in more_is_better)
+    return [(first * x, second * y) for x, y in points]

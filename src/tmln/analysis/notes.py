@@ -1,0 +1,218 @@
+"""Every note to the reader: what must be known before a table, a front or a page is trusted.
+
+A note is said once, about all the rows or runs that it concerns; a terminal has it as a line, the page as a list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tmln.analysis.comparability import draws_orders
+from tmln.analysis.learning_check import find_unlearned
+from tmln.analysis.paired import TESTS
+from tmln.analysis.read import Problem
+from tmln.analysis.rows import Row, comparable
+from tmln.analysis.selection import find_unselected
+from tmln.analysis.significance import Significance, find_identical
+from tmln.experiments.result import REFERENCES, Result
+from tmln.metrics import metric_of
+from tmln.printable import one_line
+
+NAMED = 10  # folders that are named of those passed over
+REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see tmln.experiments.reference_runs
+    "prefix": "joint training on tasks 1..k under the same seed at the benchmark's own lr",
+    "final": "the shortcut oracle, one joint model of all tasks at the benchmark's own lr",
+    "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
+}
+SEARCHED = "trials of a search are left out: what they chose ran with seeds of its own"
+USUAL = f"INT is against {REFERENCE['prefix']}"
+SEES = {"prefix": "sees all data at once", "independent": "sees each task alone"}
+UNLEARNED = "†"
+STRONG = (
+    "bold: the best, and what a corrected test cannot tell from it; nothing where it tells nothing apart (joint aside)"
+)
+CAPTION = "Mean ± sample deviation over n seeds; bold: the best and what a test corrected by Holm cannot tell from it."
+CUT = "an interval that would leave 0 to 100 % ends there: it covers the mean as often as before"
+FRONT = (
+    "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
+    "method (own) or by any method (all)"
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """``about`` are the rows or runs that the text is about, or their seeds; nothing if it is about all."""
+
+    text: str
+    about: tuple[str, ...] = ()
+    table: str = ""  # of which it is; empty: of all
+
+    def __str__(self) -> str:
+        return ": ".join([self.text, *(["; ".join(self.about)] if self.about else [])])
+
+    def plain(self) -> dict[str, Any]:
+        """For the page."""
+        return {"benchmark": self.table, "text": self.text[0].upper() + self.text[1:], "about": list(self.about)}
+
+
+# -- of tables of rows -------------------------------------------------------------------------------------------------
+
+
+def table_notes(rows: Sequence[Row]) -> list[str]:
+    """Of a table in a terminal: what its columns are, then what is wrong with its rows."""
+    said = ["n seeds: mean ± sample standard deviation, 95% t-interval", STRONG]
+    if any(row.summary("acc").cut for row in rows):
+        said.append(CUT)
+    return [*said, *map(str, row_notes(rows))]
+
+
+def difference_notes(found: Significance) -> list[str]:
+    """Of a table of differences: what it is against, by which test, and how that was corrected."""
+    if found.reference is None:
+        return []
+    pairs = len(found.nearest) if found.named else math.comb(len(found.candidates), 2)
+    chosen = "as asked" if found.named else "which is best, so that every pair counts" if pairs else "which is best"
+    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "of which nothing follows"
+    said = [f"Δ: ACC against {found.reference.label}, {chosen}, seed by seed; p: {TESTS[found.test].title}, {many}"]
+    if not found.candidates:
+        said = [f"Δ and p are against {found.reference.label}, best on the test data: nothing follows from them"]
+    return [*said, "seeds to tell: with which the t-test would see this difference 4 times in 5, if it is as seen here"]
+
+
+def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """What is wrong with the rows of one table."""
+    yield from _rates(rows)
+    yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
+    for group in find_identical(rows):
+        yield Note("agree to the last digit and are indistinguishable", (", ".join(row.label for row in group),))
+    if rows and all(draws_orders(result) for row in rows for result in row.results):
+        yield Note("every seed has an order of its own in which classes arrive: intervals are over orders, too")
+    yield from gap_notes(rows)
+
+
+def gap_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """What is missing, was left out, or stands on a single seed; and what INT is against."""
+    yield from seed_notes(rows)
+    yield from reference_notes(rows)
+
+
+def seed_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """Seeds that are missing, were left out, or stand alone."""
+    yield from _about("runs that diverged are left out of means", (_seeds(r.label, r.diverged) for r in rows))
+    yield from _about("seeds that others have are missing", (_seeds(r.label, r.missing) for r in rows))
+    yield from _about("one seed only: no spread, no interval, no test", (_single(row) for row in rows), len(rows))
+
+
+def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """What INT is against."""
+    kinds = {oracle for row in rows for oracle in row.oracles}
+    for oracle in (name for name in REFERENCE if name in kinds):
+        held = [row.label for row in rows if oracle in row.oracles]
+        yield Note(f"INT is against {REFERENCE[oracle]}", tuple(held if len(kinds) > 1 else ()))
+    if not kinds:
+        yield Note("INT is not there: no joint reference has run (tmln run --oracle prefix)")
+
+
+def _rates(rows: Sequence[Row]) -> Iterator[Note]:
+    """That rows at one eta are not at one rate (eta/lambda), where it is so."""
+    groups: dict[float, list[str]] = {}
+    for row in rows:
+        if row.competes and not math.isnan(row.rate):
+            groups.setdefault(row.rate, []).append(row.label)
+    if len(groups) > 1:
+        listed = tuple(f"{rate:.3g}: {', '.join(labels)}" for rate, labels in sorted(groups.items()))
+        yield Note("rows start at different rates (eta/lambda), and may differ for that alone", listed)
+
+
+def _about(text: str, found: Iterable[str], rows: int = 0) -> Iterator[Note]:
+    about = tuple(one for one in found if one)
+    if about:
+        yield Note(text, ("every row",) if len(about) == rows > 1 else about)
+
+
+def _unlearned(rows: Sequence[Row]) -> list[str]:
+    return [f"{label} ({why})" for label, why in find_unlearned(rows).items()]
+
+
+def _single(row: Row) -> str:
+    return row.label if row.summary("acc").n == 1 else ""
+
+
+def _seeds(label: str, seeds: Sequence[int]) -> str:
+    return f"{label}: {seeds_text(seeds)}" if seeds else ""
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """``seed 3`` or ``seeds 0, 1``."""
+    return f"seed{'s' if len(seeds) != 1 else ''} {', '.join(map(str, seeds))}"
+
+
+# -- of runs -----------------------------------------------------------------------------------------------------------
+
+
+def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Note]:
+    """Of a folder of runs as a page shows it, table by table."""
+    corrupt, unfinished = (tuple(_problems(problems, state)) for state in ("corrupt", "unfinished"))
+    if searched := tuple(_problems(problems, "searched")):
+        yield Note(SEARCHED, searched)
+    if corrupt:
+        yield Note("runs that cannot be read are left out", corrupt)
+    if unfinished:
+        yield Note("runs that are not finished are left out; the command that began them goes on", unfinished)
+    for name, mine in comparable(rows).items():
+        for note in (*row_notes(mine), *version_notes(result for row in mine for result in row.results)):
+            if note.text != USUAL:
+                yield Note(note.text, note.about, name)
+
+
+def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iterator[str]:
+    """Of a folder of runs in a terminal: what it holds besides results is counted, and the first few named."""
+    for state, what in (("unfinished", "left out, not finished"), ("corrupt", "passed over")):
+        mine = [one_line(text) for text in _problems(problems, state)]
+        if mine:
+            more = [f"and {len(mine) - NAMED} more"] if len(mine) > NAMED else []
+            folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
+            yield f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}"
+    if searched := tuple(map(one_line, _problems(problems, "searched"))):
+        yield f"{Note(SEARCHED, searched)} (--trials shows them)"
+    doubtful = sum(not result.checksum for result in results)
+    if doubtful:
+        yield f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them"
+
+
+def version_notes(results: Iterable[Result]) -> Iterator[Note]:
+    """Runs of different versions may differ for reasons that are none of the methods'."""
+    given = [result.versions for result in results if result.versions]
+    for package in ("tmln", "torch"):
+        found = Counter(str(versions.get(package, "unknown")) for versions in given)
+        if len(found) > 1:
+            counted = tuple(f"{version} ({count} run{'s' * (count > 1)})" for version, count in sorted(found.items()))
+            yield Note(f"runs were made with several versions of {package}", counted)
+
+
+def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
+    return (f"{p.name}: {p.reason}" if p.reason else p.name for p in problems if p.state == state)
+
+
+# -- of fronts ---------------------------------------------------------------------------------------------------------
+
+
+def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
+    """``lacking``: which of the two metrics each configuration has not."""
+    asked = any(metric_of(name).against_reference for name in metrics)
+    said = [str(note) for note in (gap_notes(rows) if asked else seed_notes(rows))]
+    if find_unselected(rows):
+        said.append("of a method with validation data the front of all has only the configuration chosen on them")
+    aside = dict.fromkeys(row.method for row in rows if not row.competes)
+    said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
+    alike = {tuple(missing) for missing in lacking.values()}
+    if len(alike) == 1:
+        lacking = {"every configuration": [*alike.pop()]}
+    for label, missing in lacking.items():
+        if missing:
+            said.append(f"{label}: no {' and no '.join(metric_of(m).heading for m in missing)}, so on no front")
+    return said

@@ -1,0 +1,203 @@
+"""Runs become rows: one for each configuration, its metrics by seed, compared seed by seed with another row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tmln.analysis.comparability import places
+from tmln.analysis.controls import with_controls
+from tmln.analysis.statistics import Comparison, Summary, compare, mean, summarise
+from tmln.experiments.result import REFERENCES, Result
+from tmln.metrics import METRICS, in_order, metric_of, row_of
+from tmln.suggest import did_you_mean
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one benchmark: its metrics by seed, and what is missing."""
+
+    benchmark: str
+    label: str
+    values: Mapping[str, Mapping[int, float]]  # metric -> seed -> value
+    missing: tuple[int, ...] = ()
+    diverged: tuple[int, ...] = ()
+    oracles: tuple[str, ...] = ()
+    lr: float = math.nan  # eta, as configured
+    results: tuple[Result, ...] = ()
+    table: str = ""  # what its table is called; by the benchmark unless given
+    alone: bool = False  # asked for by name: a method of its own, not one of its method's settings to choose from
+    summaries: dict[str, Summary] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def method(self) -> str:
+        """The label's first word: the rest are settings."""
+        return self.label.partition(" ")[0]
+
+    @property
+    def where(self) -> str:
+        """Its table: rows of one may be compared."""
+        return self.table or self.benchmark
+
+    @property
+    def contender(self) -> str:
+        """What competes: the method, with all its settings; or a row of its own."""
+        return self.label if self.alone else self.method
+
+    @property
+    def settings(self) -> str:
+        """In which it differs from the method's other rows."""
+        return self.label.partition(" ")[2]
+
+    def summary(self, metric: str) -> Summary:
+        """Of no values where the runs do not have the metric."""
+        if metric not in self.summaries:
+            found = self.values.get(metric, {}).values()
+            self.summaries[metric] = summarise(found, within=metric_of(metric).within)
+        return self.summaries[metric]
+
+    def against(self, other: Row, metric: str) -> Comparison:
+        """The paired difference to another row, seed by seed."""
+        first, second = self.values.get(metric, {}), other.values.get(metric, {})
+        return compare(first, second, within=metric_of(metric).within)
+
+    @property
+    def rate(self) -> float:
+        """eta/lambda without what rounding does to it: 0.01 / 0.1 is 0.1 here."""
+        return float(f"{self.summary('rate').mean:.9g}")
+
+    @cached_property
+    def accuracy_at_best(self) -> float:
+        """Return the mean over tasks of max_k R[k][j], and over seeds with a whole matrix."""
+        whole = [r.accuracy for r in self.results if not r.diverged and r.accuracy]
+        whole = [matrix for matrix in whole if len(matrix) == len(matrix[0])]
+        return mean(mean(map(max, zip(*matrix, strict=True))) for matrix in whole)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Its configuration, flat, without the seed."""
+        config = self.results[0].config if self.results else {}
+        return flat_fields({key: value for key, value in config.items() if key != "seed"})
+
+    @property
+    def competes(self) -> bool:
+        """Not so the references, which see more of the data at once, or fewer."""
+        return (self.results[0].method if self.results else self.method) not in REFERENCES
+
+
+def rows_of(results: Iterable[Result]) -> list[Row]:
+    """One row for each configuration apart from its seed, in order of table, then of mean accuracy.
+
+    The shortcut's references, which learn all tasks as one, are no rows.
+    """
+    given = [result for result in results if not result.merged]
+    stands = places(given)
+    labels = label_methods([stand.config for stand in stands])
+    groups: dict[tuple[str, str], list[Result]] = {}
+    seeds: dict[str, set[int]] = {}
+    for result, stand, label in zip(given, stands, labels, strict=True):
+        groups.setdefault((stand.table, label), []).append(result)
+        seeds.setdefault(stand.table, set()).add(result.seed)
+    found: dict[str, list[Row]] = {}
+    for (table, label), members in groups.items():
+        found.setdefault(table, []).append(_row(table, label, members, seeds[table]))
+    rows = [row for mine in found.values() for row in with_controls(mine)]
+    return sorted(rows, key=lambda row: (row.where, -_sortable(row.summary("acc").mean), row.label))
+
+
+def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows that may stand in one table, by what the table is called: see :mod:`tmln.analysis.comparability`."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.where, []).append(row)
+    return groups
+
+
+def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The method's name; where runs of one method on one benchmark differ, with the fields in which they do."""
+    flat = [flat_fields({key: value for key, value in config.items() if key != "seed"}) for config in configs]
+    heads = [(config.get("benchmark"), config.get("method")) for config in configs]
+    found: dict[tuple[Any, Any], dict[str, set[str | None]]] = {}  # a method's fields, and the values they take
+    for fields, head in zip(flat, heads, strict=True):
+        kin = found.setdefault(head, {key: set() for key in fields})
+        for key in kin.keys() | fields.keys():
+            kin.setdefault(key, {None}).add(fields.get(key))
+    labels = []
+    for fields, head in zip(flat, heads, strict=True):
+        differs = [key for key in sorted(fields) if len(found[head][key]) > 1]
+        labels.append(" ".join([str(head[1]), *(f"{key.removeprefix('settings.')}={fields[key]}" for key in differs)]))
+    return labels
+
+
+def rates_matter(rows: Iterable[Row]) -> bool:
+    """Whether some row's rate is not what its configuration says, or not that of the others."""
+    found = [row for row in rows if row.competes and not math.isnan(row.rate)]
+    return len({row.rate for row in found}) > 1 or any(row.rate != row.lr for row in found)
+
+
+def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
+    """What a table shows: the metrics asked for, or those that the table of metrics shows unasked."""
+    there = {metric for row in rows for metric in row.values}
+    if metrics is None:
+        always = {name for name, metric in METRICS.items() if metric.shown == "always"}
+        found = {name for name in there if row_of(name) is not None and metric_of(name).shown == "there"}
+        return tuple(in_order(always | found | ({"rate"} if rates_matter(rows) else set())))
+    known = sorted(there | {name for name in METRICS if not name.endswith("*")})
+    for name in metrics:
+        if name not in known:
+            raise ValueError(f"unknown metric {name!r}{did_you_mean(name, known)} (metrics: {', '.join(known)})")
+    return tuple(metrics)
+
+
+def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
+    """The labels of the best mean; the oracle, which sees all data at once, does not compete."""
+    means = {
+        row.label: row.summary(metric).mean for row in rows if row.competes and math.isfinite(row.summary(metric).mean)
+    }
+    if not means:
+        return set()
+    top = (max if metric_of(metric).more_is_better else min)(means.values())
+    return {label for label, mean in means.items() if mean == top}
+
+
+def best_row(rows: Sequence[Row], metric: str = "acc") -> Row | None:
+    """The first of those with the best mean."""
+    top = best_rows(rows, metric)
+    return next((row for row in rows if row.label in top), None)
+
+
+def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
+    good = [result for result in members if not result.diverged]
+    values: dict[str, dict[int, float]] = {}
+    for result in good:
+        for metric, value in result.metrics.items():
+            values.setdefault(metric, {})[result.seed] = value
+    lr = members[0].config.get("lr")
+    return Row(
+        members[0].benchmark,
+        label,
+        values,
+        missing=tuple(sorted(seeds - {result.seed for result in members})),
+        diverged=tuple(sorted(result.seed for result in members if result.diverged)),
+        oracles=tuple(sorted({result.oracle for result in good if "int" in result.metrics})),
+        lr=float(lr) if isinstance(lr, (int, float)) else math.nan,
+        results=tuple(members),
+        table=table,
+    )
+
+
+def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
+    """A nested configuration as ``settings.step.damping: '0.1'``."""
+    if isinstance(value, Mapping) and value:
+        found: dict[str, str] = {}
+        for key, item in value.items():
+            found |= flat_fields(item, f"{prefix}.{key}" if prefix else str(key))
+        return found
+    return {prefix: str(value)}
+
+
+def _sortable(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf

@@ -1,0 +1,82 @@
+"""What is in a state file, in words: classes, lessons, memory, method, size, and how shielded each layer is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tmln.deploy.state_file import opened
+from tmln.learner import Learner
+from tmln.optim import TMLN
+from tmln.optim.boundary import SLOWED_ABOVE, shields_of
+
+BAR = 20  # characters
+
+
+def shielded(learner: Learner) -> dict[str, float]:
+    """Of each layer the share of weights that TMLN slows by more than 10%; empty for other steps."""
+    optimizer = learner.step.optimizer
+    if not isinstance(optimizer, TMLN):
+        return {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    moved = [p for p in parameters if p.requires_grad or optimizer.state.get(p)]
+    slowed = {
+        p: int((shield.slowdown(None) > SLOWED_ABOVE).sum())
+        for p, shield in zip(moved, shields_of(optimizer, {}, {}), strict=True)
+    }
+    layers: dict[str, list[int]] = {}
+    for name, p in learner.model.named_parameters():
+        if p in slowed:
+            counts = layers.setdefault(name.rpartition(".")[0] or name, [0, 0])
+            counts[0] += slowed[p]
+            counts[1] += p.numel()
+    return {name: some / max(1, all_) for name, (some, all_) in layers.items()}
+
+
+def told(path: str | Path) -> list[str]:
+    """The lines of ``tmln inspect``."""
+    path = Path(path).expanduser()
+    learner = opened(path)
+    about, record = learner.about, learner.record
+    size = "x".join(map(str, about["shape"]))
+    weights = sum(p.numel() for p in learner.model.parameters())
+    lines = [
+        f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {about['model']} for inputs of {size}, {weights:,} weights",
+        f"method {about.get('method', '?')}: " + ", ".join(f"{f} {p.name}" for f, p in learner.by_family.items()),
+    ]
+    memory = learner.replay.memory
+    if memory is not None:
+        lines.append(f"memory: {len(memory):,} of {memory.capacity:,} samples")
+    held = sum(len(one.y) for one in record.held if one is not None)
+    lines += [f"held out to judge by: {held:,} samples", f"lessons that can be undone: {len(learner.previous)}", ""]
+    counts: dict[int, int] = {}
+    for note in record.lessons:
+        for label, count in note.counts.items():
+            counts[label] = counts.get(label, 0) + count
+    lines.append(f"{len(counts)} classes, by samples learned:")
+    lines += [f"  {learner.name_of(label)}: {count:,}" for label, count in sorted(counts.items())]
+    lines += ["", f"{len(record.lessons)} lesson{'s' * (len(record.lessons) != 1)}:"]
+    for note in record.lessons:
+        right = "nothing held out" if note.accuracy is None else f"{note.accuracy:.0%} right at its end"
+        new = f", new: {', '.join(learner.name_of(label) for label in note.new)}" if note.new else ""
+        lines.append(f"  {note.date[:10]}  {note.name}: {sum(note.counts.values()):,} samples, {right}{new}")
+    if layers := shielded(learner):
+        lines += ["", "weights slowed by more than 10%, by layer:"]
+        wide = max(map(len, layers))
+        for name, share in layers.items():
+            bar = ("#" * round(BAR * share)).ljust(BAR, ".")
+            lines.append(f"  {name.ljust(wide)}  {bar} {share:>4.0%}")
+    return lines
+
+
+def by_class(learner: Learner, data: str | Path) -> list[tuple[str, int, float]]:
+    """Of each class in ``data`` its name, how many samples there are, and the share that is right."""
+    from tmln.learner.prepare_task import asked
+
+    samples = asked(learner, data)
+    right = learner.answers(samples) == samples.y
+    return [
+        (learner.name_of(c), int((mine := samples.y == c).sum()), float(right[mine].to(torch.float32).mean()))
+        for c in samples.classes
+    ]

@@ -1,0 +1,1 @@
+"""Process groups, sharded weights and synchronised batch normalisation."""

@@ -1,0 +1,86 @@
+"""A run's stream, model and learner as they begin, made of its configuration; and how many steps it takes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from tmln.experiments.config import RunConfig
+from tmln.experiments.device import run_device
+from tmln.learner import Learner
+from tmln.models import make_model
+from tmln.models.custom import check_allowed
+from tmln.seeds import seed_of
+from tmln.streams import Stream, Task, concat, make_stream
+from tmln.streams.options import PLACES, RUN_SEED
+
+ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
+
+
+def build(config: RunConfig) -> tuple[Stream, Learner]:
+    """The stream and a learner at its beginning; one seed fixes both."""
+    stream = stream_of(config)
+    return stream, learner_of(config, stream)
+
+
+def stream_of(config: RunConfig) -> Stream:
+    """The run's benchmark; orders that are drawn follow from the run's seed."""
+    full = config.resolved()
+    places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
+    options = {**full["benchmark_options"], **places}
+    for key in ORDERS & options.keys():
+        if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
+            options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
+    return make_stream(full["benchmark"], **options)
+
+
+def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:
+    """As it begins, with nothing learned."""
+    full, recipe = config.resolved(), config.recipe()
+    check_allowed(full["model"], full["model_options"])
+    recipe.check_code()
+    torch.manual_seed(seed_of(full["seed"], "weights"))
+    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
+    model = model.to(run_device() if fabric is None else fabric.device)
+    return Learner(
+        model,
+        recipe,
+        lr=full["lr"],
+        batch_size=full["batch_size"],
+        seed=full["seed"],
+        augment=stream.augment,
+        prepare=stream.prepare,
+        logit_mask=full["logit_mask"],
+        compile=full["compile"],
+        schedule=config.schedule,
+        warmup=config.warmup,
+        fabric=fabric,
+        precision=config.precision,
+        accumulate=accumulate,
+        batch_statistics=config.batch_statistics,
+    )
+
+
+def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
+    """Steps of each task; ``joint`` learns all earlier ones again."""
+    return _steps([len(task.train) for task in stream], learner.recipe.joint, epochs, learner.batch_size)
+
+
+def steps_in(stream: Stream, config: RunConfig) -> int:
+    """Steps of a whole run; a merged one learns all tasks at once."""
+    sizes, full = [len(task.train) for task in stream], config.resolved()
+    sizes = [sum(sizes)] if config.merged else sizes
+    return sum(_steps(sizes, config.recipe().joint, full["epochs"], full["batch_size"]))
+
+
+def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int) -> list[int]:
+    sizes = list(itertools.accumulate(sizes)) if joint else sizes
+    return [epochs * -(-size // batch_size) for size in sizes]
+
+
+def merge(stream: Stream) -> Task:
+    """All tasks as one: what the shortcut oracle learns."""
+    classes = tuple(sorted({c for task in stream for c in task.classes}))
+    return Task("all", concat([task.train for task in stream]), concat(list(stream.tests)), classes)

@@ -1,0 +1,99 @@
+"""The command that makes a run again: only what differs from the defaults is spelled out. Needs no torch.
+
+Which settings those are (:func:`changed_of`) a result says itself; their values are in its configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, groupby
+from typing import TYPE_CHECKING, Any
+
+from tmln.experiments.identity import canonical
+from tmln.methods.registry import FAMILIES
+
+if TYPE_CHECKING:
+    from tmln.experiments.config import RunConfig
+
+INNER = {"benchmark_options": "benchmark.", "model_options": "model.", "settings": ""}
+
+
+def command_of(config: RunConfig, seeds: int = 1) -> str:
+    """``tmln run`` with words that a POSIX shell takes as they are; ``seeds`` runs from the configuration's seed on.
+
+    >>> from tmln.experiments.config import RunConfig
+    >>> command_of(RunConfig(benchmark="split-digits", method="er", settings={"replay.capacity": 50}), seeds=3)
+    'tmln run --benchmark split-digits --method er --seeds 3 --set replay.capacity=50'
+    """
+    (command,) = commands_of(config.resolved(), changed_of(config), range(config.seed, config.seed + seeds))
+    return command
+
+
+def commands_of(full: Mapping[str, Any], changed: Sequence[str], seeds: Iterable[int]) -> list[str]:
+    """Of a resolved configuration, one command for each stretch of consecutive seeds."""
+    number = count()
+    stretches = [list(group) for _, group in groupby(sorted(set(seeds)), key=lambda seed: seed - next(number))]
+    return [_command(full, changed, stretch) for stretch in stretches]
+
+
+def changed_of(config: RunConfig) -> list[str]:
+    """The settings, apart from the seed, that are not the defaults of this benchmark and method.
+
+    Model and parts come first: what they are decides the defaults of the rest.
+    """
+    from tmln.experiments.config import RunConfig
+
+    full, found = config.resolved(), []
+    base = RunConfig(benchmark=_benchmark(full), method=full["method"])
+    for key in ("model", *FAMILIES):
+        if full.get(key) != base.resolved().get(key):
+            found.append(key)
+            base = base.with_setting(key, full[key])
+    default = dict(_flat(base.resolved()))
+    return found + [
+        key for key, value in _flat(full) if key != "seed" and canonical(value) != canonical(default.get(key))
+    ]
+
+
+def _command(full: Mapping[str, Any], changed: Sequence[str], seeds: Sequence[int]) -> str:
+    words = ["tmln", "run", "--benchmark", _benchmark(full), "--method", full["method"], "--seeds", str(len(seeds))]
+    values = dict(_flat(full))
+    for key, value in (*((key, values[key]) for key in changed), *([("seed", seeds[0])] if seeds[0] else [])):
+        if key == "epochs":
+            words += ["--epochs", str(value)]
+        elif key == "compile":
+            words += ["--compile"]
+        else:
+            words += ["--set", f"{key}={_written(value)}"]
+    return shlex.join(words)
+
+
+def _benchmark(full: Mapping[str, Any]) -> str:
+    path = full["benchmark_options"].get("path")
+    return str(full["benchmark"] if path is None else f"{full['benchmark']}:{path}")
+
+
+def _flat(full: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """As ``--set`` has them: ``epochs``, ``benchmark.tasks``, ``step.damping``."""
+    for key in sorted(full):
+        if key in INNER:
+            yield from ((f"{INNER[key]}{name}", value) for name, value in full[key].items())
+        else:
+            yield key, full[key]
+
+
+def _written(value: Any) -> str:
+    """Text that :func:`tmln.experiments.yaml_reader.read_value` reads as this value."""
+    if isinstance(value, str):
+        from tmln.experiments.yaml_reader import read_value  # most values are numbers: a report of them needs no YAML
+
+        return value if read_value(value) == value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, (int, float)):
+        return repr(value)
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9).strip()

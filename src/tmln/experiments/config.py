@@ -1,0 +1,268 @@
+"""What a run is: a benchmark, a model, a method and a few numbers. Its identity is the hash of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+
+from tmln.experiments.identity import canonical, run_name
+from tmln.experiments.model_options import model_options, one_line
+from tmln.experiments.yaml_reader import read_value, read_yaml
+from tmln.lr_schedule import Schedule
+from tmln.methods.recipes import Recipe, find_recipe
+from tmln.methods.registry import FAMILIES
+from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, options_of
+from tmln.streams.options import LATER, PLACES
+from tmln.suggest import did_you_mean
+from tmln.user_code import code_allowed
+
+__all__ = ["RunConfig", "canonical", "run_id"]
+
+
+# Families that every run's name spells out. One that came later is spelled out where it is not the default, so that
+# runs from before keep their names.
+NAMED = ("replay", "penalty", "step")
+
+if TYPE_CHECKING:
+    _Parts = BaseModel
+else:  # a field for every family
+    _Parts = create_model("_Parts", **dict.fromkeys(FAMILIES, (str | None, None)))
+
+
+class RunConfig(_Parts):
+    """One run; what is None is the benchmark's or the recipe's own.
+
+    >>> RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2}).resolved()["epochs"]
+    10
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    benchmark: str
+    benchmark_options: dict[str, Any] = Field(default_factory=dict)
+    model: str | None = None
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    method: str = "tmln"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    logit_mask: Literal["none", "seen"] = "none"
+    merged: bool = False  # all tasks learned at once, as one
+    compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
+    schedule: Literal["constant", "cosine", "linear"] = "constant"  # of the rate within a task
+    warmup: float = 0.0  # steps, or a share of the task's, in which the rate rises
+    precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"  # of training passes
+    batch_statistics: Literal["global", "rank"] = "global"  # by which batch norm normalises where several ranks learn
+    train_accuracy: bool = False  # test on the training data, too, when all is learned
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _flat(cls, value: Any) -> Any:
+        """``step: {damping: 0.2}`` is ``step.damping: 0.2``."""
+        if not isinstance(value, Mapping):
+            return value
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            nested = isinstance(item, Mapping) and key in FAMILIES
+            flat.update({f"{key}.{name}": inner for name, inner in item.items()} if nested else {key: item})
+        return flat
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return "32" if value == 32 and not isinstance(value, bool) else value  # as YAML reads it
+
+    @field_validator("warmup")
+    @classmethod
+    def _share_or_steps(cls, value: float) -> float:
+        return Schedule(warmup=value).warmup
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunConfig:
+        """A configuration from plain values, wholly checked; errors are one line."""
+        try:
+            config = cls(**{key: value for key, value in values.items() if key in cls.model_fields})
+        except ValidationError as error:
+            raise ValueError(one_line(error)) from None
+        for key in values.keys() - cls.model_fields.keys():
+            raise ValueError(f"unknown setting {key!r}{config._hint(str(key))} (known: {', '.join(cls.model_fields)})")
+        config.resolved()
+        return config
+
+    def with_setting(self, key: str, value: Any) -> RunConfig:
+        """A changed copy: ``epochs``, ``step.damping``, ``benchmark.tasks``, ``model.width`` and so on.
+
+        Text, as from a command line, is read as YAML would.
+        """
+        try:
+            return self._with({key: _read(value)})
+        except ValueError as error:
+            if not isinstance(value, str):
+                raise
+            try:
+                return self._with({key: value})  # a folder can be called 2024
+            except ValueError:
+                raise error from None
+
+    def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Several changes in any order: ``penalty`` comes before ``penalty.strength``, an inner part before its own."""
+        ordered = sorted(changes, key=lambda key: key.count("."))
+        if len(ordered) > 1:  # checked once; if that is an error, one by one, for what may be read in two ways
+            with suppress(ValueError):
+                return self._with({key: _read(changes[key]) for key in ordered})
+        config = self
+        for key in ordered:
+            config = config.with_setting(key, changes[key])
+        return config
+
+    def _with(self, changes: Mapping[str, Any]) -> RunConfig:
+        values = self.model_dump()
+        for key, value in changes.items():
+            self._put(values, key, value)
+        return RunConfig.of(values)
+
+    def _put(self, values: dict[str, Any], key: str, value: Any) -> None:
+        direct = [name for name in values if not name.endswith("options") and name not in ("settings", *FAMILIES)]
+        direct += FAMILIES
+        groups = ("benchmark", "model", *FAMILIES)
+        group, _, name = key.partition(".")
+        if key in direct:
+            values[key] = value
+        elif name and group in groups:
+            inner, name = ("settings", key) if group in FAMILIES else (f"{group}_options", name)
+            values[inner][name] = value
+        else:
+            raise ValueError(
+                f"unknown setting {key!r}{self._hint(key)} "
+                f"(settings: {', '.join(direct)}; and {', '.join(f'{group}.NAME' for group in groups)})"
+            )
+
+    def _hint(self, key: str) -> str:
+        """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
+        full, options = self.resolved(), find_benchmark(self.benchmark).options.model_fields
+        dotted = [f"benchmark.{name}" for name in options]
+        dotted += [*(f"model.{name}" for name in full["model_options"]), *full["settings"]]
+        meant = next((known for known in dotted if known.partition(".")[2] == key), None)
+        elsewhere = [name for name, row in BENCHMARKS.items() if key in row.options.model_fields]
+        if elsewhere and not meant:
+            return f"; that is an option of {', '.join(elsewhere)}; {self.benchmark} has {', '.join(options)}"
+        return f"; did you mean {meant!r}?" if meant else did_you_mean(key, [*type(self).model_fields, *dotted])
+
+    def recipe(self) -> Recipe:
+        """The method's, with the parts and settings asked for."""
+        recipe = find_recipe(self.method)
+        for family in FAMILIES:
+            name = getattr(self, family)
+            recipe = recipe if name is None else recipe.with_part(family, name)
+        return recipe.with_settings(self.settings)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
+        allowed = code_allowed()  # on which the settings of a part of the user's depend
+        if allowed not in self._complete:
+            self._complete[allowed] = self._completed()
+        return {key: _sorted(value) for key, value in self._complete[allowed].items()}  # a copy
+
+    @cached_property
+    def _complete(self) -> dict[bool, dict[str, Any]]:
+        """Worked out once: a hundred runs ask for it thousands of times."""
+        return {}
+
+    def model_copy(self, **how: Any) -> RunConfig:
+        """As pydantic has it; what was worked out is the original's."""
+        copied = super().model_copy(**how)
+        vars(copied).pop("_complete", None)
+        return copied
+
+    def _completed(self) -> dict[str, Any]:
+        row, recipe = find_benchmark(self.benchmark), self.recipe()
+        model = self.model or row.model
+        parts, settings = _spelled(recipe, find_recipe(self.method))
+        complete = {
+            "benchmark": self.benchmark.partition(":")[0],
+            "benchmark_options": self._benchmark_options(row.tasks),
+            "model": model,
+            "model_options": model_options(model, self.model_options),
+            "method": self.method,
+            **parts,
+            "settings": settings,
+            "epochs": self.epochs or row.epochs,
+            "batch_size": self.batch_size or row.batch_size,
+            "lr": self.lr or row.lr,
+            "seed": self.seed,
+            "logit_mask": self.logit_mask,
+            "merged": self.merged,
+            "compile": self.compile,
+            # runs without these keep the names they had
+            **({"schedule": self.schedule} if self.schedule != "constant" else {}),
+            **({"warmup": self.warmup} if self.warmup else {}),
+            **({"precision": self.precision} if self.precision != "32" else {}),
+            **({"batch_statistics": self.batch_statistics} if self.batch_statistics != "global" else {}),
+            **({"train_accuracy": True} if self.train_accuracy else {}),
+        }
+        return {key: _sorted(complete[key]) for key in sorted(complete)}
+
+    def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
+        options = options_of(self.benchmark, self.benchmark_options).model_dump(exclude=set(PLACES))
+        options["tasks"] = options["tasks"] or tasks
+        options = {key: value for key, value in options.items() if key not in LATER or value != LATER[key]}
+        order = options.get("class_order")
+        if isinstance(order, str) and "," in order:
+            options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]
+        return options
+
+    def to_yaml(self) -> str:
+        """The resolved configuration, to be read by people and by :meth:`from_yaml`."""
+        return yaml.safe_dump(self.resolved(), allow_unicode=True)
+
+    @classmethod
+    def from_yaml(cls, text: str) -> RunConfig:
+        """Settings are written nested or dotted: ``step.damping: 0.2``."""
+        values = read_yaml(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"a configuration is a YAML mapping such as 'benchmark: split-digits', not {values!r}")
+        dotted = {key: value for key, value in values.items() if "." in str(key)}
+        return cls.of({key: value for key, value in values.items() if key not in dotted}).with_settings(dotted)
+
+
+def run_id(config: RunConfig) -> str:
+    """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
+    return run_name(config.resolved())
+
+
+def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
+    """The parts of a run and all their settings.
+
+    What came later, a family or a setting (``"later"`` in a field's json_schema_extra), is left out where it has its
+    default, so that runs from before keep their names; but not where the method has another, which would come back.
+    """
+    parts: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for family, choice in recipe.chosen.items():
+        values, usual, own = recipe.settings_of(family), FAMILIES.default(family), method.chosen[family]
+        plain = choice.name == own.name == usual and values == Recipe().settings_of(family)
+        if family in NAMED or not plain:
+            parts[family] = choice.name
+            left_out = recipe.neutral(family) - own.settings.keys()
+            settings.update({f"{family}.{name}": value for name, value in values.items() if name not in left_out})
+    return parts, settings
+
+
+def _read(value: Any) -> Any:
+    return read_value(value) if isinstance(value, str) else value
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _sorted(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [_sorted(item) for item in value]
+    return str(value.expanduser().resolve()) if isinstance(value, Path) else value

@@ -1,0 +1,173 @@
+"""One run over several devices: what was asked for, and the processes that Lightning Fabric makes of it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+
+from tmln.experiments.device import VARIABLE as DEVICE
+from tmln.learner.fsdp import refuse_in_shards
+from tmln.methods.recipes import Recipe
+from tmln.suggest import did_you_mean
+
+STRATEGIES = ("ddp", "fsdp")
+ACCELERATORS = ("auto", "cpu", "cuda")
+# A rank waits for the first one, which may wait for a run that another job works on; who has died is noticed otherwise.
+PATIENCE = timedelta(days=7)
+LOOK = 0.2  # seconds between two looks at the other processes
+GRACE = 10.0  # seconds for them to end by themselves
+
+
+@dataclass(frozen=True)
+class Devices:
+    """``count`` devices of this machine, a process each; None: those of ``torchrun``, if it started this process."""
+
+    count: int | None = None
+    strategy: str = "ddp"
+    accelerator: str = "auto"
+
+    @property
+    def asked(self) -> bool:
+        """Whether a run is to go through Fabric at all."""
+        return self.count is not None or _by_torchrun()
+
+    def check(self) -> None:
+        """Every error that can be told before a process is started."""
+        for name, known in (("strategy", STRATEGIES), ("accelerator", ACCELERATORS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"unknown {name} {value!r}{did_you_mean(value, known)} ({', '.join(known)})")
+
+    def check_method(self, recipe: Recipe) -> None:
+        """A method that cannot be done so is refused before a process is started."""
+        if self.strategy == "fsdp" and self.asked and self.count != 1:
+            recipe.check_code()
+            refuse_in_shards(recipe)
+
+    def fabric(self) -> Any:
+        """Fabric, not launched yet."""
+        self.check()
+        Fabric, strategies = _lightning()
+        accelerator, count, machines = self._kind(), self.count, 1
+        if _by_torchrun():
+            local = int(os.environ["LOCAL_WORLD_SIZE"])
+            machines = int(os.environ["WORLD_SIZE"]) // local
+            if count not in (None, local):
+                raise ValueError(f"torchrun started {local} processes here, but --devices is {count}: leave it out")
+            count = local
+        elif "SLURM_NTASKS" in os.environ:
+            machines = int(os.environ.get("SLURM_NNODES", "1"))
+        assert count is not None
+        if count * machines == 1:
+            return Fabric(accelerator=accelerator, devices=1)
+        backend = "gloo" if accelerator == "cpu" else "nccl"
+        if machines == 1 and "lo" in {name for _, name in socket.if_nameindex()}:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name need not lead to it
+        try:
+            given: dict[str, Any] = {"process_group_backend": backend, "timeout": PATIENCE}
+            if self.strategy == "fsdp":  # Fabric's, which knows CPUs, too; the learner deals out its model itself
+                strategy = strategies.ModelParallelStrategy(lambda model, mesh: model, **given)
+            else:
+                strategy = strategies.DDPStrategy(**given)
+            return Fabric(accelerator=accelerator, devices=count, num_nodes=machines, strategy=strategy)
+        except Exception as error:  # Fabric's own kinds, for devices that are not there
+            raise ValueError(f"{count} devices of {accelerator!r} are not to be had here: {error}") from None
+
+    def _kind(self) -> str:
+        if self.accelerator != "auto":
+            return self.accelerator
+        named = os.environ.get(DEVICE) or "auto"
+        if named not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"--device {named} is one device; with --devices write --accelerator cpu or cuda")
+        return named if named != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
+    """Fabric at work, and the processes that this one has started for it.
+
+    They are watched from here: Fabric itself would end this one without a word.
+    """
+    fabric = devices.fabric()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fabric.launch()
+    launcher = fabric.strategy.launcher
+    children: list[subprocess.Popen[bytes]] = list(getattr(launcher, "procs", ()))
+    if children:
+        launcher.procs.clear()
+        _watch(lambda: _lost(children))
+    elif fabric.global_rank and not _by_torchrun() and "SLURM_NTASKS" not in os.environ:
+        parent = os.getppid()
+        _watch(lambda: os._exit(1) if os.getppid() != parent else None)
+    return fabric, children
+
+
+def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
+    """They end by themselves when all is done; where it is not, nothing of theirs is lost."""
+    ending = [*children]
+    children.clear()  # from now on their end is no death that whoever watches them is to tell of
+    for child in ending:
+        if not at_once:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE)
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+def _lightning() -> tuple[Any, Any]:
+    """Fabric by itself, as it comes with all of Lightning, too: ``lightning`` takes seconds to import."""
+    for package in ("lightning_fabric", "lightning.fabric"):
+        with suppress(ImportError):
+            found = importlib.import_module(package).Fabric
+            logging.getLogger(package).setLevel(logging.WARNING)
+            return found, importlib.import_module(f"{package}.strategies")
+    raise ImportError("several devices need Lightning Fabric: pip install 'tmln[distributed]'")
+
+
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _watch(look: Callable[[], None]) -> None:
+    def again() -> None:
+        while True:
+            time.sleep(LOOK)
+            look()
+
+    threading.Thread(target=again, name="tmln-ranks", daemon=True).start()
+
+
+def _lost(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """All end with the first that fails: the others would wait for it."""
+    for rank, child in enumerate(children, 1):
+        code = child.poll()
+        if code:
+            leave(children, f"rank {rank} {_death(code)}; the same command goes on from the last checkpoint")
+
+
+def leave(children: Sequence[subprocess.Popen[bytes]], why: str) -> NoReturn:
+    """One line, and the end of all processes, wherever they are: what is on the disk is whole at any moment."""
+    cursor = "\x1b[?25h" if os.isatty(2) else ""  # a bar may have hidden it
+    os.write(2, f"{cursor}tmln: {why}\n".encode())
+    for child in children:
+        child.kill()
+    os._exit(1)
+
+
+def _death(code: int) -> str:
+    return f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"

@@ -1,0 +1,155 @@
+"""Lock a run so that one process at a time works on it: a lock of the operating system, which ends with its process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from filelock import FileLock, Timeout
+
+from tmln.experiments.files import read_own, write_whole
+from tmln.experiments.shared_disk import check
+from tmln.writing import writing
+
+
+class RunLocked(RuntimeError):
+    """Another process is at work on this run."""
+
+
+class LockLost(RuntimeError):
+    """This process does not hold the lock of the run that it writes to."""
+
+
+class RunLock:
+    """Hold a run for this process: ``with RunLock(folder):``, or :class:`RunLocked` if another process has it.
+
+    The operating system gives the lock back when the process ends, however it ends. A process that is stopped keeps it.
+    ``folder`` holds two files: ``held`` is locked, ``owner`` says by whom, in words.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._owner, self._mine = self.folder / "owner", b""
+        self._lock = FileLock(self.folder / "held", blocking=False, thread_local=False, fallback_to_soft=False)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock, in this process: a forked child does not."""
+        return self._lock.is_locked
+
+    def acquire(self) -> None:
+        """Take the lock, or raise :class:`RunLocked` at once."""
+        if self.held:
+            raise RuntimeError(f"lock {self.folder} is held by this object already")
+        with writing(self.folder.parent):  # the run, which is what the user knows of
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire()
+            except Timeout:
+                raise RunLocked(
+                    f"run {self.folder.parent} is being worked on by {self._read_owner()}; stop it, or let it finish"
+                ) from None
+            except OSError:
+                check(self.folder)  # says what its file system lacks
+                raise
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            owner = f"process {os.getpid()} on {socket.gethostname()} since {since}"
+            self._mine = f"{owner}\n{uuid.uuid4().hex}\n".encode()
+            try:
+                write_whole(self._owner, self._mine)
+            except BaseException:
+                self.release()
+                raise
+
+    def release(self) -> None:
+        """Give the lock back; twice is no error."""
+        with suppress(OSError):  # whoever works on the run has been told already; the lock ends with this process
+            self._lock.release()
+
+    def check(self) -> None:
+        """Raise :class:`LockLost` unless this process holds the run; to be called before results are written."""
+        with suppress(FileNotFoundError):
+            if self.held and read_own(self._owner) == self._mine:
+                return
+        raise LockLost(
+            f"run {self.folder.parent} is not held by this process: its lock was not taken, or its folder was removed "
+            "and another process took over; leave the run to that one"
+        )
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _read_owner(self) -> str:
+        with suppress(OSError, ValueError):
+            if lines := read_own(self._owner).decode(errors="replace").splitlines():
+                return lines[0]
+        return "another process"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process: ``machine`` tells boots and containers of one host name apart, ``started`` reused process numbers."""
+
+    host: str
+    machine: str
+    pid: int
+    started: str
+    since: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """With its start time: a process number alone may belong to another by now."""
+        pid, since = os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S")
+        return cls(socket.gethostname(), _machine(), pid, started(pid) or "", since)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+
+def alive(owner: Owner) -> bool | None:
+    """Whether the process is there; None if that cannot be told from here."""
+    if not owner.machine or owner.machine != _machine():
+        return None
+    since = started(owner.pid)
+    if since is not None:
+        return since == owner.started
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's, hidden from us
+        return None
+    return None  # a process of that number is there, perhaps another one
+
+
+def _machine() -> str:
+    """This boot of this machine and, in a container, this container; empty where process numbers tell nothing."""
+    if os.name == "nt":
+        return ""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
+def started(pid: int) -> str | None:
+    """Start of a process in ticks since boot, empty if it has ended; None where there is no /proc to tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()  # the name before it can hold anything
+    return "" if state in "ZX" else rest[18]

@@ -1,0 +1,163 @@
+"""Memory is planned: what a run will take at most, before it is trained, and in what pieces its batches fit.
+
+How a run fits into its machine is no part of its identity, as its device and its threads are not: in pieces a run
+has the same result to rounding. The pieces are kept with its checkpoint, so that it goes on as it began, to the bit,
+whatever is free then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tmln.curvature.kfac_layers import factor_elements
+from tmln.distributed.process_group import part
+from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
+from tmln.learner import Learner
+from tmln.learner.fsdp import in_shards
+from tmln.learner.micro_batches import bytes_per_sample
+from tmln.methods import feed
+from tmln.optim.precision import state_dtype
+from tmln.streams import Stream
+from tmln.streams.samples import Samples
+
+VARIABLE = "TMLN_MEMORY"
+COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
+GATHERED = 2  # copies of all weights where they lie in shards: a Fisher pass takes them whole, and so does a write
+FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while they are measured anew
+BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
+LIBRARIES = 64 << 20  # bytes that a process grows by in its first steps and tests: kernels, their caches, threads
+LEFT = 0.9  # of what is free: other programs live, too
+BOUNDARY = 256  # samples that go through the model at a time at a task's end
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+class DoesNotFit(ValueError):
+    """The run would need more memory than there is."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes: ``held`` by the process now, data included; ``weights`` with all that is kept of each; a pass's."""
+
+    held: int
+    weights: int  # and Kronecker factors
+    memory: int  # of replayed samples
+    sample: int  # of one in a training pass
+    rows: int  # samples of a step, replayed ones included
+    pieces: int | None = None  # samples that go through the model at a time, if not all
+    before: int = 0  # the most that was held so far: while the data were read, say
+
+    @property
+    def at_a_time(self) -> int:
+        """Samples whose activations are held together."""
+        return max(self.rows, BOUNDARY) if self.pieces is None else self.pieces
+
+    @property
+    def total(self) -> int:
+        """Bytes of the whole process while it trains and tests, at most."""
+        return self.held + self.weights + self.memory + self.at_a_time * self.sample
+
+    @property
+    def peak(self) -> int:
+        """The same from the process's beginning on."""
+        return max(self.total, self.before)
+
+
+def read_size(text: str) -> int:
+    """``4GB``, ``500MiB``, ``2.5g``: bytes."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if found is None or found[2] not in UNITS or float(found[1]) <= 0:
+        raise ValueError(f"memory is written as 4GB, 500MB or 2GiB, not {text!r}")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def shown(size: float) -> str:
+    """``1.5 GB``, ``20 MB``: 10^9 and 10^6 bytes."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def footprint(learner: Learner, stream: Stream) -> Footprint:
+    """Counted, but for what a sample takes in a training pass: that is found with two samples."""
+    few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
+    inputs = feed(learner.model, few, learner.prepare)
+    stored = few[0].numel() * few.element_size()
+    weights = sum(part(p).numel() * p.element_size() for p in learner.model.parameters())
+    whole = sum(p.numel() * p.element_size() for p in learner.model.parameters())
+    gathered = GATHERED * whole if in_shards(learner.model) else 0
+    memory = learner.replay.memory
+    drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
+    rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
+    rows = -(-rows // learner.ranks.size)  # those that this process passes
+    single = len(few) == 1 and any(isinstance(module, _BatchNorm) for module in learner.model.modules())
+    kept = 0 if single else bytes_per_sample(learner.scored, inputs)
+    sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
+    return Footprint(
+        held_bytes() + LIBRARIES,
+        COPIES * weights + gathered + factor_bytes(learner),
+        0 if memory is None else memory.capacity * stored,
+        sample,
+        rows,
+        learner.micro_batch,
+        peak_bytes(),
+    )
+
+
+def factor_bytes(learner: Learner) -> int:
+    """Of the Kronecker factors that a part holds, their inverses, and new ones on the way; 0 where none does."""
+    held = sum(term.times for term in learner.recipe.holds() or [] if term.unit == "K")
+    if not held:
+        return 0
+    size = max(state_dtype(p).itemsize for p in learner.model.parameters())
+    return (held + FACTOR_COPIES) * size * factor_elements(learner.model)
+
+
+def limit() -> int:
+    """What a run's process may hold: ``TMLN_MEMORY`` (``tmln run --memory 4GB``), else what it has and what is free."""
+    given = os.environ.get(VARIABLE)
+    return read_size(given) if given else int(LEFT * free_bytes()) + held_bytes()
+
+
+def fitted(need: Footprint, most: int) -> Footprint:
+    """With pieces that fit into ``most`` bytes; as it is where it fits."""
+    if need.total <= most:
+        return need
+    room = (most - replace(need, pieces=0).total) // max(need.sample, 1)
+    return replace(need, pieces=max(0, min(room, BOUNDARY)))
+
+
+def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
+    """Have the learner work in such pieces as fit; what cannot be is refused with the setting to change."""
+    most = limit() if most is None else most
+    need = footprint(learner, stream)
+    found = fitted(need, most)
+    if found.pieces == need.pieces:
+        return need
+    normed = any(isinstance(module, _BatchNorm) for module in learner.model.modules())
+    pieces = found.pieces or 0
+    whole = pieces >= need.rows  # only a task's end, where nothing is normalised by the batch, is too large
+    if pieces < 1 or (normed and not whole):
+        raise DoesNotFit(_refusal(learner, stream[0].train, need, most, pieces, normed))
+    learner.in_pieces(pieces)
+    return found
+
+
+def _refusal(learner: Learner, samples: Samples, need: Footprint, most: int, pieces: int, normed: bool) -> str:
+    head = (
+        f"the run would take about {shown(need.total)} of memory, {shown(most)} are there: the process with its data "
+        f"holds {shown(need.held)}, weights and what is kept of each {shown(need.weights)}, {need.at_a_time} "
+        f"samples of {'x'.join(map(str, samples.shape))} at a time take {shown(need.at_a_time * need.sample)}"
+    )
+    remedies = []
+    if normed and pieces >= 2:
+        remedies.append(f"--set batch_size={max(1, pieces * learner.batch_size // need.rows)}")
+    if len(samples.shape) == 3 and min(samples.shape[1:]) > 32:
+        remedies.append(f"--set benchmark.size={max(32, min(samples.shape[1:]) // 2)}")
+    remedies += ["a smaller model", "--memory, if more may be used"]
+    why = ", and batch norm, which normalises by the whole batch, forbids to pass it in pieces" if normed else ""
+    return f"{head}{why}; try {', or '.join(remedies)}"

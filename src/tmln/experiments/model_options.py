@@ -1,0 +1,59 @@
+"""The options of models, checked as those who write them mean them."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tmln.models.registry import MODELS
+from tmln.suggest import did_you_mean
+
+LARGEST = 2**31 - 1
+
+
+def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a model of the table, checked; of models of timm and of users, those given."""
+    if ":" in model:
+        return dict(given)
+    if model not in MODELS:
+        raise ValueError(f"unknown model {model!r}{did_you_mean(model, MODELS)} (tmln list models)")
+    usual, kinds = _taken(MODELS[model].build)
+    options = dict(usual)
+    for key, value in given.items():
+        if key not in options:
+            hint = did_you_mean(key, options) or f"; it takes {', '.join(options)}"
+            raise ValueError(f"unknown option {key!r} of model {model}{hint}")
+        options[key] = _checked(f"option {key!r} of model {model}", kinds[key], value)
+    return options
+
+
+@cache  # to look took a third of the time that a configuration takes
+def _taken(build: Callable[..., Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The options of a network, with their defaults, and their types."""
+    taken = inspect.signature(build).parameters.items()
+    usual = {key: parameter.default for key, parameter in taken if parameter.kind is parameter.KEYWORD_ONLY}
+    return usual, typing.get_type_hints(build)
+
+
+def _checked(what: str, kind: Any, value: Any) -> Any:
+    try:
+        found = TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{what} = {value!r}: {error.errors()[0]['msg']}") from None
+    sizes = found if isinstance(found, (list, tuple)) else [found]
+    if any(isinstance(size, int) and abs(size) > LARGEST for size in sizes):  # torch would answer with a trace of C++
+        raise ValueError(f"{what} = {reprlib.repr(value)}: more than {LARGEST:,} is more than a layer can have")
+    return found
+
+
+def one_line(error: ValidationError) -> str:
+    """The first of pydantic's complaints."""
+    first = error.errors()[0]
+    where = ".".join(str(place) for place in first["loc"])
+    return f"{where} = {first['input']!r}: {first['msg']}"

@@ -1,0 +1,230 @@
+"""A folder of runs, each named by the hash of its configuration: found again, never half-visible, never done twice."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tmln.experiments.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.experiments.identity import is_named
+from tmln.experiments.lock import RunLock
+from tmln.experiments.logfile import append_line, checksum, read_lines, truncate_after
+from tmln.experiments.result import NewerResult, Result, read_result, write_result
+from tmln.writing import writing
+
+if TYPE_CHECKING:
+    from tmln.experiments.config import RunConfig
+
+LEFTOVER_AFTER = 3600.0  # seconds until the hidden folder of a process that was killed while making it is removed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as a listing shows it; ``reason`` says what is wrong with a corrupt one, or why to doubt a finished one."""
+
+    name: str
+    path: Path
+    state: Literal["finished", "unfinished", "corrupt"]
+    config: Mapping[str, Any] | None = None
+    result: Result | None = None
+    reason: str = ""
+
+
+class Run:
+    """One run's folder, for whoever works on it."""
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path, self.config = path, config
+        self.lock = RunLock(path / ".lock")
+
+    @property
+    def name(self) -> str:
+        """The hash of its configuration, which is the folder's name."""
+        return self.path.name
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are written, and read to go on."""
+        return self.path / "checkpoint"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Where TensorBoard looks."""
+        return self.path / "tensorboard"
+
+    @property
+    def log(self) -> Path:
+        """A JSON object a line, for each step that is logged."""
+        return self.path / "log.jsonl"
+
+    @property
+    def result(self) -> Result | None:
+        """The result of a finished run; one that is damaged is reported, and computed again."""
+        return _result(self.path)
+
+    @property
+    def finished(self) -> bool:
+        """Its result is there, whole, and its own."""
+        return self.result is not None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, whose presence means that the run is finished. The lock must be held."""
+        self.lock.check()
+        config = self.config.resolved()
+        head = {key: config[key] for key in ("benchmark", "method", "seed")}
+        write_result(self.path / "result.json", {**head, "config": config, **result})
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        """One line of log.jsonl, with its ``step``; none if the run has been taken from this process."""
+        append_line(self.log, record, self.lock.check if self.lock.held else lambda: None)
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """Its lines; a warning says if they are not those that the run finished with."""
+        with suppress(ValueError):  # the result of a newer version, whose log can be read all the same
+            result = self.result
+            if result is not None and result.log_crc32 not in (-1, self.log_checksum):
+                log.warning("%s does not match its checksum in result.json: it was damaged, or edited", self.log)
+        return read_lines(self.log)
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of the log so far, for the checkpoint to remember."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    @property
+    def log_checksum(self) -> int:
+        """Of the log so far, for checkpoint and result to remember."""
+        return checksum(self.log)
+
+    def truncate_log(self, step: int, size: int | None = None, crc: int | None = None) -> None:
+        """Before going on from the checkpoint of ``step`` (-1: from the beginning): drop what will come again.
+
+        ``size`` is the ``log_size`` of that moment; without it, lines of the step itself are taken to be of before.
+        ``crc`` is its ``log_checksum``: a log that has changed since is gone on with, and a warning says so.
+        """
+        if crc is not None and checksum(self.log, size) != crc:
+            log.warning(
+                "%s is not what it was at step %d: it was damaged, or edited; the run goes on, its result does not "
+                "depend on the log",
+                self.log,
+                step,
+            )
+        truncate_after(self.log, step, size)
+
+
+class Store:
+    """A folder of runs.
+
+    >>> store = Store("runs")                    # doctest: +SKIP
+    >>> run = store.open(config)                 # doctest: +SKIP
+    >>> with run.lock:                           # doctest: +SKIP
+    ...     if not run.finished:
+    ...         run.finish(work(run))
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    def find(self, config: RunConfig) -> Run | None:
+        """The run of this configuration, if there is one."""
+        run = self._run(config)
+        refuse_link(run.path)
+        return run if run.path.is_dir() else None
+
+    def open(self, config: RunConfig) -> Run:
+        """The run of this configuration, made if need be: it appears with its configuration in it."""
+        run = self._run(config)
+        if run.path.is_dir():
+            refuse_links(run.path)
+            if _config_of(run.path)[1]:  # damaged, or somebody's hand was in there
+                write_whole(run.path / "config.yaml", config.to_yaml())
+            return run
+        make_folder(self.root)
+        self._sweep()
+        making = self.root / f".making-{run.name}-{uuid.uuid4().hex[:8]}"
+        with writing(run.path / "config.yaml"):
+            try:
+                making.mkdir()
+                write_whole(making / "config.yaml", config.to_yaml())
+                os.rename(making, run.path)
+            except OSError:
+                if not run.path.is_dir():  # else another process made it in the same moment
+                    raise
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+            sync_folder(self.root)
+        return run
+
+    def result(self, name: str) -> Result | None:
+        """Of the run of this name, if it has finished."""
+        refuse_link(self.root / name)
+        return _result(self.root / name)
+
+    def runs(self) -> Iterator[Entry]:
+        """Every run, by name. None of them can make the listing fail."""
+        for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
+            if path.is_dir() and not path.name.startswith("."):
+                yield _look(path)
+
+    def _run(self, config: RunConfig) -> Run:
+        from tmln.experiments.config import run_id
+
+        return Run(self.root / run_id(config), config)
+
+    def _sweep(self) -> None:
+        for path in self.root.glob(".making-*"):
+            with suppress(FileNotFoundError):  # made into a run in this moment
+                if time.time() - path.stat().st_mtime > LEFTOVER_AFTER:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _result(path: Path) -> Result | None:
+    try:
+        return read_result(path / "result.json")
+    except FileNotFoundError:
+        return None
+    except NewerResult as error:
+        raise NewerResult(f"run {path}: {error}") from None
+    except ValueError as error:
+        log.warning("run %s counts as unfinished: %s", path, error)
+        return None
+
+
+def _look(path: Path) -> Entry:
+    try:
+        refuse_link(path)
+        result = read_result(path / "result.json")
+        return Entry(path.name, path, "finished", result.config, result, "" if result.checksum else "no checksum")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        return Entry(path.name, path, "corrupt", reason=str(error))
+    config, reason = _config_of(path)
+    return Entry(path.name, path, "corrupt" if reason else "unfinished", config, reason=reason)
+
+
+def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """What config.yaml in this folder says, or else why it is not believed."""
+    from tmln.experiments.yaml_reader import read_yaml  # finished runs need no YAML: whoever shows them imports none
+
+    try:
+        config = read_yaml(read_own(path / "config.yaml").decode())
+    except FileNotFoundError:
+        return None, "no config.yaml"
+    except (OSError, ValueError) as error:
+        return None, f"config.yaml cannot be read ({error})"
+    if not isinstance(config, dict):
+        return None, "config.yaml holds no configuration"
+    if not is_named(config, path.name):
+        return None, f"config.yaml is of another run, or damaged: it is not the one that {path.name!r} names"
+    return config, ""

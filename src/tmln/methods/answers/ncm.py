@@ -1,0 +1,122 @@
+"""The nearest class mean of the memory's features (iCaRL: Rebuffi et al. 2017, algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tmln.methods import Given, Guide
+from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
+from tmln.optim.precision import state_dtype
+
+FARTHEST = 4.0  # the square of the largest distance of two vectors of length 1
+FITTED = 2000  # samples of the memory that the temperature is fitted to, at most
+
+
+def class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
+    """The classes in ``y``, and of each the mean of its features, all scaled to length 1, means too.
+
+    >>> class_means(torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]), torch.tensor([1, 1, 4]))
+    (tensor([[0.7071, 0.7071],
+            [0.0000, 1.0000]]), [1, 4])
+    """
+    features = F.normalize(features.to(state_dtype(features)))
+    classes: list[int] = y.cpu().unique().tolist()
+    return torch.stack([F.normalize(features[y == label].mean(0), dim=0) for label in classes]), classes
+
+
+def nearness(output: Tensor, features: Tensor, means: Tensor, classes: list[int]) -> Tensor:
+    """-||phi - mu_y||^2 of the classes that have a mean, phi of length 1.
+
+    Those without one come after all of them, in the order of their outputs: among the classes of a task that was not
+    learned, where none has a mean, the output answers.
+    """
+    features = F.normalize(features.to(means.dtype))
+    said = output.to(means.dtype)
+    scores = said - said.max(1, keepdim=True).values - FARTHEST - 1
+    scores[:, classes] = -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return scores
+
+
+def leave_one_out(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -||phi - mu_c||^2 of samples to every class mean, their own mean taken without them, and their columns.
+
+    Samples that are alone in their class are left out; of more than ``FITTED``, some are taken, evenly spaced.
+    """
+    features, y = F.normalize(features.cpu().double()), y.cpu()
+    classes, column, counts = y.unique(return_inverse=True, return_counts=True)
+    sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, column, features)
+    rows = torch.nonzero(counts[column] > 1).squeeze(1)
+    if len(rows) > FITTED:
+        rows = rows[torch.linspace(0, len(rows) - 1, FITTED).long()]
+    phi, own = features[rows], column[rows]
+    scores = -torch.cdist(phi, F.normalize(sums), compute_mode="donot_use_mm_for_euclid_dist").square()
+    scores[torch.arange(len(rows)), own] = -(phi - F.normalize(sums[own] - phi)).square().sum(1)
+    return scores, own
+
+
+def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
+    """Return the b that minimises the mean cross entropy of softmax(b * scores), by bisection; 1 without a choice.
+
+    The target of the true class is (n+1)/(n+2), as Platt (1999) has it, so that b is finite where all n are right.
+    """
+    n, classes = scores.shape
+    if n == 0 or classes == 1:
+        return 1.0
+    target = torch.full_like(scores, 1 / ((n + 2) * (classes - 1)))
+    target[torch.arange(n), column] = (n + 1) / (n + 2)
+    low, high = -10.0, 20.0  # of log2 b; the loss is convex in b
+    for _ in range(50):
+        middle = (low + high) / 2
+        slope = (((scores * 2.0**middle).softmax(1) - target) * scores).sum()
+        low, high = (middle, high) if bool(slope < 0) else (low, middle)
+    return float(2.0**middle)
+
+
+class NearestMean(MemoryAnswer[LayerSettings]):
+    """The class whose mean feature in the memory, at the task's end, is nearest; features have length 1.
+
+    Scores are -distance^2 times an inverse temperature, fitted to the memory with each sample left out of its mean, so
+    that their softmax is a probability. They are in double precision: the order of the distances is kept to the bit.
+    """
+
+    name = "ncm"
+    shards = True
+    Settings = LayerSettings
+    saved: ClassVar[tuple[str, ...]] = ("means", "classes", "inverse_temperature")
+    guide = Guide(
+        equation=r"\hat y = \arg\min_c \left\| \frac{\varphi(x)}{\| \varphi(x) \|} - \mu_c \right\|",
+        origin="iCaRL: Rebuffi et al. 2017, algorithm 1.",
+        cost="A pass over the memory at each task's end, and a mean for every class.",
+        use="With a memory that has samples of every class, where features are better than the last layer"
+        " on top of them.",
+        avoid="Without a memory, and where a class is not one cluster.",
+    )
+
+    def __init__(self, settings: LayerSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.means: Tensor | None = None
+        self.classes: list[int] = []
+        self.inverse_temperature = 1.0
+
+    @property
+    def fitted(self) -> bool:
+        return self.means is not None
+
+    def forget(self) -> None:
+        self.means, self.classes, self.inverse_temperature = None, [], 1.0
+
+    def fit(self, features: Tensor, output: Tensor, y: Tensor, layer: nn.Module) -> None:
+        self.means, self.classes = class_means(features, y)
+        self.inverse_temperature = fit_inverse_temperature(*leave_one_out(features, y))
+
+    def better(self, output: Tensor, features: Tensor) -> Tensor:
+        assert self.means is not None
+        return nearness(output, features, self.means, self.classes).double() * self.inverse_temperature
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict({"inverse_temperature": 1.0, **state})  # states of version 0.2 have none

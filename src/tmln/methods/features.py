@@ -1,0 +1,86 @@
+"""The features: what goes into the layer that gives the output."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tmln.curvature.preserve_state import untouched
+from tmln.suggest import did_you_mean
+
+
+class Features:
+    """Finds the layer of a model, and what goes into it.
+
+    ``name`` is the layer's, whole or the end of it (``fc`` of ``model.fc``); None: the last ``nn.Linear`` whose output
+    is the model's. ``setting`` is what an error tells to set; ``linear``: the layer's rows are needed. A layer that was
+    replaced since, as when a head grows, is found anew.
+    """
+
+    def __init__(self, name: str | None, setting: str, linear: bool = False) -> None:
+        self.name, self.setting, self.linear = name, setting, linear
+        self._layer: nn.Module | None = None
+
+    def find(self, model: nn.Module, x: Tensor) -> nn.Module:
+        """The layer, by a pass of some inputs that leaves no trace."""
+        self._layer = None
+        layer = self._named(model) if self.name is not None else self._giving(model, x)
+        if self.linear and not isinstance(layer, nn.Linear):
+            raise ValueError(
+                f"{self.setting} = {self.name!r} is a {type(layer).__name__}: its rows are to be changed, so name the "
+                "nn.Linear that gives the output"
+            )
+        self._layer = layer
+        return layer
+
+    def layer(self, model: nn.Module, x: Tensor) -> nn.Module:
+        """As found before, if the model still has it."""
+        known = self._layer
+        return known if known is not None and any(m is known for m in model.modules()) else self.find(model, x[:2])
+
+    def of(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and the features as ``[n, d]``: one pass."""
+        layer, seen = self.layer(model, x), []
+        handle = layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        try:
+            output: Tensor = model(x)
+        finally:
+            handle.remove()
+        if not seen or len(seen[-1]) != len(x):
+            raise ValueError(
+                f"the layer {self.name!r} of {self.setting} is not passed by every sample once: name another one"
+            )
+        return output, seen[-1].flatten(1)
+
+    def _named(self, model: nn.Module) -> nn.Module:
+        """By its name, or by the end of it: what wraps a model puts something before its names."""
+        assert self.name is not None
+        every = {name: module for name, module in model.named_modules() if name}
+        ends = [name for name in every if f".{name}".endswith(f".{self.name}")]
+        if self.name in every or len(ends) == 1:
+            found: nn.Module = every[self.name if self.name in every else ends[0]]
+            return found
+        hint = f"; there are {', '.join(ends)}" if ends else did_you_mean(self.name, every)
+        raise ValueError(
+            f"{self.setting} = {self.name!r} names no layer of the model{hint} (layers: {', '.join(every)})"
+        )
+
+    @torch.no_grad()
+    def _giving(self, model: nn.Module, x: Tensor) -> nn.Module:
+        said: list[tuple[nn.Module, Tensor]] = []
+        layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        handles = [m.register_forward_hook(lambda module, _, out: said.append((module, out))) for m in layers]
+        try:
+            with untouched(model, training=False):
+                output = model(x)
+        finally:
+            for handle in handles:
+                handle.remove()
+        is_open = output.isfinite() if isinstance(output, Tensor) else None  # a closed class has the logit -inf
+        for module, out in reversed(said):
+            if is_open is not None and out.shape == output.shape and torch.equal(out[is_open], output[is_open]):
+                return module
+        raise ValueError(
+            f"the features of {type(getattr(model, 'model', model)).__name__} cannot be found: none of its "
+            f"{len(layers)} nn.Linear gives its output; name the layer that they go into: {self.setting}=NAME"
+        )

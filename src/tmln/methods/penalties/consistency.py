@@ -1,0 +1,145 @@
+"""CLS-ER's consistency loss (Arani et al. 2022, Learning Fast, Learning Slow): two averages of the weights teach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.methods import Batch, Beside, Given, Guide, Lesson, Penalty, Settings, Term, sums
+from tmln.methods.weight_copies import copy_of, lerp_, moving, said_with
+
+
+class ConsistencySettings(Settings):
+    """Of lambda * MSE(f(x), z), z of the plastic or the stable average, whichever knows the label better."""
+
+    strength: float = Field(
+        0.1,
+        ge=0,
+        allow_inf_nan=False,
+        description="lambda, the factor of the consistency loss",
+        json_schema_extra={"search": {"low": 0.01, "high": 1.0, "log": True}},
+    )
+    plastic_chance: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="the chance of a step to count in the fast average",
+        json_schema_extra={"search": [0.5, 0.7, 0.9, 1.0]},
+    )
+    stable_chance: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="the chance of a step to count in the slow average",
+        json_schema_extra={"search": [0.3, 0.5, 0.7, 0.9]},
+    )
+    plastic_decay: float = Field(
+        0.999,
+        ge=0,
+        lt=1,
+        description="what the fast average keeps of itself when a step counts, at most",
+        json_schema_extra={"search": [0.9, 0.97, 0.99, 0.999]},
+    )
+    stable_decay: float = Field(
+        0.999,
+        ge=0,
+        lt=1,
+        description="what the slow average keeps of itself when a step counts, at most",
+        json_schema_extra={"search": [0.9, 0.97, 0.99, 0.999]},
+    )
+
+
+def kept_share(step: int, decay: float) -> float:
+    """min(1 - 1/(t+1), alpha): the average forgets where it began.
+
+    >>> [round(kept_share(t, 0.7), 3) for t in (1, 2, 3, 9)]
+    [0.5, 0.667, 0.7, 0.7]
+    """
+    return min(1 - 1 / (step + 1), decay)
+
+
+def better_of(plastic: Tensor, stable: Tensor, y: Tensor) -> Tensor:
+    """Of each sample the logits in which the label's probability is larger; the plastic ones where both are equal."""
+    rows = torch.arange(len(y), device=y.device)
+    better = stable.softmax(1)[rows, y] > plastic.softmax(1)[rows, y]
+    return torch.where(better[:, None], stable, plastic)
+
+
+def consistency(output: Tensor, target: Tensor) -> Tensor:
+    """Mean squared difference of the logits of open classes."""
+    both = (output != float("-inf")) & (target != float("-inf"))
+    return F.mse_loss(output, target) if bool(both.all()) else F.mse_loss(output[both], target[both])
+
+
+class Consistency(Penalty[ConsistencySettings]):
+    """lambda * MSE between the logits of replayed samples and those of the better of two averages of the weights.
+
+    After a step, with a chance of its own, each average keeps alpha of itself and takes 1 - alpha of the weights,
+    alpha = min(1 - 1/(t+1), decay); running statistics are averaged alike, and the averages answer in eval mode. Where
+    a method has no memory, all samples are held to it from the second task on. Weights ``stable`` lets the slow one
+    answer.
+    """
+
+    name = "consistency"
+    shards = True
+    Settings = ConsistencySettings
+    saved: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
+    turned: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
+    guide = Guide(
+        equation=r"\lambda \, \mathrm{MSE}(f(x'), z), \quad z = \text{the logits of the average that is surer "
+        r"of } y'",
+        origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
+        cost="Two copies of the model, and their passes over what is replayed.",
+        use="With `er` and the weights `stable`, as the method `cls-er` has it, also without task boundaries.",
+        avoid="Where its two decays do not suit the number of steps of a task: an average that lags behind "
+        "teaches old mistakes.",
+    )
+
+    def __init__(self, settings: ConsistencySettings, model: nn.Module, seed: int = 0, replayed: bool = True) -> None:
+        super().__init__(settings, model)
+        self.model, self.replayed = model, replayed
+        self.plastic, self.stable = copy_of(moving(model)), copy_of(moving(model))
+        self.steps = 0  # t
+        self.later = False  # the task is not the first one
+        self.chance = torch.Generator().manual_seed(seed)
+
+    @classmethod
+    def make(cls, settings: Any, given: Given) -> Consistency:
+        return cls(settings, given.model, given.seed, getattr(given.parts["replay"], "memory", None) is not None)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        found = sums("plastic", "stable")
+        return [*found, *(Term(name, "statistics") for name in ("plastic", "stable"))]
+
+    @property
+    def named(self) -> Mapping[str, Tensor]:
+        return moving(self.model)
+
+    def begin(self, lesson: Lesson) -> None:
+        self.later = lesson.index > 0
+
+    def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
+        first = batch.current if self.replayed else 0
+        if not self.settings.strength or len(batch.y) == first or not (self.replayed or self.later):
+            return None
+        x, y = batch.x[first:], batch.y[first:]
+        target = better_of(said_with(self.plastic, self.model, x), said_with(self.stable, self.model, x), y)
+        return self.settings.strength * consistency(output[first:], target)
+
+    def after_step(self) -> None:
+        self.steps += 1
+        drawn = torch.rand(2, generator=self.chance).tolist()
+        s, values = self.settings, moving(self.model)
+        if drawn[0] < s.plastic_chance:
+            self._take(self.plastic, values, s.plastic_decay)
+        if drawn[1] < s.stable_chance:
+            self._take(self.stable, values, s.stable_decay)
+
+    def _take(self, average: dict[str, Tensor], values: dict[str, Tensor], decay: float) -> None:
+        lerp_(average, values, 1 - kept_share(self.steps, decay))

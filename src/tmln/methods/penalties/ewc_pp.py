@@ -1,0 +1,123 @@
+"""EWC++ (Chaudhry et al. 2018, "Riemannian Walk"): elastic weight consolidation whose Fisher is a running average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.methods import Guide, Lesson
+from tmln.methods.penalties.ewc import task_fisher
+from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, padded, zeros
+
+
+def average_squares_(fisher: list[Tensor], gradients: list[Tensor], alpha: float) -> None:
+    """F <- alpha*g^2 + (1-alpha)*F: alpha is the weight of the new value."""
+    torch._foreach_mul_(fisher, 1.0 - alpha)
+    torch._foreach_addcmul_(fisher, gradients, gradients, value=alpha)
+
+
+def continue_average_(
+    fisher: list[Tensor], gradients: list[Tensor], alpha: float, init: Literal["zero", "first"]
+) -> None:
+    """One step of the average; weights beyond the end of ``fisher`` get their first value, g^2 or alpha*g^2."""
+    known = len(fisher)
+    if known:
+        average_squares_(fisher, gradients[:known], alpha)
+    if new := gradients[known:]:
+        fisher += zeros(new)
+        average_squares_(fisher[known:], new, 1.0 if init == "first" else alpha)
+
+
+class EWCPlusPlusSettings(QuadraticSettings):
+    """Of a penalty whose Fisher is a running mean, F <- alpha*g^2 + (1-alpha)*F at every step."""
+
+    strength: float = Field(
+        default=10000.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="lambda, the penalty's factor; 10000 suits a Fisher that is not normalised",
+        json_schema_extra={"search": {"low": 10.0, "high": 100000.0, "log": True}},
+    )
+    alpha: float = Field(
+        default=0.9,
+        gt=0.0,
+        le=1.0,
+        description="weight of the new value in the Fisher's running average",
+        json_schema_extra={"search": {"low": 0.1, "high": 1.0}},
+    )
+    fisher_source: Literal["online", "dataset"] = Field(
+        default="online",
+        description="squared batch gradients of every step, or the per-sample Fisher of the task's data at its end",
+        json_schema_extra={"search": ["online", "dataset"]},
+    )
+    init: Literal["zero", "first"] = Field(
+        default="zero",
+        description="the running average starts at zero or at its first value",
+        json_schema_extra={"search": ["zero", "first"]},
+    )
+    normalize: bool = Field(
+        default=False,
+        description="divide the Fisher by its maximum over all parameters",
+        json_schema_extra={"search": [False, True]},
+    )
+    half: bool = Field(
+        default=True,
+        description="(lambda/2) * sum F d^2 rather than lambda * sum F d^2",
+        json_schema_extra={"search": [True, False]},
+    )
+
+
+class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
+    """(lambda/2) * sum F_i (theta_i - theta*_i)^2, with F and theta* as they were at the end of the last task.
+
+    The running F goes on, in all tasks, from the plain gradient of the batch mean; the penalty's copy is frozen.
+    ``fisher_source="dataset"`` takes one step of the same average at each task's end instead, from the per-sample F.
+    """
+
+    name = "ewc++"
+    shards = True
+    Settings = EWCPlusPlusSettings
+    saved = (*Quadratic.saved, "fisher")
+    held = (*Quadratic.held, "fisher")
+    active: ClassVar[Mapping[str, Any]] = {"strength": 10.0}
+    guide = Guide(
+        equation=r"\frac{\lambda}{2} \sum_i F_i \, (\theta_i - \theta^*_i)^2, \quad F \leftarrow \alpha \, \bar"
+        r" g^2 + (1-\alpha) \, F",
+        origin="Chaudhry et al. 2018, Riemannian Walk.",
+        cost="Sums over the weights in every step, a few percent of its time.",
+        use="Where no sample may be stored and the Fisher has to be had without a pass of its own.",
+        avoid="Under one head that new classes come to: it keeps weights, not decisions. Its F is of batch "
+        "means, smaller than per sample.",
+    )
+
+    def __init__(self, settings: EWCPlusPlusSettings, model: nn.Module) -> None:
+        super().__init__(settings, model)
+        self.fisher: list[Tensor] = []  # empty until the first value
+
+    @property
+    def stiffness(self) -> float:
+        return self.settings.strength if self.settings.half else 2.0 * self.settings.strength
+
+    @torch.no_grad()
+    def look(self) -> None:
+        if self.settings.fisher_source == "online":
+            continue_average_(self.fisher, self.gradients(), self.settings.alpha, self.settings.init)
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        self.join()
+        if self.settings.fisher_source == "dataset":
+            self._average(task_fisher(lesson, self.weights))
+        fisher = padded(self.fisher, self.weights)
+        self.consolidate(over_peak(fisher) if self.settings.normalize else [value.clone() for value in fisher])
+
+    def _average(self, new: list[Tensor]) -> None:
+        known, alpha = len(self.fisher), self.settings.alpha
+        first = 1.0 if self.settings.init == "first" else alpha
+        weights = [alpha] * known + [first] * (len(new) - known)
+        pairs = zip(padded(self.fisher, new), new, weights, strict=True)
+        self.fisher = [torch.lerp(old, value, weight) for old, value, weight in pairs]

@@ -1,0 +1,30 @@
+"""No penalty: the loss as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tmln.methods import Beside, Guide, Penalty, Settings, Term
+
+
+class NoPenalty(Penalty[Settings]):
+    """Looks at nothing, adds nothing, keeps nothing."""
+
+    name = "none"
+    shards = True
+    off: ClassVar[Mapping[str, Any] | None] = {}
+    active: ClassVar[Mapping[str, Any]] = {}
+    turned: ClassVar[Mapping[str, Any]] = {}
+    bends = False
+    guide = Guide(
+        equation=r"\mathcal{L} = \mathcal{L}_{\text{replay}}",
+        origin="",
+        cost="Nothing.",
+        use="Wherever replay or the step protect; it is the default.",
+        avoid="Where there is neither a memory nor a step that protects.",
+    )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []

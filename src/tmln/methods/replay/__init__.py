@@ -1,0 +1,15 @@
+"""What joins the batch, and how is it scored: memories and the parts that use them."""
+
+from typing import Any
+
+from tmln.methods import Family, Replay
+from tmln.methods.replay.derpp import DERpp
+from tmln.methods.replay.distill import Distill
+from tmln.methods.replay.er import ER
+from tmln.methods.replay.er_ace import ERACE
+from tmln.methods.replay.none import NoReplay
+from tmln.methods.replay.reservoir import Reservoir
+
+REPLAYS: Family[Replay[Any]] = Family(Replay, NoReplay, ER, DERpp, ERACE, Distill)
+
+__all__ = ["REPLAYS", "Reservoir"]

@@ -1,0 +1,130 @@
+"""Replay under a teacher: iCaRL's sigmoid loss (Rebuffi et al. 2017), or cross entropy and distillation (WA, 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.methods import Batch, Beside, Given, Guide, Lesson, Term
+from tmln.methods.replay.er import ERSettings, MemoryReplay
+from tmln.methods.teacher import Taught, distillation, frozen
+
+
+class DistillSettings(ERSettings):
+    """Of a loss in which the classes known before are taught by the model of the task's beginning."""
+
+    loss: Literal["sigmoid", "softmax"] = Field(
+        "sigmoid",
+        description="each output is a question of its own, and known classes are answered by the teacher (iCaRL); or "
+        "(1 - lambda) * cross entropy + lambda * distillation (WA)",
+    )
+    share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="lambda, of the softmax loss; the known classes' share of known ones and the task's unless given",
+    )
+    temperature: float = Field(
+        2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="T of the softmax loss: above 1 small probabilities count for more",
+        json_schema_extra={"search": {"low": 1.0, "high": 4.0}},
+    )
+
+
+def sigmoid_loss(output: Tensor, y: Tensor, taught: Tensor | None, known: Sequence[int], task: Sequence[int]) -> Tensor:
+    """Binary cross entropy, sum over the classes met, mean over samples: for known classes against the teacher's
+    sigmoid, whatever the label; for the task's against 1 for the label and 0 else.
+
+    A class that was not met has no output yet, as if the head grew.
+    """
+    target = F.one_hot(y, output.shape[1]).to(output.dtype)
+    if taught is not None:
+        target[:, list(known)] = taught[:, list(known)].sigmoid()
+    met = sorted({*known, *task, *y.tolist()})
+    return F.binary_cross_entropy_with_logits(output[:, met], target[:, met], reduction="sum") / len(y)
+
+
+class Distill(Taught, MemoryReplay[DistillSettings]):
+    """A frozen copy of the model, taken when a task begins, teaches current and replayed samples what it knew."""
+
+    name = "distill"
+    shards = True
+    Settings = DistillSettings
+    saved: ClassVar[tuple[str, ...]] = (*MemoryReplay.saved, "known", "task", "weight", "teacher_state")
+    off: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}
+    active: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
+    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    needs_boundary = True
+    guide: ClassVar[Guide] = Guide(
+        equation=r"\mathcal{L} = \sum_{c \in \text{old}} \mathrm{BCE}(f_c(x), \sigma(\text{teacher}_c(x))) + "
+        r"\sum_{c \in \text{new}} \mathrm{BCE}(f_c(x), [y = c])",
+        origin="iCaRL: Rebuffi et al. 2017, algorithm 3.",
+        cost="As `er`, a frozen copy of the model, and its pass over every batch.",
+        use="Where the old classes are many beside the new ones, and with the answer `ncm` or the weights `aligned`,"
+        " as in its papers.",
+        avoid="In streams without task boundaries, which the teacher is taken at.",
+    )
+
+    @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        if settings.loss == "sigmoid":
+            return cls.guide
+        taught = (
+            r"\mathcal{L} = (1-\lambda) \, \mathrm{CE}(f(x), y) + \lambda \, "
+            r"\mathrm{KL}(\text{teacher}_{\text{old}}(x) / T \,\|\, f_{\text{old}}(x) / T), \quad \lambda = "
+            r"\frac{\text{old}}{\text{old} + \text{new}}"
+        )
+        return replace(cls.guide, equation=taught, origin="WA: Zhao et al. 2020.")
+
+    def __init__(self, settings: DistillSettings, seed: int) -> None:
+        super().__init__(settings, seed)
+        self.needs_boundary = True  # where the teacher is taken
+        self.known: list[int] = []
+        self.task: list[int] = []
+        self.weight = 0.0  # lambda
+        if settings.balance and settings.loss == "sigmoid":
+            raise ValueError(
+                f"replay.balance = {settings.balance:g} adjusts a softmax, and replay.loss = 'sigmoid' has none: "
+                "set replay.balance=0 or replay.loss=softmax"
+            )
+
+    @classmethod
+    def make(cls, settings: Any, given: Given) -> Distill:
+        made = cls(settings, given.seed)
+        made.model = given.model
+        return made
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("memory", "samples", settings.capacity), Term("teacher", "model")]
+
+    def begin(self, lesson: Lesson) -> None:
+        super().begin(lesson)
+        self.known, self.task, self.weight = list(lesson.known), list(lesson.classes), 0.0
+        if self.known:
+            share = self.settings.share
+            self.weight = len(self.known) / (len(self.known) + len(self.task)) if share is None else share
+        used = self.known and (self.settings.loss == "sigmoid" or self.weight > 0)
+        self.teacher = frozen(lesson.model) if used else None
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch.x)
+        taught = None
+        if self.teacher is not None:
+            with torch.no_grad():
+                taught = self.teacher(batch.x)
+        if self.settings.loss == "sigmoid":
+            return sigmoid_loss(output, batch.y, taught, self.known, self.task), output
+        loss = F.cross_entropy(self._scored(output, batch.y, batch.current), batch.y)
+        if taught is not None:
+            kept = distillation(output[:, self.known], taught[:, self.known], self.settings.temperature)
+            loss = (1 - self.weight) * loss + self.weight * kept
+        return loss, output

@@ -1,0 +1,107 @@
+"""Herding (iCaRL, Rebuffi et al. 2017, algorithms 4 and 5): of each class as many samples, with the class's mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tmln.curvature.preserve_state import untouched
+from tmln.methods import Features, Lesson
+from tmln.methods.replay.fields import kinds_of
+from tmln.methods.replay.reservoir import Reservoir
+
+
+def herded(features: Tensor, count: int) -> list[int]:
+    """The k-th is the sample that brings the mean of the first k nearest to the mean of all: rows, in this order.
+
+    >>> herded(torch.tensor([[0.0, 4.0], [3.0, 0.0], [0.0, -3.0], [1.0, 1.0]]), 3)
+    [3, 1, 0]
+    """
+    left, total = torch.ones(len(features), dtype=torch.bool, device=features.device), torch.zeros_like(features[0])
+    mean, found = features.mean(0), []
+    for k in range(1, min(count, len(features)) + 1):
+        far = (mean - (total + features) / k).square().sum(1)
+        row = int(far.masked_fill(~left, float("inf")).argmin())
+        total, left[row] = total + features[row], False
+        found.append(row)
+    return found
+
+
+def even_shares(capacity: int, classes: list[int]) -> dict[int, int]:
+    """The places of each class: as many for all, one more for the first ones where some are left over.
+
+    >>> even_shares(8, [0, 1, 4])
+    {0: 3, 1: 3, 4: 2}
+    """
+    each, more = divmod(capacity, max(1, len(classes)))
+    return {label: each + (number < more) for number, label in enumerate(classes)}
+
+
+class Exemplars(Reservoir):
+    """A memory whose samples are chosen anew at every task's end, and kept class by class in the order of herding.
+
+    >>> memory = Exemplars(capacity=500)
+    >>> memory.replace({"x": torch.zeros(2, 3), "y": torch.tensor([0, 1])})
+    >>> len(memory)
+    2
+    """
+
+    def replace(self, rows: Mapping[str, Tensor]) -> None:
+        """From now on these are the samples: at most as many as there are places."""
+        count = len(next(iter(rows.values())))
+        if count > self.capacity:
+            raise ValueError(f"{count} samples do not fit into a memory of {self.capacity}")
+        if not self._storage.kinds:
+            self._storage.begin(kinds_of(rows, self.pad), rows)
+        self._storage.write(torch.arange(count), rows)
+        self.seen = count
+
+
+@torch.no_grad()
+def choose(
+    memory: Exemplars, lesson: Lesson, features: Features, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
+) -> None:
+    """The task has ended: its classes are herded, of the others the first ones are kept, as many as have room now.
+
+    A class of the task that was stored before is herded out of both, stored samples and new ones. ``fields`` gives what
+    is stored with new samples besides.
+    """
+    before, phi, labels = len(memory), [], []
+    with untouched(lesson.model, training=False):
+        for source in (lesson.batches(memory) if before else (), lesson.batches()):
+            for x, y in source:
+                phi.append(F.normalize(features.of(lesson.model, x)[1].float()))
+                labels.append(y.cpu())
+    every, y = torch.cat(phi), torch.cat(labels)
+    now = set(y[before:].tolist())
+    kept: list[int] = []
+    for label, count in even_shares(memory.capacity, y.unique().tolist()).items():
+        rows = torch.nonzero(y == label).flatten()
+        kept += rows[herded(every[rows], count)].tolist() if label in now else rows[:count].tolist()
+    memory.replace(_gathered(memory, lesson, torch.tensor(kept), before, fields))
+
+
+def _gathered(
+    memory: Exemplars, lesson: Lesson, kept: Tensor, before: int, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
+) -> dict[str, Tensor]:
+    """These samples in this order, counted through the memory and on through the task."""
+    parts, places = [], []
+    old = torch.nonzero(kept < before).flatten()
+    if len(old):
+        parts.append(memory._read(kept[old]))
+        places.append(old)
+    start = before
+    for x, y in lesson.samples():
+        new = torch.nonzero((kept >= start) & (kept < start + len(y))).flatten()
+        if len(new):
+            rows = kept[new] - start
+            picked_x, picked_y = x[rows.to(x.device)], y[rows.to(y.device)]
+            parts.append({"x": picked_x, "y": picked_y, **fields(picked_x, picked_y)})
+            places.append(new)
+        start += len(y)
+    order = torch.cat(places).argsort()
+    return {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}

@@ -1,0 +1,28 @@
+"""No replay: the batch as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tmln.methods import Beside, Guide, Replay, Settings, Term
+
+
+class NoReplay(Replay[Settings]):
+    """Nothing joins the batch; the loss is its mean cross entropy."""
+
+    name = "none"
+    shards = True
+    off: ClassVar[Mapping[str, Any] | None] = {}
+    guide = Guide(
+        equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",
+        origin="",
+        cost="Nothing.",
+        use="As a baseline; where no sample may be stored; where a penalty or a step is to protect alone.",
+        avoid="When classes arrive one after another under one head: most methods without a memory then "
+        "know little but the last task.",
+    )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []

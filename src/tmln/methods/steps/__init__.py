@@ -1,0 +1,20 @@
+"""How does a gradient become a move: the optimizers as parts of a recipe."""
+
+from typing import Any
+
+from tmln.methods import Family, Step
+from tmln.methods.steps.a_gem import AGEMStep
+from tmln.methods.steps.adamw import AdamWStep
+from tmln.methods.steps.fopng import FOPNGStep
+from tmln.methods.steps.mofo import MoFOStep
+from tmln.methods.steps.ocar import OCARStep
+from tmln.methods.steps.sam import SAMStep
+from tmln.methods.steps.sgd import SGDStep
+from tmln.methods.steps.tmln import TMLNStep
+from tmln.methods.steps.upgd import UPGDStep
+
+STEPS: Family[Step[Any]] = Family(
+    Step, SGDStep, TMLNStep, UPGDStep, OCARStep, AGEMStep, SAMStep, AdamWStep, MoFOStep, FOPNGStep
+)
+
+__all__ = ["STEPS"]

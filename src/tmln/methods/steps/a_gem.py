@@ -1,0 +1,123 @@
+"""A-GEM (Chaudhry et al. 2019, Efficient Lifelong Learning, equation 11) around any other step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.curvature.preserve_state import untouched
+from tmln.distributed.process_group import ALONE, Part, Ranks, is_sharded, over_parts, part
+from tmln.methods import Beside, Closure, Guide, Lesson, Term
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
+from tmln.seeds import seed_of
+
+
+class AGEMSettings(WrappingSettings):
+    """Of g - (g . r / r . r) r, wherever g . r < 0, with r the gradient on samples of memory."""
+
+    capacity: int = Field(500, ge=1, description="samples kept to check against")
+    batch: int = Field(
+        128,
+        ge=0,
+        description="samples checked a step; 0 is the inner step alone",
+        json_schema_extra={"search": [32, 64, 128, 256]},
+    )
+
+
+def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
+    """g - (g.r / r.r) r where g.r < 0, so that the move does not raise the memory's loss; else g itself."""
+    pairs = list(zip(gradient, reference, strict=True))
+    dots = [Part(r, float((part(g) * part(r)).sum())) for g, r in pairs]
+    norms = [Part(r, float(part(r).square().sum())) for _, r in pairs]
+    found = over_parts([*dots, *norms], "sum")
+    dot, norm = sum(found[: len(pairs)]), sum(found[len(pairs) :])
+    if dot >= 0 or norm == 0:
+        return gradient
+    return [g - (dot / norm) * r for g, r in zip(gradient, reference, strict=True)]
+
+
+class AGEMStep(Wrapping[AGEMSettings]):
+    """The gradient, where it works against the memory's, loses that component; then the inner step."""
+
+    name = "a-gem"
+    shards = True
+    Settings = AGEMSettings
+    saved = ("checks", "inner")
+    needs_boundary = True
+    spells_inner = False  # runs without settings of the inner step keep the names they had
+    off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
+    guide = Guide(
+        equation=r"g \leftarrow g - \frac{g \cdot r}{r \cdot r} \, r \quad \text{where } g \cdot r < 0, \quad r"
+        r" = \text{the memory's gradient}",
+        origin="Chaudhry et al. 2019, Efficient Lifelong Learning, equation 11.",
+        cost="A second forward and backward pass over samples of its memory in every step.",
+        use="Around any step, where new samples have to be learned first and old ones only not hurt.",
+        avoid="Where the same passes could replay the memory in the batch: `er` kept more on Split-Digits "
+        "for less time.",
+    )
+
+    def __init__(
+        self, settings: AGEMSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        self.checks = Reservoir(settings.capacity, seed_of(seed, "checks"))
+        super().__init__(settings, model, lr, seed, self.checks if memory is None else memory)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        terms = super().holds(settings, beside)
+        return None if terms is None else [Term("checks", "samples", settings.capacity), *terms]
+
+    @property
+    def bends(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
+        """Where there is something to check against, or the inner step does."""
+        return bool(self.settings.batch and self.checks) or self.inner.bends
+
+    def step(self, closure: Closure, lesson: Lesson) -> None:
+        if self.settings.batch and self.checks:
+            x, y = lesson.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
+            closure = _Projected(closure, lesson.model, x, y, lesson.ranks)
+        self.inner.step(closure, lesson)
+
+    def end(self, lesson: Lesson) -> None:
+        for x, y in lesson.samples():
+            self.checks.add(x, y)
+        super().end(lesson)
+
+
+class _Projected:
+    """The closure whose gradient is projected on the half-space in which the loss of (x, y) does not rise."""
+
+    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = ALONE) -> None:
+        self.closure, self.model, self.x, self.y = closure, model, x, y
+        self.ranks = ranks if len(y) >= ranks.size else ALONE  # too few to be dealt out: each rank takes all
+
+    def __call__(self) -> float:
+        value = self.closure()
+        moving = [p for p in self.model.parameters() if p.grad is not None]
+        gradient = [p.grad for p in moving if p.grad is not None]
+        for p, g in zip(moving, project(gradient, self._reference(moving)), strict=True):
+            p.grad = g
+        return value
+
+    def _reference(self, moving: list[nn.Parameter]) -> list[Tensor]:
+        """The gradient of the memory's loss, each rank's share of it by its samples."""
+        rows = self.ranks.rows(len(self.y))
+        x, y = self.x[rows], self.y[rows]
+        with untouched(self.model):  # the memory's pass leaves no trace in batch statistics
+            loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
+            sharded = any(map(is_sharded, moving))
+            if sharded:  # its pass cuts what it leaves in .grad, and takes the mean over all ranks
+                (loss * self.ranks.size).backward()
+                found: Sequence[Tensor | None] = [p.grad for p in moving]
+            else:
+                found = torch.autograd.grad(loss, moving, allow_unused=True)
+        reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
+        if not sharded:
+            self.ranks.sum_all_(reference)
+        return reference

@@ -1,0 +1,69 @@
+"""AdamW (Loshchilov and Hutter 2019, Algorithm 2), as torch has it: the optimizer that most models are tuned with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from tmln.methods import Beside, Guide, Lesson, Settings, Step, Term
+from tmln.methods.replay.reservoir import Reservoir
+
+
+class AdamSettings(Settings):
+    """Of m <- beta1*m + (1-beta1)*g and v <- beta2*v + (1-beta2)*g^2, both corrected for where they began."""
+
+    beta1: float = Field(0.9, ge=0, lt=1, description="what m, the mean of gradients, keeps of itself in a step")
+    beta2: float = Field(
+        0.999,
+        ge=0,
+        lt=1,
+        description="what v, the mean of their squares, keeps of itself in a step",
+        json_schema_extra={"search": [0.95, 0.99, 0.999]},
+    )
+    eps: float = Field(1e-8, gt=0, description="epsilon, added to the root of v")
+    weight_decay: float = Field(
+        0.01,
+        ge=0,
+        description="decoupled decay: theta -= eta*decay*theta",
+        json_schema_extra={"search": {"low": 0.0001, "high": 0.1, "log": True}},
+    )
+    reset: bool = Field(True, description="forget both means at task boundaries")
+
+
+class AdamWStep(Step[AdamSettings]):
+    """theta <- (1 - eta*decay)*theta - eta * m / (sqrt(v) + eps)."""
+
+    name = "adamw"
+    shards = True
+    Settings = AdamSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    turned: ClassVar[Mapping[str, Any]] = {"beta1": 0.5}
+    guide = Guide(
+        equation=r"\theta \leftarrow (1 - \eta \, \text{decay}) \, \theta - \eta \, \frac{m}{\sqrt{v} + \epsilon}",
+        origin="Loshchilov and Hutter 2019, Algorithm 2, as torch has it.",
+        cost="Two sums for every weight.",
+        use="For fine-tuning of transformers, at a rate of 0.001 or less.",
+        avoid="At SGD's rates, 0.01 and more: every weight moves by about the rate.",
+    )
+
+    def __init__(
+        self, settings: AdamSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"eps", "weight_decay"})
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr, betas=(settings.beta1, settings.beta2), foreach=True, **options
+        )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("exp_avg", "W"), Term("exp_avg_sq", "W"), Term("step", "counts")]
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.reset and lesson.index:
+            self.optimizer.state.clear()

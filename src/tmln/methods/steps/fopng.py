@@ -1,0 +1,100 @@
+"""The FOPNG step in a recipe: what is kept of a task, and the metric of the next, are taken from their own data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from tmln.curvature import diagonal_fisher
+from tmln.methods import Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.optim.fopng import FOPNG, output_gradients
+from tmln.optim.step_utils import stepped
+
+
+class FOPNGSettings(Settings):
+    """Of the move of length eta, by the task's F, along which stored outputs of earlier tasks stay, by theirs."""
+
+    damping: float = Field(
+        0.001,
+        gt=0,
+        description="lambda, added to the task's F",
+        json_schema_extra={"search": {"low": 1e-05, "high": 0.1, "log": True}},
+    )
+    directions: int = Field(20, ge=1, description="samples of each task whose output gradients are kept")
+    most: int = Field(
+        200, ge=1, description="gradients kept of all tasks; beyond, as many of each, then one of the newest"
+    )
+    of: Literal["mean", "label"] = Field(
+        "mean", description="of which output they are: the mean of all, or the label's"
+    )
+    projection: Literal["orthogonal", "public"] = Field(
+        "orthogonal", description="exact, or as in the authors' public code"
+    )
+    first: Literal["adam", "sgd"] = Field("adam", description="how the first task is learned")
+    fisher_refresh_every: int = Field(
+        0, ge=0, description="steps between new F of the task; 0 is at its beginning only"
+    )
+
+
+class FOPNGStep(Step[FOPNGSettings]):
+    """theta <- theta - eta * the natural gradient, Fisher-orthogonal to output gradients of earlier tasks."""
+
+    name = "fopng"
+    Settings = FOPNGSettings
+    saved = ("optimizer", "steps", "generator")
+    needs_boundary = True
+    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    turned: ClassVar[Mapping[str, Any]] = {"damping": 1.0}
+    optimizer: FOPNG
+    guide = Guide(
+        equation=r"v = -\eta \, \frac{(F_{\text{new}} + \lambda)^{-1} (g - F_{\text{old}} G A^{-1} G^\top "
+        r"F_{\text{old}} (F_{\text{new}} + \lambda)^{-1} g)}{\text{its length}}, \quad G^\top "
+        r"F_{\text{old}} v = 0",
+        origin="Garg et al. 2026, arXiv 2601.12816, as far as its abstract and the public code tell.",
+        cost="Every stored gradient takes as much memory as the weights: 20 of each task, 200 at most.",
+        use="Where no sample may be stored, networks are small and directions have to be kept rather than weights.",
+        avoid="For large networks; where samples may be stored, since replay keeps more.",
+    )
+
+    def __init__(
+        self, settings: FOPNGSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"damping", "most", "projection", "first"})
+        self.optimizer = FOPNG(model.named_parameters(), lr, **options)
+        self.generator, self.steps = torch.Generator().manual_seed(seed), 0
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        """In the second task; each later one adds as many directions, up to ``most``."""
+        kept = min(settings.directions, settings.most)
+        terms = [Term("directions", "N", kept), *sums("fisher_old", "fisher_new")]
+        return [*terms, Term("solve", "doubles", kept**2, derived=True)]
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.optimizer.counts:
+            self._measure(lesson)
+
+    def _measure(self, lesson: Lesson) -> None:
+        self.optimizer.begin(diagonal_fisher(lesson.model, lesson.dealt(), progress=False))
+
+    def step(self, closure: Closure, lesson: Lesson) -> None:
+        stepped(self.optimizer, closure)
+        self.steps += 1
+        every = self.settings.fisher_refresh_every
+        if every and self.steps % every == 0 and self.optimizer.counts:
+            self._measure(lesson)
+
+    def end(self, lesson: Lesson) -> None:
+        seed = int(torch.randint(2**31, (), generator=self.generator))
+        drawn = Reservoir(self.settings.directions, seed)
+        for x, y in lesson.samples():
+            drawn.add(x, y)
+        ((x, y),) = drawn.batches(self.settings.directions, ("x", "y"))
+        found = output_gradients(lesson.model, *lesson.ready(x, y), self.settings.of)
+        self.optimizer.consolidate(diagonal_fisher(lesson.model, lesson.dealt(), progress=False), found)

@@ -1,0 +1,61 @@
+"""The MoFO step in a recipe: Adam, of which only the weights with the largest momentum move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from tmln.methods import Beside, Guide, Lesson, Step, Term, sums
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.methods.steps.adamw import AdamSettings
+from tmln.optim.mofo import MoFO
+
+
+class MoFOSettings(AdamSettings):
+    """Of Adam's move, kept for the share alpha of each tensor whose momentum is largest."""
+
+    fraction: float = Field(
+        0.15,
+        gt=0,
+        le=1,
+        description="alpha: the share of each tensor that moves; 1 is AdamW",
+        json_schema_extra={"search": [0.05, 0.1, 0.15, 0.2, 0.5]},
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay, of all weights")
+
+
+class MoFOStep(Step[MoFOSettings]):
+    """theta <- theta - eta * Adam's direction, where |m| is among the largest of its tensor."""
+
+    name = "mofo"
+    shards = True
+    Settings = MoFOSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
+    turned: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
+    guide = Guide(
+        equation=r"\theta_i \leftarrow \theta_i - \eta \, \frac{m_i}{\sqrt{v_i} + \epsilon} \quad \text{where }"
+        r" |m_i| \text{ is among the largest of its tensor}",
+        origin="Chen et al. 2025.",
+        cost="Two sums for every weight, and a ranking within each tensor in every step.",
+        use="For one fine-tuning that shall leave a model near where it began, without any data of before.",
+        avoid="For many tasks one after another: it knows nothing of them.",
+    )
+
+    def __init__(
+        self, settings: MoFOSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"eps", "weight_decay", "fraction"})
+        self.optimizer = MoFO(model.parameters(), lr, (settings.beta1, settings.beta2), **options)
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [*sums("exp_avg", "exp_avg_sq"), Term("step", "counts")]
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.reset and lesson.index:
+            self.optimizer.state.clear()

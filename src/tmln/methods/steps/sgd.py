@@ -1,0 +1,67 @@
+"""Plain stochastic gradient descent, with momentum on request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from tmln.methods import Beside, Guide, Lesson, Settings, Step, Term
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.optim.sgd import SGD
+
+
+class SGDSettings(Settings):
+    """Of theta -= eta * v, with v = mu * v + g + decay * theta."""
+
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="momentum mu: the share of the last direction that goes into the next; 0 is off",
+        json_schema_extra={"search": {"low": 0.0, "high": 0.99}},
+    )
+    weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
+    reset: bool = Field(True, description="forget the momentum at task boundaries")
+
+
+class SGDStep(Step[SGDSettings]):
+    """theta <- theta - eta*v with v <- mu*v + g."""
+
+    name = "sgd"
+    shards = True
+    Settings = SGDSettings
+    saved = ("optimizer",)
+    off: ClassVar[Mapping[str, Any] | None] = {}
+    turned: ClassVar[Mapping[str, Any]] = {"momentum": 0.5}
+    guide: ClassVar[Guide] = Guide(
+        equation=r"\theta \leftarrow \theta - \eta v, \quad v \leftarrow \mu v + g",
+        origin="",
+        cost="Nothing; with momentum, a sum for every weight.",
+        use="Under replay, and wherever you compare: what another step gains is gained over this one at the same rate.",
+        avoid="Alone: it forgets.",
+    )
+
+    def __init__(
+        self, settings: SGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
+    ) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        options = settings.model_dump(include={"momentum", "weight_decay"})
+        self.optimizer = SGD(model.parameters(), lr, foreach=True, **options)
+
+    @classmethod
+    def guide_at(cls, settings: Any) -> Guide | None:
+        if settings.momentum:
+            return replace(cls.guide, cost="A sum for every weight, its momentum.")
+        return replace(cls.guide, equation=r"\theta \leftarrow \theta - \eta g", cost="Nothing.")
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [Term("momentum_buffer", "W")] if settings.momentum else []
+
+    def begin(self, lesson: Lesson) -> None:
+        if self.settings.reset and lesson.index:
+            self.optimizer.state.clear()

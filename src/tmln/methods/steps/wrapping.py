@@ -1,0 +1,104 @@
+"""Steps around another step: they change the gradient, and leave the move to the inner one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+from torch import nn
+
+from tmln.methods import INNER, Batch, Beside, Lesson, Settings, Step, Term, read_settings
+from tmln.methods.registry import FAMILIES
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.user_code import code_allowed, is_code
+
+
+class WrappingSettings(Settings):
+    """With those of the inner step among them, as ``inner.NAME``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    inner: str = Field("sgd", description="the step that takes the gradient, any by name; its settings: inner.NAME")
+
+    @model_validator(mode="after")
+    def _nothing_else(self) -> WrappingSettings:
+        for key in self.model_extra or {}:
+            if not key.startswith(f"{INNER}."):
+                raise ValueError(f"there is no setting {key!r}")
+        return self
+
+    def inside(self) -> dict[str, Any]:
+        """The inner step's settings."""
+        return {key.removeprefix(f"{INNER}."): value for key, value in (self.model_extra or {}).items()}
+
+    def part(self) -> tuple[type[Step[Any]], Any]:
+        """The inner step's class and its checked settings."""
+        kind = FAMILIES["step"].find(self.inner)
+        assert issubclass(kind, Step)
+        return kind, read_settings(kind, self.inside())
+
+
+W = TypeVar("W", bound=WrappingSettings)
+
+
+class Wrapping(Step[W]):
+    """A step that passes everything on to ``inner``. What it does itself, it does to the closure it passes on."""
+
+    wraps = True
+    spells_inner: ClassVar[bool] = True  # a run's name holds all settings of the inner step, also where none is given
+    saved: ClassVar[tuple[str, ...]] = ("inner",)
+
+    def __init__(self, settings: W, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
+        super().__init__(settings, model, lr, seed, memory)
+        kind, inside = settings.part()
+        self.inner = kind(inside, model, lr, seed, memory)
+        self.optimizer, self.traces = self.inner.optimizer, self.inner.traces
+        self.memory = self.inner.memory  # the replay's, or that of a step further in
+        self.needs_boundary = type(self).needs_boundary or self.inner.needs_boundary
+
+    @classmethod
+    def inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        if is_code(settings.inner) and not code_allowed():
+            return dict(given)  # they are checked when it is made, by whoever may
+        kind = FAMILIES["step"].find(settings.inner)
+        values: dict[str, Any] = read_settings(kind, given).model_dump()
+        usual = read_settings(kind, {}).model_dump()
+        return values if cls.spells_inner or values != usual else {}
+
+    @classmethod
+    def in_shards(cls, settings: Any) -> bool:
+        kind, inside = settings.part()
+        return cls.shards and kind.in_shards(inside)
+
+    @classmethod
+    def fields(cls, settings: Any) -> dict[str, FieldInfo]:
+        kind, inside = settings.part()
+        return {**super().fields(settings), **{f"{INNER}.{k}": field for k, field in kind.fields(inside).items()}}
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        kind, inside = settings.part()
+        terms = kind.holds(inside, replace(beside, bent=True))
+        return None if terms is None else [replace(term, name=f"{INNER}.{term.name}") for term in terms]
+
+    @property
+    def rate(self) -> float:
+        return self.inner.rate
+
+    def begin(self, lesson: Lesson) -> None:
+        self.inner.begin(lesson)
+
+    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+        self.inner.before_forward(batch, lesson)
+
+    def look(self) -> None:
+        self.inner.look()
+
+    def walk(self) -> None:
+        self.inner.walk()
+
+    def end(self, lesson: Lesson) -> None:
+        self.inner.end(lesson)
+        self.diagnostics = dict(self.inner.diagnostics)

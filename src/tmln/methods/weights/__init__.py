@@ -1,0 +1,16 @@
+"""Which weights answer, and go on: those just reached, an average of the way, or a merger with those from before."""
+
+from typing import Any
+
+from tmln.methods import Family, Weights
+from tmln.methods.weights.aligned import AlignedWeights
+from tmln.methods.weights.average import AverageWeights
+from tmln.methods.weights.last import LastWeights
+from tmln.methods.weights.merge import MergedWeights
+from tmln.methods.weights.stable import StableWeights
+
+WEIGHTS: Family[Weights[Any]] = Family(
+    Weights, LastWeights, AverageWeights, MergedWeights, StableWeights, AlignedWeights
+)
+
+__all__ = ["WEIGHTS"]

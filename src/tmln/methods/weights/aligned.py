@@ -1,0 +1,108 @@
+"""Weight aligning (WA: Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tmln.distributed.process_group import cut, is_sharded, part, whole
+from tmln.methods import Beside, Features, Given, Guide, Lesson, Settings, Term, Weights
+from tmln.methods.weight_copies import check_finite, moving
+from tmln.optim.precision import state_dtype
+
+
+class AlignedSettings(Settings):
+    """Of w_new <- gamma * w_new."""
+
+    lengthen: bool = Field(
+        False,
+        description="scale the new classes' rows also where they are the shorter ones, as the formula says; else "
+        "gamma is at most 1",
+        json_schema_extra={"search": [False, True]},
+    )
+    positive: bool = Field(
+        False,
+        description="rows are clipped at 0 after every step, so that longer ones give larger outputs of features that "
+        "are positive, too",
+        json_schema_extra={"search": [False, True]},
+    )
+    layer: str | None = Field(
+        None, description="the nn.Linear whose rows are scaled, by name; the one that gives the output unless given"
+    )
+
+
+def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
+    """gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
+
+    >>> round(alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
+    0.3
+    """
+    norms = weight.detach().to(state_dtype(weight)).norm(dim=1)
+    before, now = (float(norms[list(rows)].mean()) if rows else 0.0 for rows in (old, new))
+    return before / now if before > 0 and now > 0 else 1.0
+
+
+class AlignedWeights(Weights[AlignedSettings]):
+    """w_new <- gamma * w_new at a task's end: its new classes' rows of the last layer are as long as the old ones'.
+
+    On average; biases are left alone. Training goes on from the scaled rows, and what is taken at a boundary, or when
+    the next task begins, is of them. The rule is against new classes that win by the length of their rows; where those
+    are the shorter ones it would make them win, and gamma is 1 unless it is asked for.
+    """
+
+    name = "aligned"
+    shards = True
+    Settings = AlignedSettings
+    saved = ("head",)
+    needs_boundary = True
+    active: ClassVar[Mapping[str, Any]] = {"positive": True}
+    turned: ClassVar[Mapping[str, Any]] = {"positive": False}
+    guide = Guide(
+        equation=r"w_{\text{new}} \leftarrow \gamma \, w_{\text{new}}, \quad \gamma = "
+        r"\min\left(1, \frac{\mathrm{mean} \| w_{\text{old}} \|}{\mathrm{mean} \| w_{\text{new}} \|}\right)",
+        origin="WA: Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning.",
+        cost="Nothing: it goes by the weights as they are.",
+        use="Where the rows of new classes have become longer than the old ones; without a memory, too.",
+        avoid="Where they are the shorter ones, as after few epochs: there is nothing to scale then. The boundary's "
+        "diagnostics tell gamma.",
+    )
+
+    def __init__(self, settings: AlignedSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.head = ""  # the layer's name: a head that grew, or a loaded state, has it, too
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []
+
+    def begin(self, lesson: Lesson) -> None:
+        layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, lesson.two_inputs())
+        self.head = next(name for name, module in self.model.named_modules() if module is layer)
+
+    @property
+    def _rows(self) -> Tensor:
+        found = self.model.get_submodule(self.head).weight
+        assert isinstance(found, Tensor)
+        return found
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        if self.settings.positive:
+            part(self._rows).clamp_(min=0.0)
+
+    @torch.no_grad()
+    def end(self, lesson: Lesson) -> None:
+        check_finite(moving(self.model), "the solution")
+        new = [label for label in lesson.classes if label not in lesson.known]
+        rows = self._rows
+        gamma = alignment(whole(rows), lesson.known, new)
+        if not self.settings.lengthen:
+            gamma = min(gamma, 1.0)
+        chosen = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+        chosen[new] = True
+        part(rows)[cut(chosen, rows) if is_sharded(rows) else chosen] *= gamma
+        self.diagnostics = {"new rows scaled by": gamma}

@@ -1,0 +1,111 @@
+"""The average of a task's iterates (Polyak and Juditsky 1992; polynomial decay: Shamir and Zhang 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from tmln.methods import Beside, Given, Growth, Guide, Lesson, Settings, Term, Weights, sums
+from tmln.methods.weight_copies import check_finite, copy_of, instead, lerp_, moving, put
+
+
+class AverageSettings(Settings):
+    rule: Literal["polynomial", "exponential"] = Field(
+        "polynomial", description="the share of the k-th iterate: (p+1)/(k+p), or the same for all"
+    )
+    power: float = Field(
+        3.0,
+        ge=0,
+        description="p: 0 is the mean, 3 about the task's last quarter",
+        json_schema_extra={"search": {"low": 0.0, "high": 10.0}},
+    )
+    rate: float = Field(0.01, gt=0, le=1, description="the share of an iterate in the exponential average")
+    every: int = Field(1, ge=1, description="steps between the iterates that count")
+    take_over: Literal["average", "last"] = Field(
+        "average", description="from which weights training goes on at the boundary; the average answers in any case"
+    )
+
+
+def share_of(k: int, power: float) -> float:
+    """(p+1)/(k+p), 1 at the first iterate.
+
+    >>> [round(share_of(k, 3.0), 3) for k in (1, 2, 3)]
+    [1.0, 0.8, 0.667]
+    """
+    return (power + 1) / (k + power)
+
+
+class AverageWeights(Weights[AverageSettings]):
+    """theta-bar <- theta-bar + (p+1)/(k+p) * (theta - theta-bar), k counted from the task's beginning.
+
+    Running statistics are averaged alike. Until the first iterate of a task counts, the weights just reached answer.
+    """
+
+    name = "average"
+    shards = True
+    Settings = AverageSettings
+    saved = ("mean", "count", "steps")
+    copies = ("mean",)
+    off: ClassVar[Mapping[str, Any] | None] = {"rule": "exponential", "rate": 1.0}
+    turned: ClassVar[Mapping[str, Any]] = {"power": 0.0}
+    guide = Guide(
+        equation=r"\bar\theta \leftarrow \bar\theta + \frac{p+1}{k+p} (\theta - \bar\theta)",
+        origin="Polyak and Juditsky 1992; polynomial decay: Shamir and Zhang 2013.",
+        cost="A copy of the weights, and one pass over them a step.",
+        use="With replay, nearly always: the noise of small replayed batches is averaged out (`er+`, `tmln+`, `der+`).",
+        avoid="Where a task has so few steps that its last quarter is none.",
+    )
+
+    def __init__(self, settings: AverageSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.mean: dict[str, Tensor] = {}
+        self.count = 0  # iterates in the average; 0: the model's own weights answer
+        self.steps = 0  # of the task
+        self._moving: dict[str, Tensor] = {}
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return [*sums("mean"), Term("mean", "statistics")]
+
+    def grow(self, growth: Growth) -> None:
+        super().grow(growth)
+        self._moving = {}
+
+    def begin(self, lesson: Lesson) -> None:
+        self.count, self.steps, self._moving = 0, 0, moving(self.model)
+
+    def after_step(self) -> None:
+        self.steps += 1
+        if self.steps % self.settings.every:
+            return
+        self.count += 1
+        values = self._values()
+        if self.count == 1 or self.mean.keys() != values.keys():
+            self.mean = copy_of(values)
+        elif self.settings.rule == "polynomial":
+            lerp_(self.mean, values, share_of(self.count, self.settings.power))
+        else:
+            lerp_(self.mean, values, self.settings.rate)
+
+    def end(self, lesson: Lesson) -> None:
+        if not self.count:
+            return
+        check_finite(self.mean, "the average")
+        if self.settings.take_over == "average":
+            put(self.mean, self._values())
+            self.count = 0
+
+    def answering(self) -> AbstractContextManager[None]:
+        return instead(self.mean, self._values()) if self.count else nullcontext()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._moving = {}
+
+    def _values(self) -> dict[str, Tensor]:
+        self._moving = self._moving or moving(self.model)
+        return self._moving

@@ -1,0 +1,27 @@
+"""The weights just reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tmln.methods import Beside, Guide, Settings, Term, Weights
+
+
+class LastWeights(Weights[Settings]):
+    """The last iterate answers, and training goes on from it."""
+
+    name = "last"
+    shards = True
+    off: ClassVar[Mapping[str, Any] | None] = {}
+    guide = Guide(
+        equation=r"\theta_{\text{answer}} = \theta",
+        origin="",
+        cost="Nothing.",
+        use="Unless there is a reason for another; it is the default.",
+        avoid="Where the last steps are noisy and an average costs nothing to speak of.",
+    )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []

@@ -1,0 +1,170 @@
+"""The last boundary's solution merged with the new one (Wortsman et al. 2022; by F: Matena and Raffel 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tmln.curvature import diagonal_fisher
+from tmln.curvature.preserve_state import untouched
+from tmln.methods import Beside, Given, Guide, Lesson, Settings, Term, Weights, feed, sums
+from tmln.methods.replay.reservoir import Reservoir
+from tmln.methods.weight_copies import check_finite, copy_of, lerp_, moving, put
+from tmln.optim.tmln import TMLN
+
+EPS = 1e-8  # where neither solution has an importance, half of each
+SEEN = 1024  # samples of the task, and of the memory, by which statistics are estimated anew
+
+
+class MergeSettings(Settings):
+    by: Literal["share", "count", "fisher", "shield"] = Field(
+        "share",
+        description="the new solution's part: a fixed share; 1/k at the k-th task; for each weight by F of its task "
+        "against that of the tasks before; or by F + gamma*S-bar of the step 'tmln'",
+    )
+    share: float = Field(
+        0.5, ge=0, le=1, description="the new solution's part", json_schema_extra={"search": {"low": 0.1, "high": 1.0}}
+    )
+    statistics: Literal["merged", "estimated"] = Field(
+        "merged", description="batch norm's: merged like the weights, or estimated anew on memory and task"
+    )
+
+
+def merged_by(old: Tensor, new: Tensor, old_importance: Tensor, new_importance: Tensor) -> Tensor:
+    """(F_old*old + F_new*new) / (F_old + F_new), weight by weight."""
+    share = (new_importance + EPS) / (old_importance + new_importance + 2 * EPS)
+    return torch.lerp(old, new, share)
+
+
+class MergedWeights(Weights[MergeSettings]):
+    """theta <- (1-a)*theta_prev + a*theta at a task's end; the first task's solution is kept as it is."""
+
+    name = "merge"
+    shards = True
+    Settings = MergeSettings
+    saved = ("solution", "importance", "merged")
+    copies = ("solution",)
+    needs_boundary = True
+    off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
+    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    guide = Guide(
+        equation=r"\theta \leftarrow (1 - a) \, \theta_{\text{prev}} + a \, \theta",
+        origin="Wortsman et al. 2022; by F: Matena and Raffel 2022.",
+        cost="A copy of the weights; by F, a Fisher pass and sums for every weight.",
+        use="Where no more than the end of a task can be touched, as with models that others train.",
+        avoid="Where the two solutions are not connected: look at `tmln barrier` first.",
+    )
+
+    def __init__(self, settings: MergeSettings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.solution: dict[str, Tensor] = {}
+        self.importance: dict[str, Tensor] = {}
+        self.merged = 0  # solutions so far
+        step = given.parts["step"]
+        self.optimizer: torch.optim.Optimizer | None = getattr(step, "optimizer", None)
+        self.memory: Reservoir | None = getattr(given.parts["replay"], "memory", None)
+        if settings.by == "shield" and not isinstance(self.optimizer, TMLN):
+            raise ValueError(
+                f"merge.by = 'shield' takes F + gamma*S-bar of the step 'tmln', but the step is {step.name!r}: "
+                "choose step 'tmln', or merge.by = 'fisher'"
+            )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        found = [*sums("solution"), Term("solution", "statistics")]
+        return found + (sums("importance") if settings.by in ("fisher", "shield") else [])
+
+    def end(self, lesson: Lesson) -> None:
+        values = moving(self.model)
+        check_finite(values, "the solution")
+        fisher = self._fisher(lesson)
+        self.merged += 1
+        if self.solution.keys() == values.keys():
+            self._merge(values, fisher)
+            if self.settings.statistics == "estimated":
+                estimate_statistics(lesson, self.memory)
+        self.importance = {
+            name: F + self.importance[name] if name in self.importance else F for name, F in fisher.items()
+        }
+        self.solution = copy_of(values)
+
+    def _fisher(self, lesson: Lesson) -> dict[str, Tensor]:
+        """F of the task at its own solution, by the names of the weights."""
+        if self.settings.by not in ("fisher", "shield"):
+            return {}
+        return {name: F.clone() for name, F in diagonal_fisher(self.model, lesson.dealt(), progress=False).items()}
+
+    def _merge(self, values: dict[str, Tensor], fisher: dict[str, Tensor]) -> None:
+        share = self.settings.share if self.settings.by == "share" else 1 / self.merged
+        new, shield = copy_of(values), self._shield()
+        found = {name: t.clone() for name, t in self.solution.items() if t.shape == new[name].shape}
+        lerp_(found, new, share)  # statistics too, and by F the weights that have none
+        for name in found.keys() & fisher.keys() & self.importance.keys():
+            importance = self.importance[name] + shield.get(name, 0.0)
+            found[name] = merged_by(self.solution[name], new[name], importance, fisher[name])
+        put(found, values)
+
+    def _shield(self) -> dict[str, Tensor]:
+        """gamma*S-bar of the boundaries so far."""
+        if self.settings.by != "shield" or self.optimizer is None:
+            return {}
+        gamma = float(self.optimizer.param_groups[0]["trajectory"])
+        state = self.optimizer.state
+        weights = self.model.named_parameters()
+        return {
+            name: gamma * state[p]["sensitivity"].to(p.device)
+            for name, p in weights
+            if "sensitivity" in state.get(p, {})
+        }
+
+
+@torch.no_grad()
+def estimate_statistics(lesson: Lesson, memory: Reservoir | None) -> None:
+    """Batch norm's running statistics as the mean over batches of memory and task, half and half as in training."""
+    norms = [
+        module for module in lesson.model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
+    ]
+    if not norms:
+        return
+    batches = list(_mixed(lesson, memory))
+    momenta = [module.momentum for module in norms]
+    found: list[tuple[Tensor, Tensor]] = []
+    with untouched(lesson.model, training=False):
+        for module in norms:
+            module.reset_running_stats()
+            module.train()
+            module.momentum = None  # a mean over all batches
+        try:
+            for x in batches:
+                lesson.model(x)
+            found = [(m.running_mean.clone(), m.running_var.clone()) for m in norms]  # type: ignore[union-attr]
+        finally:
+            for module, momentum in zip(norms, momenta, strict=True):
+                module.momentum = momentum
+    for module, (mean, variance) in zip(norms, found, strict=True):
+        module.running_mean.copy_(mean)  # type: ignore[union-attr]
+        module.running_var.copy_(variance)  # type: ignore[union-attr]
+
+
+def _mixed(lesson: Lesson, memory: Reservoir | None) -> Iterator[Tensor]:
+    """Model inputs, each batch with samples from all over the task and the memory: stored ones are often in order."""
+    half = max(1, lesson.at_a_time // 2)
+    parts = [_some(lesson.samples())]
+    if memory is not None and len(memory):
+        parts.append(_some(memory.batches(lesson.at_a_time, ("x", "y"))))
+    count = max(1, len(parts[0]) // half)
+    for number in range(count):
+        stored = torch.cat([part[number::count] for part in parts])
+        if len(stored) > 1:  # one sample has no variance
+            yield feed(lesson.model, stored, lesson.prepare)
+
+
+def _some(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """At most ``SEEN`` samples, evenly spaced."""
+    x = torch.cat([x for x, _ in batches])
+    return x[:: -(-len(x) // SEEN)]

@@ -1,0 +1,52 @@
+"""CLS-ER's slow average answers (Arani et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from tmln.methods import Beside, Given, Guide, Lesson, Settings, Term, Weights
+from tmln.methods.weight_copies import check_finite, instead, moving
+
+
+class StableWeights(Weights[Settings]):
+    """The stable average that the penalty ``consistency`` keeps answers; training goes on from the last iterate."""
+
+    name = "stable"
+    shards = True
+    needs: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
+    only_answers = True
+    guide = Guide(
+        equation=r"\theta_{\text{answer}} = \text{the slow average of } \mathtt{consistency}",
+        origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
+        cost="Nothing beyond what `consistency` holds.",
+        use="With the penalty `consistency`, which it needs.",
+        avoid="With anything else: it is refused.",
+    )
+
+    def __init__(self, settings: Settings, given: Given) -> None:
+        super().__init__(settings, given)
+        self.penalty = given.parts["penalty"]
+        if not hasattr(self.penalty, "stable"):
+            raise ValueError(
+                f"weights 'stable' are kept by the penalty 'consistency', but the penalty is {self.penalty.name!r}: "
+                "choose penalty 'consistency', or weights 'average'"
+            )
+
+    @classmethod
+    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+        return []
+
+    @property
+    def _stable(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = self.penalty.stable  # type: ignore[attr-defined]
+        return found
+
+    def end(self, lesson: Lesson) -> None:
+        check_finite(self._stable, "the stable average")
+
+    def answering(self) -> AbstractContextManager[None]:
+        return instead(self._stable, moving(self.model))

@@ -1,0 +1,72 @@
+"""Models of the user's: ``package.module:Name``, a class of ``torch.nn.Module`` or a function marked as a factory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from torch import nn
+
+from tmln.user_code import REMEDY, VARIABLE, check_code, code_allowed, found_code
+
+__all__ = ["VARIABLE", "check_allowed", "code_allowed", "factory", "own_model"]
+
+MARK = "_tmln_factory"
+# Options of timm that load files of anybody's choosing.
+LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+
+Build = TypeVar("Build", bound=Callable[..., nn.Module])
+
+
+def factory(build: Build) -> Build:
+    """Marks a function that makes a model, so that a configuration may name it.
+
+    >>> @factory
+    ... def net(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    ...     return nn.Linear(shape[0], classes)
+    """
+    setattr(build, MARK, factory)
+    return build
+
+
+def check_allowed(name: str, options: Mapping[str, object]) -> None:
+    """An error if a run of this model would import code, or load files by code, that nobody has allowed."""
+    kind, colon, rest = name.partition(":")
+    if not colon or code_allowed():
+        return
+    if kind != "timm":
+        check_code("model", name)
+    if ":" in rest or "/" in rest:
+        what = f"model {name!r} is fetched from elsewhere, and may bring code"
+    elif found := [option for option in LOADING if option in options]:
+        what = f"option {found[0]!r} of model {name!r} loads a file that may bring code"
+    else:
+        return
+    raise ValueError(f"{what}; {REMEDY}")
+
+
+def own_model(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, object]) -> nn.Module:
+    """Made by what is named, which gets ``classes`` and ``shape`` under these names, where it takes them."""
+    build = _found(name)
+    parameters = inspect.signature(build).parameters.values()
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    given = {"classes": classes, "shape": shape}
+    taken = {key: value for key, value in given.items() if open_ended or key in {p.name for p in parameters}}
+    network = build(**taken, **options)
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"model {name!r}: it made a {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+def _found(name: str) -> Callable[..., object]:
+    """What is named, if it is of a kind that makes models: nothing else is ever called."""
+    build = found_code("model", name)
+    if isinstance(build, type) and issubclass(build, nn.Module):
+        return build
+    if inspect.isfunction(build) and getattr(build, MARK, None) is factory:
+        return build
+    raise ValueError(
+        f"model {name!r}: {name.partition(':')[2]!r} is neither a class of torch.nn.Module nor a function marked as "
+        "one that makes models; write @tmln.models.factory before its def"
+    )

@@ -1,0 +1,40 @@
+"""Complaints: raised, or counted and told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tmln.data.bad_data import BadData
+from tmln.streams import BadDataWarning, DataError
+
+
+def test_raised_at_once() -> None:
+    with (
+        pytest.raises(DataError, match=r"^a.png: broken \(skip_bad leaves bad data out\)$"),
+        BadData("x", False) as bad,
+    ):
+        bad.add("a.png", "broken")
+
+
+def complain(number: int) -> None:
+    with BadData("x", True) as bad:
+        for index in range(number):
+            bad.add(f"{index}.png", "broken")
+
+
+def test_counted() -> None:
+    with pytest.warns(BadDataWarning) as told:
+        complain(5)
+    assert str(told[0].message) == ("x: left out 5 bad item(s): 0.png: broken; 1.png: broken; 2.png: broken; ...")
+
+
+def fail() -> None:
+    with BadData("x", True) as bad:
+        bad.add("a", "b")
+        raise KeyError
+
+
+def test_silent_when_all_is_well_or_another_error_is_on_its_way() -> None:
+    complain(0)  # a warning would be an error here
+    with pytest.raises(KeyError):
+        fail()

@@ -1,0 +1,159 @@
+"""The commands for data of one's own, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.deploy.conftest import draw
+from tmln.cli import app
+from tmln.deploy.learn import Wish, teach
+from tmln.deploy.state_file import opened
+from tmln.signals import Interrupted
+
+
+def run(*words: object, code: int = 0) -> Result:
+    result: Result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def test_from_a_folder_to_a_model_that_keeps_up(weeks: Path, tmp_path: Path) -> None:
+    """Week 1, week 2 with a class in front of the others, a test, predictions, a look, one step back, exports."""
+    state = tmp_path / "shop.tmln"
+    said = run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 15).output
+    assert said.startswith("learned 2 new classes, ")
+    assert "cnn for inputs of 3x12x12, 2 classes" in said
+    first = state.read_bytes()
+    said = run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 15).output
+    assert said.startswith("learned 1 new class, ")
+    assert "week1 " in said.splitlines()[0]
+    assert [line.split()[:2] for line in said.splitlines()[3:7]] == [
+        ["week1", "bee"], ["week1", "owl"], ["week2", "owl"], ["week2", "ant"],
+    ]  # fmt: skip
+
+    said = run("evaluate", "--state", state, "--data", weeks / "test").output
+    assert float(said.split()[1].rstrip("%")) > 90
+    assert "of 30 samples" in said
+
+    picture = weeks / "test" / "owl" / "3.png"
+    found = json.loads(
+        run("predict", "--state", state, weeks / "photos", picture, "--top", 2, "--format", "json").output
+    )
+    assert [one["label"] for one in found] == ["ant", "ant", "owl"]
+    assert found[2]["path"] == str(picture)
+    assert found[2]["top"][0] == {"label": "owl", "probability": found[2]["probability"]}
+    (plain,) = json.loads(run("predict", "--state", state, picture, "--format", "json").output)
+    assert plain.keys() == {"path", "label", "probability"}
+    assert (
+        run("predict", "--state", state, picture, "--format", "csv").output.splitlines()[0] == "path,label,probability"
+    )
+    assert run("predict", "--state", state, picture).output.splitlines()[1].split()[1] == "owl"
+
+    said = run("inspect", state).output
+    for words in (
+        "3 classes",
+        "owl: 54",
+        "2 lessons",
+        "week2: 54 samples",
+        "new: ant",
+        "memory: ",
+        "slowed by more than",
+    ):
+        assert words in said
+    assert opened(state).names == ("bee", "owl", "ant")
+
+    run("export", state, "-o", tmp_path / "labels.json")
+    assert json.loads((tmp_path / "labels.json").read_text())["classes"] == ["bee", "owl", "ant"]
+    run("export", state, "-o", tmp_path / "model.safetensors")
+
+    run("undo", "--state", state)
+    assert opened(state).names == ("bee", "owl")
+    assert opened(state).record.lessons[-1].name == "week1"
+    run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1, "--keep", 2)
+    assert len(opened(state).previous) == 1
+    assert first != state.read_bytes()
+
+
+def test_too_much_forgetting_keeps_the_old_state(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "shop.tmln"
+    options = ("--epochs", 15, "--set", "lr=0.1")
+    run("learn", "--state", state, "--data", weeks / "week1", "--method", "naive", *options)
+    before = state.read_bytes()
+    draw(tmp_path / "new", "ant", 40)
+    result = run("learn", "--state", state, "--data", tmp_path / "new", "--max-forgetting", 5, "--epochs", 30, code=3)
+    assert "week1 fell from" in result.output
+    assert state.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "shop.tmln"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "week1", "--state", "nowhere/s.tmln"], "there is no folder"),
+        (["--data", "nowhere"], "nowhere: no such folder or file"),
+        (["--data", "week1", "--model", "ccn"], "unknown model 'ccn'; did you mean 'cnn'"),
+        (["--data", "week1", "--method", "tlmn"], "unknown method 'tlmn'"),
+        (["--data", "week1", "--set", "lrr=1"], "unknown setting 'lrr'"),
+        (["--data", "week1", "--set", "step.dampin=1"], "no setting 'dampin'"),
+        (["--data", "week1", "--freeze", "all"], "--freeze takes `backbone`"),
+    ],
+)
+def test_bad_wishes_make_no_file(weeks: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    words = [str(weeks / word) if word in ("nowhere", "week1") else word for word in words]
+    result = run("learn", "--state", tmp_path / "s.tmln", *words, code=1)
+    assert said in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_frozen_backbone_with_weights_of_ones_own(weeks: Path, tmp_path: Path) -> None:
+    state, other = tmp_path / "a.tmln", tmp_path / "b.tmln"
+    run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 1)
+    run("export", state, "-o", tmp_path / "w.safetensors")
+    run(
+        "learn", "--state", other, "--data", weeks / "week2", "--epochs", 1, "--weights", tmp_path / "w.safetensors",
+        "--freeze", "backbone", "--image-size", 12,
+    )  # fmt: skip
+    a, b = (dict(opened(path).model.named_parameters()) for path in (state, other))
+    same = [name for name, p in a.items() if p.shape == b[name].shape and bool((p == b[name]).all())]
+    assert len(same) == len(a) - 2  # all but the head's two
+
+
+def test_arrays_are_learned_and_predicted(tmp_path: Path) -> None:
+    state, file = tmp_path / "s.tmln", tmp_path / "week1.npz"
+    y = np.arange(40) % 2
+    x = (np.random.RandomState(0).randn(40, 5) + 4 * y[:, None]).astype(np.float32)
+    np.savez(file, x=x, y=np.array(["low", "high"])[y])
+    run("learn", "--state", state, "--data", file, "--epochs", 60)
+    np.savez(tmp_path / "new.npz", x=x[:3])
+    found = json.loads(run("predict", "--state", state, tmp_path / "new.npz", "--format", "json").output)
+    assert [one["label"] for one in found] == ["low", "high", "low"]
+    assert found[2]["path"] == f"{tmp_path / 'new.npz'}[2]"
+    np.savez(tmp_path / "odd.npz", x=x[:3, :2])
+    error = str(run("predict", "--state", state, tmp_path / "odd.npz", code=1).exception)
+    assert "x is float32 [3, 2]; the model takes [N, 5]" in error
+    error = str(run("predict", "--state", state, file, tmp_path / "a.png", code=1).exception)
+    assert "a.png among files of arrays" in error
+
+
+def test_learning_what_an_earlier_lesson_is_judged_by_is_warned_of(weeks: Path, tmp_path: Path) -> None:
+    for place, source in (("train", "week1"), ("test", "test")):
+        for name in ("bee", "owl"):
+            shutil.copytree(weeks / source / name, tmp_path / "shop" / place / name)
+    state = tmp_path / "s.tmln"
+    run("learn", "--state", state, "--data", tmp_path / "shop", "--epochs", 1)
+    with pytest.warns(UserWarning, match="of the samples of 'test' are those that 'shop' is judged by"):
+        run("learn", "--state", state, "--data", tmp_path / "shop" / "test", "--epochs", 1)
+
+
+def test_a_lesson_that_goes_on_says_so(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.tmln"
+    with pytest.raises(Interrupted):
+        teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
+    said = run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 2).output
+    assert "going on after step 1 of 4" in said

@@ -1,0 +1,111 @@
+"""A lesson for a state file: interrupted it goes on to the same bits, and what fails leaves the file as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.conftest import draw
+from tests.learner.test_atomic import same
+from tmln.deploy.learn import Moment, Wish, teach
+from tmln.deploy.state_file import About, opened
+from tmln.learner import checkpoint
+from tmln.learner.checkpoint import NewerFormat, Torn, load_file
+from tmln.signals import Interrupted
+from tmln.streams import DataError
+
+
+def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) -> None:
+    """In the first lesson and in the second: what is in the file at the end is that of an uninterrupted one."""
+    states = {name: tmp_path / f"{name}.tmln" for name in ("calm", "stopped")}
+    for week in ("week1", "week2"):
+        for name, state in states.items():
+            steps = iter(range(1000))
+            before = state.read_bytes() if state.exists() else None
+
+            def stop(name: str = name, steps: Any = steps) -> bool:
+                return name == "stopped" and next(steps) == 2
+
+            if name == "stopped":
+                with pytest.raises(Interrupted, match="the same command goes on"):
+                    teach(state, weeks / week, Wish(epochs=2), stop=stop)
+                assert (state.read_bytes() if state.exists() else None) == before
+                moments: list[Moment] = []
+                teach(state, weeks / week, Wish(epochs=2), moments.append)
+                assert moments[0].step == 4  # the fourth step comes next
+            else:
+                teach(state, weeks / week, Wish(epochs=2))
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] == ".") == []
+    calm, stopped = (load_file(state) for state in states.values())
+    for saved in (calm, stopped):
+        for record in (saved["record"], *(one["record"] for one in saved["previous"])):
+            for lesson in record["lessons"]:
+                lesson["date"] = ""
+    assert same(stopped, calm)
+
+
+def test_what_lies_beside_from_other_data_is_not_gone_on_from(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "shop.tmln"
+    with pytest.raises(Interrupted):
+        teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
+    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="another lesson that was stopped"):
+        teach(state, weeks / "week1", Wish(epochs=2, settings={"lr": "0.02"}), stop=lambda: True)
+    with pytest.warns(UserWarning, match="another lesson that was stopped"):
+        learner, _ = teach(state, weeks / "week2", Wish(epochs=1))
+    assert learner.names == ("ant", "owl")
+    assert not (tmp_path / ".shop.tmln.learning").exists()
+
+
+def test_bad_files_stay_as_they_are(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "shop.tmln"
+    learner, _ = teach(state, weeks / "week1", Wish(epochs=1))
+    whole = state.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "FORMAT", 9)
+        learner.save(tmp_path / "newer.tmln")
+    for content, error, words in [
+        (whole[: len(whole) // 2], Torn, "cannot be loaded"),
+        (b"", Torn, "cannot be loaded"),
+        ((tmp_path / "newer.tmln").read_bytes(), NewerFormat, "format 9, .* upgrade tmln"),
+        (bytes([*whole[:-9], *(255 - byte for byte in whole[-9:])]), Torn, "do not match their checksum"),
+    ]:
+        state.write_bytes(content)
+        with pytest.raises(error, match=words):
+            teach(state, weeks / "week2", Wish(epochs=1))
+        assert state.read_bytes() == content
+
+
+def test_bad_data_leaves_the_file_as_it_was(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "shop.tmln"
+    teach(state, weeks / "week1", Wish(epochs=1))
+    before, more = state.read_bytes(), tmp_path / "more"
+    draw(more, "ant", 3)
+    (more / "empty").mkdir()
+    with pytest.raises(DataError, match="an empty class"):
+        teach(state, more)
+    (more / "empty").rename(more / "Bee")
+    (more / "Bee" / "a.png").write_bytes((more / "ant" / "0.png").read_bytes())
+    with pytest.raises(ValueError, match="'bee' and 'Bee' differ in upper and lower case only"):
+        teach(state, more)
+    (more / "Bee" / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match="not an image"):
+        teach(state, more)
+    for wish in (Wish(model="mlp"), Wish(method="er"), Wish(image_size=20), Wish(settings={"lr": "1"})):
+        with pytest.raises(ValueError, match=r"was made with|has its settings"):
+            teach(state, weeks / "week2", wish)
+    assert state.read_bytes() == before
+
+
+def test_a_file_from_python_says_what_it_lacks(tmp_path: Path) -> None:
+    from tests.learner.test_task_lifecycle import taught
+
+    taught().save(tmp_path / "plain.tmln")
+    with pytest.raises(ValueError, match=r"does not say which model it is of: .* Learner\.load"):
+        opened(tmp_path / "plain.tmln")
+
+
+def test_about_survives_a_file() -> None:
+    about = About("cnn", (3, 12, 12), 4, {"width": 8}, (0.1, 0.2, 0.3), (1.0, 1.0, 1.0), True)
+    assert About.of({**about.plain(), "method": "tmln"}) == about

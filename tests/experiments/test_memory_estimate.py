@@ -1,0 +1,170 @@
+"""Memory: counted before training, in pieces where it does not fit, refused where that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.experiments.killing import config
+from tmln.executors.estimate import try_steps
+from tmln.experiments import memory_estimate as module
+from tmln.experiments.build import build
+from tmln.experiments.memory_estimate import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size
+from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
+from tmln.experiments.result import Result
+from tmln.experiments.run import Execution
+from tmln.experiments.store import Store
+from tmln.learner import Learner
+from tmln.models import make_model
+from tmln.signals import Interrupted
+from tmln.streams import stream_of_classes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GB", 4 * 10**9), ("2GiB", 2**31), ("500 mb", 5 * 10**8), ("1.5g", 15 * 10**8), ("1000", 1000), ("3k", 3000)],
+)
+def test_sizes_as_people_write_them(text: str, size: int) -> None:
+    assert read_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "4 potatoes", "1e9", "4GBB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="memory is written as 4GB"):
+        read_size(text)
+
+
+def test_by_hand() -> None:
+    need = Footprint(held=100, weights=20, memory=30, sample=2, rows=300)
+    assert need.total == 100 + 20 + 30 + 300 * 2
+    assert fitted(need, 750) == need
+    assert fitted(need, 749).pieces == 256  # as many as go at a task's end
+    assert fitted(need, 190).pieces == 20
+    assert fitted(need, 190).total == 190
+    assert fitted(need, 100).pieces == 0
+
+
+def test_counted_by_hand() -> None:
+    """mlp on 8x8 digits: a pass keeps what each linear layer and ReLU is given or gives."""
+    stream, learner = build(config("er", batch_size=16))
+    need = footprint(learner, stream)
+    weights = 4 * sum(p.numel() for p in learner.model.parameters())
+    assert need.weights == module.COPIES * weights
+    assert need.rows == 32
+    assert need.memory == 500 * 64 * stream[0].train.gather(torch.arange(1))[0].element_size()
+    assert need.sample > 4 * 64
+    assert need.held > 10**7
+
+
+def test_kronecker_factors_are_counted_by_hand() -> None:
+    """a^2 + g^2 of every layer, four times: factors, inverses, and new ones of both as they are measured."""
+    for method in ("ocar", "tmln-kfac"):
+        stream, learner = build(config(method))
+        layers = [m for m in learner.model.modules() if isinstance(m, nn.Linear)]
+        factors = 4 * sum((m.in_features + 1) ** 2 + m.out_features**2 for m in layers)
+        weights = 4 * sum(p.numel() for p in learner.model.parameters())
+        assert footprint(learner, stream).weights == module.COPIES * weights + 4 * factors
+
+
+def test_what_a_process_holds_and_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < held_bytes() < 2**45
+    assert 0 < free_bytes() <= 2**62
+    assert limit() > held_bytes()
+    monkeypatch.setenv(VARIABLE, "3GB")
+    assert limit() == 3 * 10**9
+
+
+def in_memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if so many samples of a run had room."""
+    true = module.footprint
+
+    def small(learner: Any, stream: Any) -> Footprint:
+        need = true(learner, stream)
+        return Footprint(0, 0, 0, 1000, need.rows, need.pieces)
+
+    monkeypatch.setattr(module, "footprint", small)
+    monkeypatch.setenv(VARIABLE, str(1000 * rows))
+
+
+@pytest.mark.parametrize("method", ["er", "tmln", "ewc++", "lwf"])
+def test_in_pieces_a_run_is_the_same_to_rounding(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def done(root: Path) -> tuple[Result, list[torch.Tensor]]:
+        run = Store(root).open(config(method))
+        with run.lock:
+            execution = Execution(run)
+            result = execution()
+        return result, [p.detach() for p in execution.learner.model.parameters()]
+
+    whole, expected = done(tmp_path / "whole")
+    in_memory_for(5, monkeypatch)
+    pieces, found = done(tmp_path / "pieces")
+    assert (whole.micro_batch, pieces.micro_batch) == (0, 5)
+    assert pieces.accuracy == whole.accuracy
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    assert [path.name for path in (tmp_path / "whole").iterdir()] == [p.name for p in (tmp_path / "pieces").iterdir()]
+
+
+def test_a_run_goes_on_in_the_pieces_it_began_with_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(root: Path, rows: int, until: int | None = None) -> Result:
+        in_memory_for(rows, monkeypatch)
+        run, seen = Store(root).open(config("er")), []
+        with run.lock:
+            try:
+                return Execution(run, on_step=lambda moment: seen.append(moment.step), stop=lambda: seen[-1] == until)()
+            finally:
+                monkeypatch.undo()
+
+    whole = work(tmp_path / "whole", 5)
+    with pytest.raises(Interrupted):
+        work(tmp_path / "stopped", 5, until=11)
+    resumed = work(tmp_path / "stopped", 10**6)
+    assert resumed.micro_batch == 5
+    assert resumed.weights_sha256 == whole.weights_sha256
+    with pytest.raises(Interrupted):
+        work(tmp_path / "less", 10**6, until=11)
+    assert work(tmp_path / "less", 7).micro_batch == 7
+
+
+class Normed(nn.Sequential):
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Linear(16, classes))
+
+
+def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
+    normed = config("naive", model=f"{__name__}:Normed", batch_size=32)
+    in_memory_for(20, monkeypatch)
+    stream, learner = build(normed)
+    with pytest.raises(DoesNotFit, match=r"would take about .*batch norm.*--set batch_size=20, or .*--memory"):
+        fit(learner, stream)
+    with pytest.raises(DoesNotFit):
+        try_steps(normed, stream)
+    in_memory_for(32, monkeypatch)
+    assert fit(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
+    assert (learner.micro_batch, learner.at_a_time) == (None, 32)
+
+
+def test_where_not_even_one_sample_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory_for(0, monkeypatch)
+    monkeypatch.setenv(VARIABLE, "1")
+    stream, learner = build(config("naive"))
+    with pytest.raises(DoesNotFit, match="try a smaller model, or --memory"):
+        fit(learner, stream)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["er", "tmln", "ocar"])
+def test_no_more_is_held_than_was_said(method: str) -> None:
+    x, y = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8), torch.arange(512) % 4
+    stream = stream_of_classes((x, y), (x, y), 2)
+    learner = Learner(make_model("convnet", stream.shape, 4, width=32), method, batch_size=128)
+    need = footprint(learner, stream)
+    learner.learn(stream[0].train, classes=stream[0].classes)
+    learner.evaluate(stream[0].test)
+    assert held_bytes() <= need.total <= need.peak
+    assert need.peak >= peak_bytes()

@@ -1,0 +1,160 @@
+"""Batches of any form: taken apart by name, put together as they were, refused by name."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tmln.methods.replay.fields import Kind, check_kinds, kinds_of, put_together, read_fields, take_apart
+
+A, B, C = torch.arange(3), torch.ones(3, 2), torch.zeros(3, 1, 4, dtype=torch.uint8)
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@pytest.mark.parametrize(
+    ("batch", "form", "names", "back"),
+    [
+        (A, "x", ["x"], A),
+        ((A, B), ("0", "1"), ["0", "1"], (A, B)),
+        ([A, B], ["0", "1"], ["0", "1"], [A, B]),
+        ({"a": A, "b": B}, {"a": "a", "b": "b"}, ["a", "b"], {"a": A, "b": B}),
+        ({"t": {"ids": A}, "b": [B]}, {"t": {"ids": "t.ids"}, "b": ["b.0"]}, ["t.ids", "b.0"], None),
+        (({"a": A}, (B, C)), ({"a": "0.a"}, ("1.0", "1.1")), ["0.a", "1.0", "1.1"], None),
+        ({3: A}, {3: "3"}, ["3"], {3: A}),
+        (OrderedDict(a=A), {"a": "a"}, ["a"], {"a": A}),
+        (Pair(A, B), ("0", "1"), ["0", "1"], (A, B)),
+    ],
+)
+def test_by_hand(batch: Any, form: Any, names: list[str], back: Any) -> None:
+    found, fields = take_apart(batch, {})
+    assert (found, list(fields)) == (form, names)
+    again = put_together(found, fields)
+    expected = batch if back is None else back
+    assert type(again) is type(expected)
+    assert str(again) == str(expected)
+
+
+def test_x_and_y_and_others() -> None:
+    assert put_together(None, {"x": A, "y": B}) == (A, B)
+    assert put_together(None, {"x": A, "y": B, "z": C}) == {"x": A, "y": B, "z": C}
+
+
+def test_a_list_is_a_field_where_pad_names_it() -> None:
+    rows = [torch.ones(2), torch.ones(5)]
+    assert take_apart({"ids": rows, "y": A}, {"ids": 0}) == ({"ids": "ids", "y": "y"}, {"ids": rows, "y": A})
+    assert take_apart(rows, {"x": 0}) == ("x", {"x": rows})
+    assert take_apart({"x": rows}, {"x": 0}) == ({"x": "x"}, {"x": rows})
+    assert take_apart((rows, A), {"0": 0}) == (("0", "1"), {"0": rows, "1": A})
+
+
+def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    keys = st.one_of(st.integers(0, 9), st.text("abc", min_size=1, max_size=2))
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3),
+            st.lists(inner, min_size=1, max_size=3).map(tuple),
+            st.dictionaries(keys, inner, min_size=1, max_size=3),
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(tree=trees(st.integers(0, 99).map(torch.tensor)))
+def test_every_form_comes_back(tree: Any) -> None:
+    form, fields = take_apart(tree, {})
+    assert str(put_together(form, fields)) == str(tree)
+    assert len(fields) == str(tree).count("tensor(")
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "words"),
+    [
+        ({"a": {"b": A}, "a.b": A}, ValueError, "two fields of the batch are called 'a.b'"),
+        ({(1, 2): A}, TypeError, r"cannot have the key \(1, 2\)"),
+        ({"id": ["a", "b"]}, TypeError, "field 'id.0' is a str; a memory holds tensors"),
+        ({"x": A, "none": None}, TypeError, "field 'none' is a NoneType"),
+        ({"x": A, "n": torch.tensor(3)}, ValueError, r"field 'n' has shape \(\): no room for samples"),
+        ({"x": A, "b": B[:2]}, ValueError, r"field 'b' has shape \(2, 2\), but there are 3 samples"),
+        (
+            {"ids": [torch.ones(2), torch.ones(5)]},
+            ValueError,
+            "'ids.1' has shape .*a list of sequences is named in pad",
+        ),
+        ({}, ValueError, "no tensor"),
+    ],
+)
+def test_what_is_no_batch(batch: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        read_fields(take_apart(batch, {})[1], {})
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        ([torch.ones(2), 3], TypeError, "'ids' is a list of sequences, but number 1 is a int"),
+        ([torch.tensor(1)], TypeError, r"number 0 is a tensor of shape \(\)"),
+        (torch.ones(3), ValueError, r"'ids' has shape \(3,\): no room for samples and sequences"),
+        (7, TypeError, "'ids' is a int"),
+        (
+            [torch.ones(2), torch.ones(2, dtype=torch.long)],
+            ValueError,
+            r"'ids' has .* and one, number 1, of torch.int64",
+        ),
+        ([torch.ones(2), torch.ones(1, 4)], ValueError, r"number 1, of torch.float32 of shape \(any, 4\)"),
+        ([torch.ones(2, dtype=torch.uint8)], ValueError, "pad -100 of field 'ids' is no torch.uint8"),
+        ([torch.ones(2, dtype=torch.bool)], ValueError, "pad -100 of field 'ids' is no torch.bool"),
+    ],
+)
+def test_what_is_no_field_of_sequences(value: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        kinds_of(read_fields({"ids": value}, {"ids": -100})[0], {"ids": -100})
+
+
+def test_pad_names_fields() -> None:
+    with pytest.raises(ValueError, match=r"pad names 'input_id', no field of the batch; did you mean 'input_ids'\?"):
+        read_fields({"input_ids": A, "y": A}, {"input_id": 0})
+
+
+def test_kinds() -> None:
+    rows, count = read_fields(
+        {"a": np.zeros((3, 2)), "b": C, "ids": [torch.ones(2), torch.ones(1), torch.ones(0)]}, {"ids": 0}
+    )
+    assert count == 3
+    assert kinds_of(rows, {"ids": 0}) == {
+        "a": Kind(torch.float64, (2,)),
+        "b": Kind(torch.uint8, (1, 4)),
+        "ids": Kind(torch.float32, (), ragged=True),
+    }
+    assert kinds_of({"ids": torch.ones(3, 5, 2)}, {"ids": 0.5}) == {"ids": Kind(torch.float32, (2,), ragged=True)}
+    assert kinds_of({"ids": []}, {"ids": 0}) == {}
+    assert [str(Kind(torch.int8, shape, r)) for shape, r in (((), False), ((2,), False), ((2,), True), ((), True))] == [
+        f"torch.int8 of shape {shape}" for shape in ("()", "(2,)", "(any, 2)", "(any,)")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        ({"a": Kind(torch.int64, (3,))}, "samples have the fields a, b; got a$"),
+        ({"a": Kind(torch.int64, (3,)), "c": Kind(torch.int64, ())}, "fields a, b; got a, c"),
+        ({"a": Kind(torch.int64, (4,)), "b": Kind(torch.int64, ())}, r"'a' holds torch.int64 of shape \(3,\); .*pad="),
+        ({"a": Kind(torch.int32, (3,)), "b": Kind(torch.int64, ())}, r"got torch.int32 of shape \(3,\)\. Convert it"),
+        ({"a": Kind(torch.int64, (3, 1)), "b": Kind(torch.int64, ())}, r"shape \(3, 1\)\. Convert it"),
+    ],
+)
+def test_other_fields_than_stored(got: dict[str, Kind], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_kinds(got, got, {"a": Kind(torch.int64, (3,)), "b": Kind(torch.int64, ())})
