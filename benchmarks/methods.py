@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.timing import Line, best_times
 from tmln.learner import Learner
 from tmln.learner.loop import take_step
-from tmln.methods import Lesson
+from tmln.methods import TaskContext
 from tmln.models import make_model
 
 BATCH = 128
@@ -37,24 +37,24 @@ def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable
     settings = {"step.factors": factors} if factors else None
     learner = Learner(model, method, lr=1e-3, batch_size=batch, settings=settings)
 
-    def lesson(index: int) -> Lesson:
+    def context(index: int) -> TaskContext:
         def once() -> Iterator[tuple[Tensor, Tensor]]:
             yield x, y
 
-        return Lesson(index, learner.model, (0,), (1,), learner.step.rate, once, learner.prepare)
+        return TaskContext(index, learner.model, (0,), (1,), learner.step.rate, once, learner.prepare)
 
     parts = (learner.replay, learner.penalty, learner.step)
     for part in parts:
-        part.begin(lesson(0))
-    take_step(learner, x[:batch], y[:batch], lesson(0), 0, 0)
+        part.begin(context(0))
+    take_step(learner, x[:batch], y[:batch], context(0), 0, 0)
     for part in parts:
-        part.end(lesson(0))
+        part.end(context(0))
     for part in parts:
-        part.begin(lesson(1))
+        part.begin(context(1))
 
     def run() -> None:
         for number in range(count):
-            take_step(learner, x[:batch], y[:batch], lesson(1), 1, number)
+            take_step(learner, x[:batch], y[:batch], context(1), 1, number)
 
     return run
 

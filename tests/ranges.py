@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tmln.methods import Part, read_settings
+from tmln.methods import Component, read_settings
 
 
-def check_setting(kind: type[Part[Any]], name: str, default: object, allowed: str) -> None:
+def check_setting(kind: type[Component[Any]], name: str, default: object, allowed: str) -> None:
     """``allowed`` is an interval with whole ends, such as '[0, 1)' or '(0, inf)', or 'any'."""
     found = getattr(read_settings(kind, {}), name)
     assert (found, type(found)) == (default, type(default))

@@ -18,31 +18,31 @@ from tests.learner.test_growth import network, task, tensors
 from tests.test_every_part import PARTS, _quiet, kind, recipe  # noqa: F401  # a fixture
 from tmln.learner import Learner
 from tmln.learner.growth import grow
-from tmln.learner.loop import lesson_of, take_step
-from tmln.methods import Lesson, Penalty, Settings
+from tmln.learner.loop import make_task_context, take_step
+from tmln.methods import Penalty, Settings, TaskContext
 from tmln.methods.penalties import PENALTIES
 from tmln.streams import as_samples
 
 WITHIN, BETWEEN = "within a task", "between tasks"
 
 
-def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, Lesson]:
+def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, TaskContext]:
     """After a task, or some steps into the second, which has no other classes yet."""
     learner = Learner(network(outputs), recipe(family, name, dict(kind(family, name).active)), lr=0.01, batch_size=10)
     learner.learn(task(0), epochs=2)
     x, y = task(0)
-    lesson = lesson_of(learner, as_samples((x, y)), (0, 1), (0, 1))
+    context = make_task_context(learner, as_samples((x, y)), (0, 1), (0, 1))
     if when == WITHIN:
         learner.start((0, 1))
         for part in learner.parts:
-            part.begin(lesson)
+            part.begin(context)
         for number in range(3):
-            take_step(learner, x[:10], y[:10], lesson, 0, number)
-    return learner, lesson
+            take_step(learner, x[:10], y[:10], context, 0, number)
+    return learner, context
 
 
 def check_growth(family: str, name: str, when: str) -> None:
-    small, lesson = trained(family, name, 2, when)
+    small, context = trained(family, name, 2, when)
     large = trained(family, name, 4, when)[0].by_family[family].state_dict()
     before = copy.deepcopy(small.by_family[family].state_dict())
     growth = grow(small, "3", 4)
@@ -62,7 +62,7 @@ def check_growth(family: str, name: str, when: str) -> None:
             assert weights or not rest.isfinite().all() or not rest.any(), f"{family} {name}: {path} begins otherwise"
     x, y = task(1)
     for number in range(3):
-        take_step(small, x[:10], y[:10], lesson, 0, number)
+        take_step(small, x[:10], y[:10], context, 0, number)
     assert small.model(x).isfinite().all()
 
 

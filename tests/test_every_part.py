@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tmln.learner import Learner
 from tmln.learner.loop import end_task, take_step
 from tmln.learner.nested_state import encode
-from tmln.methods import Batch, Closure, Lesson, Part, Step, read_settings
+from tmln.methods import Batch, Closure, Component, Step, TaskContext, read_settings
 from tmln.methods.penalties import PENALTIES
 from tmln.methods.recipes import FAMILIES, Choice, Recipe
 from tmln.methods.replay import REPLAYS
@@ -26,7 +26,7 @@ from tmln.methods.weights import WEIGHTS
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
-ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].only_answers]
+ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].prediction_only]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def after(made_of: Recipe, tasks: int, seed: int = 0) -> Tensor:
     return weights(trained.model)
 
 
-def kind(family: str, name: str) -> type[Part[Any]]:
+def kind(family: str, name: str) -> type[Component[Any]]:
     return FAMILIES[family][name]
 
 
@@ -122,7 +122,7 @@ def scored(trained: Learner) -> Tensor:
     """What the answer goes by, of both tasks."""
     x = torch.cat([task(0)[0], task(1)[0]])
     trained.model.eval()
-    with trained.weights.answering(), torch.no_grad():
+    with trained.weights.prediction_weights(), torch.no_grad():
         return trained.answer.scores(trained.model, x)[1]
 
 
@@ -145,9 +145,9 @@ def test_state_round_trip_goes_on_exactly(family: str, name: str) -> None:
     made_of = recipe(family, name)
     first = learner(made_of)
     first.learn(task(0), epochs=2)
-    lesson = lesson_of(first, 1)
-    begin(first, lesson)
-    steps(first, lesson, 0, 3)
+    context = make_task_context(first, 1)
+    begin(first, context)
+    steps(first, context, 0, 3)
 
     second = learner(made_of, seed=7)
     second.model.load_state_dict(copy.deepcopy(first.model.state_dict()))
@@ -157,34 +157,34 @@ def test_state_round_trip_goes_on_exactly(family: str, name: str) -> None:
         twin.load_state_dict(copy.deepcopy(state))
     second.model.train()
     for trained in (first, second):
-        steps(trained, replace(lesson, model=trained.model), 3, 6)
-        end_task(trained, replace(lesson, model=trained.model))
-        begin(trained, lesson_of(trained, 2))
-        steps(trained, lesson_of(trained, 2), 0, 3)
+        steps(trained, replace(context, model=trained.model), 3, 6)
+        end_task(trained, replace(context, model=trained.model))
+        begin(trained, make_task_context(trained, 2))
+        steps(trained, make_task_context(trained, 2), 0, 3)
     for part, twin in zip(parts(first), parts(second), strict=True):
         assert repr(encode(part.state_dict())[0]) == repr(encode(twin.state_dict())[0])
     assert torch.equal(weights(first.model), weights(second.model))
     assert torch.equal(scored(first), scored(second))
 
 
-def parts(trained: Learner) -> tuple[Part[Any], ...]:
+def parts(trained: Learner) -> tuple[Component[Any], ...]:
     return trained.parts
 
 
-def lesson_of(trained: Learner, k: int) -> Lesson:
+def make_task_context(trained: Learner, k: int) -> TaskContext:
     x, y = task(min(k, 1))
-    return Lesson(k, trained.model, (2, 3), (0, 1), trained.step.rate, lambda: iter([(x, y)]), lambda x: x)
+    return TaskContext(k, trained.model, (2, 3), (0, 1), trained.step.rate, lambda: iter([(x, y)]), lambda x: x)
 
 
-def begin(trained: Learner, lesson: Lesson) -> None:
+def begin(trained: Learner, context: TaskContext) -> None:
     for part in parts(trained):
-        part.begin(lesson)
+        part.begin(context)
 
 
-def steps(trained: Learner, lesson: Lesson, start: int, stop: int) -> None:
+def steps(trained: Learner, context: TaskContext, start: int, stop: int) -> None:
     x, y = task(1)
     for k in range(start, stop):
-        take_step(trained, x[5 * k : 5 * k + 5], y[5 * k : 5 * k + 5], lesson, 0, k)
+        take_step(trained, x[5 * k : 5 * k + 5], y[5 * k : 5 * k + 5], context, 0, k)
 
 
 def assert_plain(state: Any) -> None:
@@ -205,15 +205,15 @@ def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
     trained = learner(recipe(family, name))
     trained.learn(task(0), epochs=1)
     trained.model[1].eval()  # type: ignore[index]  # a mixed state of flags
-    lesson = lesson_of(trained, 1)
+    context = make_task_context(trained, 1)
     flags = [m.training for m in trained.model.modules()]
     buffers = copy.deepcopy(dict(trained.model.named_buffers()))
     before, random = weights(trained.model), torch.get_rng_state()
-    begin(trained, lesson)
-    steps(trained, lesson, 0, 2)
+    begin(trained, context)
+    steps(trained, context, 0, 2)
     moved, buffers = weights(trained.model), copy.deepcopy(dict(trained.model.named_buffers()))
     assert not torch.equal(before, moved)
-    end_task(trained, lesson)
+    end_task(trained, context)
     assert [m.training for m in trained.model.modules()] == flags
     assert torch.equal(torch.get_rng_state(), random)
     if family == "weights" and kind(family, name).turned:
@@ -277,18 +277,18 @@ def test_every_choice_of_weights_is_felt_beside_every_part(replay: str, penalty:
 class Deaf(SGDStep):
     """Asks for a gradient of its own, as sharpness-aware steps do, and so loses what others put into it."""
 
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, context: TaskContext) -> None:
         self.batch = batch
 
-    def own_gradient(self, lesson: Lesson) -> None:
-        loss = nn.functional.cross_entropy(lesson.model(self.batch.x), self.batch.y)
-        trainable = list(lesson.model.parameters())
+    def own_gradient(self, context: TaskContext) -> None:
+        loss = nn.functional.cross_entropy(context.model(self.batch.x), self.batch.y)
+        trainable = list(context.model.parameters())
         for p, gradient in zip(trainable, torch.autograd.grad(loss, trainable), strict=True):
             p.grad = gradient
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         closure()
-        self.own_gradient(lesson)
+        self.own_gradient(context)
         self.optimizer.step()
 
 

@@ -111,7 +111,9 @@ def test_a_sample_is_spread_nested_and_stable() -> None:
     assert drawn != draw(packages, 12, seed=1)
     assert len(draw(packages, None, seed=0)) == 43
     more = {**packages, "b": [*made("b.py", 3), *made("d.py", 5)]}
-    assert [m for package, m in draw(more, 12, seed=0) if package == "a"] == [m for package, m in drawn if package == "a"][:4]
+    assert [m for package, m in draw(more, 12, seed=0) if package == "a"] == [
+        m for package, m in drawn if package == "a"
+    ][:4]
 
 
 def test_every_room_has_its_judges() -> None:

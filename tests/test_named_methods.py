@@ -132,7 +132,7 @@ def test_icarl() -> None:
 
 
 def answers(learner: Learner, x: Tensor) -> list[int]:
-    with torch.no_grad(), learner.weights.answering():
+    with torch.no_grad(), learner.weights.prediction_weights():
         found: list[int] = learner.answer.scores(learner.model.eval(), x)[1].argmax(1).tolist()
     return found
 
@@ -222,5 +222,5 @@ def test_cls_er() -> None:
     tests = torch.cat([task(k)[0] for k in range(TASKS)])
     with torch.no_grad():
         assert answers(seen.learner, tests) == averages["stable"](tests).argmax(1).tolist()
-        with seen.learner.weights.answering():
+        with seen.learner.weights.prediction_weights():
             same_weights(averages["stable"], seen.learner)

@@ -140,8 +140,10 @@ def test_tables_help_and_search_find_it() -> None:
     for family, part in TOYS.items():
         assert f"{family} {part.name}" in parts
         assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
-    assert as_text(Recipe().with_part("step", "toy-step").with_part("penalty", "toy-penalty").holds() or []) == "2N"
-    assert as_text(configs(LISTED)["all"].recipe().holds() or []) == "3N + 8 samples"
+    assert (
+        as_text(Recipe().with_part("step", "toy-step").with_part("penalty", "toy-penalty").memory_terms() or []) == "2N"
+    )
+    assert as_text(configs(LISTED)["all"].recipe().memory_terms() or []) == "3N + 8 samples"
 
 
 @pytest.mark.usefixtures("listed")

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from tmln.methods import (
     Answer,
     Batch,
-    Beside,
+    BuildContext,
     Closure,
-    Given,
-    Lesson,
+    MemoryConditions,
+    MemoryTerm,
     Penalty,
     Replay,
     Settings,
     Step,
-    Term,
+    TaskContext,
     Weights,
-    sums,
+    weight_sums,
 )
 from tmln.methods.replay.reservoir import Reservoir
 
@@ -45,8 +45,8 @@ class LastReplay(Replay[LastSettings]):
         self.last: list[Tensor] = []
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("last", "samples", settings.keep)]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("last", "samples", settings.keep)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         return (self.last[0], self.last[1], {}) if self.last else (x[:0], y[:0], {})
@@ -72,16 +72,16 @@ class LeashPenalty(Penalty[LeashSettings]):
         self.anchor: list[Tensor] = []
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return sums("anchor")
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return weight_sums("anchor")
 
     @torch.no_grad()
-    def add(self) -> None:
+    def add_gradient(self) -> None:
         for p, anchor in zip(self.parameters, self.anchor, strict=False):
             if p.grad is not None:
                 p.grad = p.grad + self.settings.strength * (p - anchor)
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         self.anchor = [p.detach().clone() for p in self.parameters]
 
 
@@ -106,12 +106,12 @@ class SignStep(Step[SignSettings]):
         self.mean = [torch.zeros_like(p) for p in model.parameters()]
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("mean", "W")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("mean", "W")]
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         closure()
-        for p, mean in zip(lesson.model.parameters(), self.mean, strict=True):
+        for p, mean in zip(context.model.parameters(), self.mean, strict=True):
             if p.grad is not None:
                 mean.add_(p.grad).mul_(0.5)
                 p.grad = torch.lerp(p.grad, mean.sign() / 10, self.settings.share)
@@ -132,19 +132,19 @@ class StartWeights(Weights[StartSettings]):
     off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
 
-    def __init__(self, settings: StartSettings, given: Given) -> None:
+    def __init__(self, settings: StartSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.start: list[Tensor] = []
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("start", "W")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("start", "W")]
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         self.start = [p.detach().clone() for p in self.model.parameters()]
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         for p, start in zip(self.model.parameters(), self.start, strict=True):
             p.copy_(torch.lerp(start, p, self.settings.share))
 
@@ -161,16 +161,16 @@ class ShyAnswer(Answer[ShySettings]):
     saved = ("last",)
     off: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
 
-    def __init__(self, settings: ShySettings, given: Given) -> None:
+    def __init__(self, settings: ShySettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.last: list[int] = []
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
-    def end(self, lesson: Lesson) -> None:
-        self.last = list(lesson.classes)
+    def end(self, context: TaskContext) -> None:
+        self.last = list(context.classes)
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         output = model(x)

@@ -1,4 +1,4 @@
-"""python -m benchmarks.mutants [--sample N | all] [--seed S] [--jobs J] [--results FILE] [--package NAME ...] [--list]."""
+"""python -m benchmarks.mutants [--sample N | all] [--seed S] [--jobs J] [--results FILE] [--package P ...] [--list]."""
 
 from __future__ import annotations
 

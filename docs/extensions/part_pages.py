@@ -14,7 +14,7 @@ from docs.extensions.rows import accuracies, table, tuned_table
 
 from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.measure.memory_cost import as_text
-from tmln.methods import Beside, Guide, Part
+from tmln.methods import Component, Guide, MemoryConditions
 from tmln.methods.recipes import FAMILIES, RECIPES, Recipe
 from tmln.streams.options import described
 
@@ -54,7 +54,7 @@ def searched(field: Any) -> str:
     return ", ".join(str(value).lower() for value in space) if space else "-"
 
 
-def settings(family: str, part: type[Part[Any]]) -> str:
+def settings(family: str, part: type[Component[Any]]) -> str:
     """A line for each: how it is written, what it is unless given, where a search looks, what it is."""
     lines = [["setting", "allowed", "default", "search range", "what it is"]]
     for one in described(part.Settings):  # type: ignore[arg-type]  # it looks at the fields alone
@@ -100,7 +100,7 @@ def restated(text: str, guide: Guide) -> bool:
     return formula and sum(word not in guide.equation.lower() for word in words) <= 3
 
 
-def in_words(part: type[Part[Any]]) -> str:
+def in_words(part: type[Component[Any]]) -> str:
     """A part's docstring, in HTML, without the rule that its equation shows."""
     first, *rest = (inspect.getdoc(part) or "").split("\n\n")
     kept = rest if part.guide and restated(first, part.guide) else [first, *rest]
@@ -111,7 +111,9 @@ def beside(recipe: Recipe) -> str:
     """What a row of accuracies has to say besides its name: data of before that no replay shows."""
     if recipe.joint:
         return " (trained on all data so far)"
-    own = [term for term in recipe.holds() or [] if term.unit == "samples" and not term.name.startswith("replay.")]
+    own = [
+        term for term in recipe.memory_terms() or [] if term.unit == "samples" and not term.name.startswith("replay.")
+    ]
     return "".join(f" (its {term.name.split('.')[0]} keeps {term.times} samples)" for term in own)
 
 
@@ -150,7 +152,7 @@ def part_page(family: str, name: str) -> str:
     part = FAMILIES[family][name]
     guide = part.guide
     users = [method for method, recipe in RECIPES.items() if recipe.chosen[family].name == name]
-    held = part.holds(part.Settings(), Beside())
+    held = part.memory_terms(part.Settings(), MemoryConditions())
     lines = [f"# {family} `{name}`", "", f"*{FAMILIES[family].question}*", ""]
     lines += ["```{raw} html", said, "```", ""] if (said := in_words(part)) else []
     if guide:
@@ -201,7 +203,7 @@ def method_page(name: str) -> str:
     for family, choice in recipe.chosen.items():
         parts.append([FAMILIES[family].question, part_link(family, choice.name), own_settings(recipe, family)])
     lines += [worded(parts), "", *told(recipe)]
-    held = recipe.holds()
+    held = recipe.memory_terms()
     data = " and all data so far" if recipe.joint else ""
     lines += [f"It holds {as_text(held)}{data} beside the model. {UNITS}", ""] if held else []
     lines += ["## In our results", ""]

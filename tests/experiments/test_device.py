@@ -11,7 +11,7 @@ from torch import nn
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.device import VARIABLE, device_name, run_device
-from tmln.methods import Part
+from tmln.methods import Component
 from tmln.methods.penalties import PENALTIES
 from tmln.methods.penalties.path_integral import Path
 
@@ -42,7 +42,7 @@ def test_the_model_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", [name for name, part in PENALTIES.items() if "anchor" in part.saved])
 def test_a_loaded_state_goes_to_the_weights(name: str) -> None:
     here, there = nn.Linear(2, 2), nn.Linear(2, 2, device="meta")
-    parts: list[Part[Any]] = [PENALTIES[name](PENALTIES[name].Settings(), model) for model in (here, there)]
+    parts: list[Component[Any]] = [PENALTIES[name](PENALTIES[name].Settings(), model) for model in (here, there)]
     held = [torch.ones_like(p) for p in here.parameters()]
     state = {**parts[0].state_dict(), "anchor": held, "importance": held}
     parts[1].load_state_dict(state)

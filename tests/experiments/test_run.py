@@ -242,7 +242,7 @@ def test_a_checkpoint_that_a_new_owner_removed_is_told_as_that(tmp_path: Path, m
 
 
 def test_divergence_at_a_tasks_end_is_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overflow(self: object, lesson: object) -> None:
+    def overflow(self: object, context: object) -> None:
         raise FloatingPointError("the path integral is not finite")
 
     monkeypatch.setattr("tmln.methods.steps.tmln.TMLNStep.end", overflow)

@@ -82,7 +82,7 @@ def test_a_failure_at_the_boundary_is_undone_too(monkeypatch: pytest.MonkeyPatch
     learner = Learner(network(), "tmln", batch_size=10)
     kept = copy.deepcopy(learner.state_dict())
 
-    def fail(lesson: object) -> None:
+    def fail(context: object) -> None:
         raise FloatingPointError("at the end")
 
     monkeypatch.setattr(learner.step, "end", fail)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.learner.test_resume import everything
 from tmln.learner import Learner
-from tmln.methods import Closure, Lesson
+from tmln.methods import Closure, TaskContext
 from tmln.methods.penalties import PENALTIES
 from tmln.methods.replay import REPLAYS
 from tmln.methods.steps import STEPS
@@ -46,8 +46,8 @@ def noisy(x: Tensor, generator: torch.Generator) -> Tensor:
 class Thrice(SGDStep):
     """Asks here, elsewhere, and here again, and moves along what it was told last."""
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
-        weights: list[Tensor] = list(lesson.model.parameters())
+    def step(self, closure: Closure, context: TaskContext) -> None:
+        weights: list[Tensor] = list(context.model.parameters())
         value = closure()
         first = [p.grad for p in weights]
         with torch.no_grad():
@@ -100,7 +100,7 @@ def test_closed_classes_stay_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 class Deaf(SGDStep):
     """Moves along whatever is there."""
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         self.optimizer.step()
 
 

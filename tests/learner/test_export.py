@@ -29,7 +29,7 @@ def inputs(count: int) -> torch.Tensor:
 
 
 def answers(made: Learner, x: torch.Tensor) -> torch.Tensor:
-    with made.weights.answering(), torch.no_grad():
+    with made.weights.prediction_weights(), torch.no_grad():
         found: torch.Tensor = made.model.eval()(x)
         return found
 

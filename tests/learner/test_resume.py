@@ -128,7 +128,7 @@ def test_known_classes_include_those_that_come_again() -> None:
     """In a stream of domains every task has the same classes; they are known from the second on."""
     learner = Learner(network(0), "ocar", settings={"step.replay_weight": "class_ratio"}, batch_size=10)
     seen: list[tuple[int, ...]] = []
-    learner.step.begin = lambda lesson: seen.append(lesson.known)  # type: ignore[method-assign]
+    learner.step.begin = lambda context: seen.append(context.known)  # type: ignore[method-assign]
     learner.learn(data(0))
     learner.learn(data(0))
     assert seen == [(), (0, 1)]

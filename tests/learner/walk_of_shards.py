@@ -44,7 +44,7 @@ def parts_of(given: dict[str, Any]) -> set[tuple[str, str]]:
 
 def able(given: dict[str, Any]) -> bool:
     """Whether every part of the method says that it works in shards."""
-    return all(kind.in_shards(settings) for kind, settings in map(recipe_of(given).part, FAMILIES))
+    return all(kind.supports_fsdp_at(settings) for kind, settings in map(recipe_of(given).part, FAMILIES))
 
 
 def covering() -> list[str]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text, bytes_of, held, saved_bytes, units_of
-from tmln.methods import Penalty, Settings, Term
+from tmln.methods import MemoryTerm, Penalty, Settings
 from tmln.methods.recipes import FAMILIES, RECIPES, Choice, Recipe
 from tmln.streams.samples import Samples
 
@@ -42,7 +42,7 @@ def by_name(recipe: Recipe, model: nn.Module | None = None) -> dict[str, int]:
     units = units_of(network() if model is None else model, DATA, CLASSES)
     found: dict[str, int] = {}
     half = model is not None and model[0].weight.dtype is torch.bfloat16  # type: ignore[index]
-    for term in recipe.holds(half=half) or []:
+    for term in recipe.memory_terms(half=half) or []:
         found[term.name] = found.get(term.name, 0) + term.times * units[term.unit]
     return found
 
@@ -83,7 +83,9 @@ def test_the_formula_is_what_is_found(case: str) -> None:
 def test_every_part_has_a_formula() -> None:
     for family, table in FAMILIES.items():
         for name in table:
-            assert recipe(**{family: Choice(name)}).holds() is not None, f"{family} {name} does not say what it holds"
+            assert recipe(**{family: Choice(name)}).memory_terms() is not None, (
+                f"{family} {name} does not say what it holds"
+            )
 
 
 @pytest.mark.filterwarnings("ignore:.*overshoot")
@@ -131,18 +133,18 @@ def test_units_by_hand() -> None:
     ],
 )
 def test_formulas_as_text(method: str, text: str) -> None:
-    assert as_text(RECIPES[method].holds() or []) == text
+    assert as_text(RECIPES[method].memory_terms() or []) == text
 
 
 def test_text_of_nothing() -> None:
     assert as_text([]) == "0"
-    assert as_text([Term("a", "N", 2), Term("b", "N")]) == "3N"
+    assert as_text([MemoryTerm("a", "N", 2), MemoryTerm("b", "N")]) == "3N"
 
 
 def test_what_is_derived_is_in_no_checkpoint() -> None:
     learner = in_the_second_task(RECIPES["tmln"])
     found = held(learner)
-    derived = sum(found[term.name] for term in RECIPES["tmln"].holds() or [] if term.derived)
+    derived = sum(found[term.name] for term in RECIPES["tmln"].memory_terms() or [] if term.derived)
     assert derived == units_of(network(), DATA, CLASSES)["N"]
     kept = found["replay.memory"] * len(DATA) // 500  # a checkpoint holds the part that is filled
     generator = len(torch.Generator().get_state())
@@ -154,5 +156,5 @@ def test_a_part_without_a_formula_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
         name = "other"
 
     monkeypatch.setitem(FAMILIES["penalty"], "other", Other)
-    assert recipe(penalty=Choice("other")).holds() is None
+    assert recipe(penalty=Choice("other")).memory_terms() is None
     assert bytes_of(None, {}) is None

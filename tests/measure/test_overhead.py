@@ -25,7 +25,7 @@ from tmln.measure import overhead, timed_turn
 from tmln.measure.overhead import CONTROL, _times, measure_overhead, take_turns
 from tmln.measure.peak import peak_memory
 from tmln.measure.timed_turn import Turn, take_turn
-from tmln.methods import Lesson
+from tmln.methods import TaskContext
 from tmln.plots.figure import save_figure
 from tmln.plots.overhead import overhead_figure
 from tmln.streams import Stream
@@ -78,13 +78,13 @@ def test_a_turn_is_some_steps_and_the_boundary_of_the_whole_task(clock: Clock, s
     seen: list[Any] = []
     begin, end, move = learner.replay.begin, learner.replay.end, learner.step.step
 
-    def ended(lesson: Lesson) -> None:
-        seen.append(sum(len(y) for _, y in lesson.samples()))
-        end(lesson)
+    def ended(context: TaskContext) -> None:
+        seen.append(sum(len(y) for _, y in context.samples()))
+        end(context)
 
-    def begun(lesson: Lesson) -> None:
+    def begun(context: TaskContext) -> None:
         seen.append("begin")
-        begin(lesson)
+        begin(context)
 
     def moved(*given: Any) -> None:
         seen.append("step")

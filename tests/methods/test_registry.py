@@ -78,10 +78,10 @@ def test_a_learner_takes_no_other_arguments() -> None:
 ANOTHER = '''
 import sys, types
 import torch
-from tmln import families
-from tmln.methods import Family, Given, Part, Settings, Term
+from tmln.methods import registry as families
+from tmln.methods import BuildContext, Component, Family, MemoryTerm, Settings
 
-class Mood(Part[Settings]):
+class Mood(Component[Settings]):
     """How does it feel?"""
     family = "mood"
     saved = ("told",)
@@ -89,8 +89,8 @@ class Mood(Part[Settings]):
     @classmethod
     def make(cls, settings, given): return cls()
     @classmethod
-    def holds(cls, settings, beside): return []
-    def end(self, lesson): self.told += 1
+    def memory_terms(cls, settings, beside): return []
+    def end(self, context): self.told += 1
 
 class Calm(Mood):
     """Calm."""

@@ -124,7 +124,7 @@ def test_a_boundary_that_fails_has_changed_nothing(case: str, score_max: str) ->
     spoil, fisher, error, words = FAILURES[case]
     (a, b), optimizer = stepped(vector(1.0, 2.0), vector(-1.0, 0.5), score_max=score_max, momentum=0.9)
     optimizer.consolidate(GOOD)
-    optimizer.look()
+    optimizer.after_backward()
     optimizer.step()
     optimizer.param_groups[0]["damping"] = 0.7  # the next step banks the path: there is all of the state there can be
     optimizer.step()

@@ -55,13 +55,13 @@ def test_between_look_and_walk() -> None:
     old = vector(1.0)
     optimizer = TMLN([old], lr=0.5, damping=1.0)
     old.grad = torch.tensor([2.0])
-    optimizer.look()
+    optimizer.after_backward()
     new = vector(1.0, 3.0)
     optimizer.replace(old, new)
     assert optimizer.state[new]["departure"].tolist() == [1.0, 3.0]
     with torch.no_grad():
         new.sub_(torch.tensor([0.25, 0.0]))
-    optimizer.walk()
+    optimizer.after_update()
     assert optimizer.path(new).tolist() == [0.5, 0.0]
 
 

@@ -36,10 +36,10 @@ def test_a_weight_that_did_not_move_has_no_path(dtype: torch.dtype, options: dic
     optimizer = TMLN([p], lr=0.125, damping=1.0, **options)
     p.grad = torch.tensor([1.5, -1.0], dtype=dtype)
     if looking:
-        optimizer.look()
+        optimizer.after_backward()
     optimizer.step()
     if looking:
-        optimizer.walk()
+        optimizer.after_update()
     assert p.tolist() == [1024.0, 0.125]
     assert optimizer.path(p).tolist() == [0.0, 0.125]
     optimizer.consolidate([torch.zeros(2)])
@@ -50,13 +50,13 @@ def test_between_look_and_walk_half_precision_counts_all_moves() -> None:
     p = parameter([0.0, 0.0], torch.bfloat16)
     optimizer = TMLN([p], lr=0.25, damping=0.5)
     p.grad = torch.tensor([2.0, -1.0], dtype=torch.bfloat16)
-    optimizer.look()
+    optimizer.after_backward()
     p.grad += 1.0
     optimizer.step()
     assert p.tolist() == [-1.5, 0.0]
     with torch.no_grad():
         p.add_(0.5)
-    optimizer.walk()
+    optimizer.after_update()
     assert optimizer.path(p).tolist() == [2.0, 0.5]
 
 

@@ -31,7 +31,7 @@ def one(**options: Any) -> tuple[nn.Parameter, TMLN]:
 
 def looked_step(p: nn.Parameter, optimizer: TMLN, task: Tensor, penalty: Tensor) -> None:
     p.grad = task.clone()
-    optimizer.look()
+    optimizer.after_backward()
     p.grad += penalty
     optimizer.step()
 
@@ -50,7 +50,7 @@ def test_a_penalty_in_the_gradient_and_one_that_moves_by_hand() -> None:
     close(p, vector(-0.6, 0.0))  # eta/lambda = 0.2 times (3, 0)
     close(optimizer.path(p), vector(1.2, 0.0))  # what is under way counts as if it ended here
     pull(p, vector(0.1, 0.1))
-    optimizer.walk()
+    optimizer.after_update()
     close(optimizer.path(p), vector(1.0, 0.1))  # -(2, -1) * (-0.5, 0.1)
     close(optimizer.state[p]["way"], vector(1.0, 0.1))
     assert not {"task_gradient", "departure"} & set(optimizer.state[p])
@@ -64,7 +64,7 @@ def test_steps_with_and_without_a_look_add_up() -> None:
     optimizer.step()
     close(optimizer.path(p), vector(0.2, 0.8))
     looked_step(p, optimizer, vector(2.0, -1.0), vector(1.0, 1.0))
-    optimizer.walk()
+    optimizer.after_update()
     close(optimizer.path(p), vector(1.4, 0.8))
     p.grad = vector(1.0, 2.0)
     optimizer.step()
@@ -124,7 +124,7 @@ def test_against_a_loop_that_writes_down_gradient_and_displacement(options: dict
             before = {p: p.detach().clone() for p in omega}
             for p, g in seen.items():
                 p.grad = g.clone()
-            optimizer.look()
+            optimizer.after_backward()
             assert a.grad is not None
             assert b.grad is not None
             a.grad.add_(draw(a))  # written into
@@ -133,7 +133,7 @@ def test_against_a_loop_that_writes_down_gradient_and_displacement(options: dict
             optimizer.step()
             for p in (a, late, idle):
                 pull(p, 0.1 * draw(p))
-            optimizer.walk()
+            optimizer.after_update()
             for p, g in seen.items():
                 omega[p] -= sign * g * (p.detach() - before[p])
             for p in omega:
@@ -149,9 +149,9 @@ def test_where_nothing_is_added_both_ways_agree() -> None:
         p.grad = vector(1.0 + k, -2.0)
         plain.step()
         q.grad = p.grad.clone()
-        looking.look()
+        looking.after_backward()
         looking.step()
-        looking.walk()
+        looking.after_update()
         assert torch.equal(p, q)
         close(looking.path(q), plain.path(p))
 
@@ -170,8 +170,8 @@ def test_the_next_look_walks_what_is_open() -> None:
     p, optimizer = left_open()
     looked_step(p, optimizer, vector(1.0, 1.0), vector(0.0, 0.0))
     close(optimizer.path(p), vector(1.2, 0.3))
-    optimizer.walk()
-    optimizer.walk()  # nothing is open any more
+    optimizer.after_update()
+    optimizer.after_update()  # nothing is open any more
     close(optimizer.path(p), vector(1.2, 0.3))
 
 
@@ -183,7 +183,7 @@ def test_a_boundary_walks_what_is_open_and_closes_it(late: bool) -> None:
     close(optimizer.state[p]["sensitivity"], vector(1.0, 0.1))
     if late:
         pull(p, vector(1.0, 1.0))
-        optimizer.walk()
+        optimizer.after_update()
     close(optimizer.path(p), vector(0.0, 0.0))
     p.grad = vector(1.0, 1.0)
     optimizer.step()  # counts itself again
@@ -203,7 +203,7 @@ def test_a_state_saved_in_between_goes_on() -> None:
     pull(q, saved["p"])
     for weights, each in ((p, optimizer), (q, resumed)):
         pull(weights, vector(0.1, 0.1))
-        each.walk()
+        each.after_update()
         close(each.path(weights), vector(1.0, 0.1))
         weights.grad = vector(1.0, 1.0)
         each.step()
@@ -221,7 +221,7 @@ def test_a_new_metric_in_between_leaves_it_open() -> None:
         change(optimizer)
         close(optimizer.path(p), vector(1.2, 0.0))
         pull(p, vector(0.1, 0.1))
-        optimizer.walk()
+        optimizer.after_update()
         close(optimizer.path(p), vector(1.0, 0.1))
 
 
@@ -231,7 +231,7 @@ def test_walk_without_look_changes_nothing() -> None:
     optimizer.step()
     before = copy.deepcopy(optimizer.state_dict())
     pull(p, vector(1.0, 1.0))
-    optimizer.walk()
+    optimizer.after_update()
     after = optimizer.state_dict()
     assert before["param_groups"] == after["param_groups"]
     assert set(before["state"][0]) == set(after["state"][0])
@@ -242,11 +242,11 @@ def test_a_skipped_step_with_an_infinite_gradient_adds_nothing() -> None:
     """As a GradScaler does: the gradient overflowed, step() is not called, the scale is halved."""
     p, optimizer = one()
     looked_step(p, optimizer, vector(1.0, 2.0), vector(0.0, 0.0))
-    optimizer.walk()
+    optimizer.after_update()
     p.grad = vector(float("inf"), float("nan"))
-    optimizer.look()
+    optimizer.after_backward()
     close(optimizer.path(p), vector(0.2, 0.8))
-    optimizer.walk()
+    optimizer.after_update()
     close(optimizer.path(p), vector(0.2, 0.8))
 
 
@@ -255,12 +255,12 @@ def test_look_within_a_closure() -> None:
 
     def closure() -> float:
         p.grad = vector(2.0, -1.0)
-        optimizer.look()
+        optimizer.after_backward()
         p.grad += vector(1.0, 1.0)
         return 1.5
 
     assert optimizer.step(closure) == 1.5
-    optimizer.walk()
+    optimizer.after_update()
     close(optimizer.path(p), vector(1.2, 0.0))
 
 
@@ -270,7 +270,7 @@ def test_look_refuses_what_step_refuses_and_leaves_no_trace() -> None:
     dense.grad = torch.ones(1)
     table(torch.tensor([1])).sum().backward()
     with pytest.raises(TypeError, match="dense"):
-        optimizer.look()
+        optimizer.after_backward()
     assert not any(optimizer.state.values())
     assert not optimizer.param_groups[0]["looked"]
 
@@ -278,7 +278,7 @@ def test_look_refuses_what_step_refuses_and_leaves_no_trace() -> None:
 def test_look_asks_for_no_gradients() -> None:
     p, optimizer = one()
     p.grad = vector(1.0, 1.0)
-    optimizer.look()
+    optimizer.after_backward()
     assert not optimizer.state[p]["departure"].requires_grad
     p.sum().backward()  # accumulates into .grad
     close(optimizer.state[p]["task_gradient"], vector(1.0, 1.0))
@@ -311,10 +311,10 @@ def test_small_steps_count_beside_a_long_way(looking: bool, monkeypatch: pytest.
         if looking:
             with torch.no_grad():
                 p.zero_()
-            optimizer.look()
+            optimizer.after_backward()
         optimizer.step()
         if looking:
-            optimizer.walk()
+            optimizer.after_update()
     assert float(optimizer.path(p)) - 1e4 == pytest.approx(0.6, rel=0.05)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.curvature.rankwork import both
-from tmln.distributed.process_group import ALONE, Part, is_sharded, over_parts, ranks_of
+from tmln.distributed.process_group import ALONE, ShardValue, is_sharded, over_parts, ranks_of
 
 
 @pytest.mark.slow
@@ -25,6 +25,6 @@ def test_without_a_group_there_is_one_rank() -> None:
     assert ALONE.apart([1.0]) is None
     plain = torch.ones(2)
     assert not is_sharded(plain)
-    assert over_parts([Part(plain, 2.0), Part(plain, 5.0)], "sum") == [2.0, 5.0]
+    assert over_parts([ShardValue(plain, 2.0), ShardValue(plain, 5.0)], "sum") == [2.0, 5.0]
     with pytest.raises(ValueError, match="group must be None, 'local' or a process group, got 'world'"):
         ranks_of("world")  # type: ignore[arg-type]

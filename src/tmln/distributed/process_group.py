@@ -190,14 +190,14 @@ def _replicated(value: Tensor, like: Tensor) -> Any:
     return DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
 
 
-class Part(NamedTuple):
+class ShardValue(NamedTuple):
     """A number that a rank found in its part of the tensor ``of``."""
 
     of: Tensor
     value: float
 
 
-def over_parts(found: Iterable[Part], how: Literal["sum", "max"]) -> list[float]:
+def over_parts(found: Iterable[ShardValue], how: Literal["sum", "max"]) -> list[float]:
     """Each number over all parts of its tensor; a tensor that is not in parts keeps its own.
 
     One message for all tensors that are cut alike.

@@ -110,7 +110,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
 
 def factor_bytes(learner: Learner) -> int:
     """Of the Kronecker factors that a part holds, their inverses, and new ones on the way; 0 where none does."""
-    held = sum(term.times for term in learner.recipe.holds() or [] if term.unit == "K")
+    held = sum(term.times for term in learner.recipe.memory_terms() or [] if term.unit == "K")
     if not held:
         return 0
     size = max(state_dtype(p).itemsize for p in learner.model.parameters())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tmln.learner.closure import once_more, random_states
-from tmln.methods import Batch, Lesson, Penalty, Replay, Step
+from tmln.methods import Batch, Penalty, Replay, Step, TaskContext
 from tmln.methods.recipes import Recipe, find_recipe, make_parts
 
 try:
@@ -71,7 +71,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         self.tasks = 0
         self.classes: tuple[int, ...] = ()  # met so far
         self._rate = math.nan  # of the strategy's optimizer, at first
-        self._lesson: Lesson | None = None  # within an experience
+        self._lesson: TaskContext | None = None  # within an experience
         self._batch: Batch | None = None
         self._random: list[Tensor] = []  # as the batch's pass began
         self._looked = False  # the step was shown the task's gradient of this batch
@@ -101,7 +101,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         new = tuple(sorted({int(label) for label in strategy.experience.dataset.targets}))
         samples = partial(_samples, strategy.experience.dataset)
         self._follow(strategy)
-        self._lesson = Lesson(
+        self._lesson = TaskContext(
             self.tasks, strategy.model, new, self.classes, self.step.rate, samples, _as_it_is, AT_A_TIME
         )
         for part in (self.replay, self.penalty, self.step):
@@ -131,7 +131,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         if extra is not None:
             if self._traced:  # the path is that of the task's gradient alone
                 strategy.loss.backward(retain_graph=True)
-                self.step.look()
+                self.step.after_backward()
                 self._looked = True
                 strategy.optimizer.zero_grad()
             strategy.loss = strategy.loss + extra
@@ -149,7 +149,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
     @property
     def _traced(self) -> bool:
         assert self.step is not None
-        return self.step.traces and (self.penalty.bends or self.step.bends)
+        return self.step.tracks_path and (self.penalty.modifies_gradient or self.step.modifies_gradient)
 
     def _take_over(self, strategy: Any) -> None:
         groups = strategy.optimizer.param_groups
@@ -170,7 +170,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
             usual = group.setdefault("initial_lr", group["lr"])
             if group["lr"] != usual * factor:
                 group["lr"] = usual * factor
-                self.penalty.follow(self.step.rate)
+                self.penalty.set_rate(self.step.rate)
 
     def _move(self, strategy: Any) -> None:
         """In place of ``optimizer.step()``: the gradient of the strategy's loss is in ``.grad``."""
@@ -181,7 +181,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         self.step.step(closure, self._lesson)
         self.penalty.after_step()
         if self._traced:
-            self.step.walk()
+            self.step.after_update()
         new = self._batch.current
         epoch = strategy.clock.train_exp_epochs
         self.replay.after_step(strategy.mb_x[:new], strategy.mb_y[:new], strategy.mb_output[:new].detach(), epoch)
@@ -199,8 +199,8 @@ class _Closure:
         if self.first:
             self.first = False
             if owner._traced and not owner._looked:
-                owner.step.look()
-            owner.penalty.look()
+                owner.step.after_backward()
+            owner.penalty.after_backward()
             value = float(strategy.loss.detach())
         else:
             with once_more(strategy.model, owner._random, self.batch.x.device):
@@ -210,7 +210,7 @@ class _Closure:
                 strategy.optimizer.zero_grad()
                 (loss if extra is None else loss + extra).backward()
             value = float(loss.detach())
-        owner.penalty.add()
+        owner.penalty.add_gradient()
         return value
 
 

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.preserve_state import same_buffers, untouched
 from tmln.learner.diverged import diverged
-from tmln.methods import Batch, Lesson
+from tmln.methods import Batch, TaskContext
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 class BatchClosure:
     """Forward pass, loss, penalty and backward pass of one batch; the first call is the one that counts.
 
-    ``value`` and ``output`` are the first call's; ``traced``: the step was shown its gradient, and is to ``walk``.
+    ``value`` and ``output`` are the first call's; ``tracks_path``: the step needs ``after_update``.
     """
 
-    def __init__(self, learner: Learner, batch: Batch, lesson: Lesson, epoch: int, number: int) -> None:
-        self.learner, self.batch, self.lesson = learner, batch, lesson
+    def __init__(self, learner: Learner, batch: Batch, context: TaskContext, epoch: int, number: int) -> None:
+        self.learner, self.batch, self.context = learner, batch, context
         self.epoch, self.number = epoch, number
-        self.traced = learner.step.traces and (learner.penalty.bends or learner.step.bends)
+        self.tracks_path = learner.step.tracks_path and (
+            learner.penalty.modifies_gradient or learner.step.modifies_gradient
+        )
         self.value = math.nan
         self.output: Tensor | None = None
         self.device = batch.x.device
@@ -43,7 +45,7 @@ class BatchClosure:
 
     def _evaluate(self, first: bool) -> tuple[float, Tensor]:
         learner, batch = self.learner, self.batch
-        step, penalty, look = learner.step, learner.penalty, first and self.traced
+        step, penalty, look = learner.step, learner.penalty, first and self.tracks_path
         try:
             loss, output = learner.replay.loss(learner.forward, batch)
         except (IndexError, ValueError):
@@ -53,22 +55,22 @@ class BatchClosure:
         total = loss if extra is None else loss + extra
         value = float(total.detach())
         if not math.isfinite(value):
-            where = f"task {self.lesson.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
+            where = f"task {self.context.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
             raise diverged(value, batch.x, where, learner.lr, step)
         parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
         for p in parameters:
             p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
         if look and extra is not None:
             learner.backward(loss, parameters, retain_graph=True)
-            step.look()
+            step.after_backward()
             learner.backward(extra, parameters)
         else:
             learner.backward(total, parameters)
             if look:
-                step.look()
+                step.after_backward()
         if first:
-            penalty.look()
-        penalty.add()
+            penalty.after_backward()
+        penalty.add_gradient()
         return value, output
 
 

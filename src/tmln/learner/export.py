@@ -44,7 +44,11 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):
         try:
-            with learner.weights.answering(), gathered(learner.model), untouched(learner.model, training=False):
+            with (
+                learner.weights.prediction_weights(),
+                gathered(learner.model),
+                untouched(learner.model, training=False),
+            ):
                 WRITERS[path.suffix](learner, aside)
             os.replace(aside, path)
         finally:

@@ -28,10 +28,13 @@ def refuse_in_shards(recipe: Recipe) -> None:
     """Before any work: a part that needs whole weights."""
     for family in FAMILIES:
         part, settings = recipe.part(family)
-        if part.in_shards(settings):
+        if part.supports_fsdp_at(settings):
             continue
-        choice, others = recipe.chosen[family], [name for name, other in FAMILIES[family].items() if other.shards]
-        given = ", ".join(f"{name}={value!r}" for name, value in choice.settings.items()) if part.shards else ""
+        choice, others = (
+            recipe.chosen[family],
+            [name for name, other in FAMILIES[family].items() if other.supports_fsdp],
+        )
+        given = ", ".join(f"{name}={value!r}" for name, value in choice.settings.items()) if part.supports_fsdp else ""
         raise ValueError(
             f"strategy 'fsdp' deals out the weights, and {family} {choice.name!r}{' with ' * bool(given)}{given} needs "
             f"them whole: {REMEDY} (--strategy ddp), or another {family} ({', '.join(others)})"

@@ -34,7 +34,7 @@ from tmln.learner.task_history import Record
 from tmln.learner.task_lifecycle import learn_lesson, undo
 from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
 from tmln.lr_schedule import Schedule
-from tmln.methods import Answer, Part, Penalty, Replay, Step, Weights
+from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -243,12 +243,12 @@ class Learner:
         return self.names[label] if label < len(self.names) else str(label)
 
     @property
-    def by_family(self) -> dict[str, Part[Any]]:
+    def by_family(self) -> dict[str, Component[Any]]:
         """The parts, by family."""
         return {family: getattr(self, family) for family in FAMILIES}
 
     @property
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Component[Any], ...]:
         """The parts, in the order of the families."""
         return tuple(self.by_family.values())
 
@@ -321,7 +321,7 @@ class Learner:
         classes are None, the accuracy among them is left out."""
         seen = self.classes or None if self.logit_mask == "seen" else None
         rows = 2 * self.at_a_time  # without gradients they take less
-        with self.weights.answering():
+        with self.weights.prediction_weights():
             return evaluate_tasks(
                 self.model,
                 tests,

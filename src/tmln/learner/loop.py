@@ -13,7 +13,7 @@ from tmln.learner.closure import BatchClosure
 from tmln.learner.data_parallel import check_same
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.transform_fingerprint import observe_intake
-from tmln.methods import Batch, Lesson, feed, to_model
+from tmln.methods import Batch, TaskContext, feed, to_model
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ def learn_task(
     changing, length = learner.pace.changes, -(-len(samples) // learner.batch_size)
     if changing:
         set_rate(learner, 1.0)  # what parts are told of is the configured one, also in a task that goes on
-    lesson = lesson_of(learner, samples, new, place.known)
+    context = make_task_context(learner, samples, new, place.known)
     if not resumed:
         for part in learner.parts:
-            part.begin(lesson)
+            part.begin(context)
     learner.model.train()
     while place.epoch < epochs:
         for number, (x, y) in rest_of_epoch(samples, place, learner.order, learner.batch_size):
             if changing:
                 set_rate(learner, learner.pace.factor(place.epoch * length + number, epochs * length))
-            loss = take_step(learner, x, y, lesson, place.epoch, number)
+            loss = take_step(learner, x, y, context, place.epoch, number)
             place.step = number + 1
             if on_step is not None:
                 on_step(place.epoch, number, loss)
@@ -60,43 +60,43 @@ def learn_task(
         for group in learner.step.optimizer.param_groups:
             group.pop("initial_lr", None)
     if boundary:
-        end_task(learner, lesson)
+        end_task(learner, context)
         check_same(learner.model, learner.ranks)
         learner.tasks += 1
 
 
-def end_task(learner: Learner, lesson: Lesson) -> None:
+def end_task(learner: Learner, context: TaskContext) -> None:
     """Weights take over, then memory, penalty, step: Algorithm 1; then the answer. Memories are of the weights that
     answer."""
-    learner.weights.end(lesson)
+    learner.weights.end(context)
     for family, part in learner.by_family.items():
         if family in ("replay", "answer"):
-            with learner.weights.answering():
-                part.end(lesson)
+            with learner.weights.prediction_weights():
+                part.end(context)
         elif family != "weights":
-            part.end(lesson)
+            part.end(context)
 
 
 def set_rate(learner: Learner, factor: float) -> None:
     """The step's rate is ``factor`` times the one it has between tasks, which torch's schedulers, too, keep so."""
     for group in learner.step.optimizer.param_groups:
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-    learner.penalty.follow(learner.step.rate)
+    learner.penalty.set_rate(learner.step.rate)
 
 
-def take_step(learner: Learner, x: Tensor, y: Tensor, lesson: Lesson, epoch: int, number: int) -> float:
+def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoch: int, number: int) -> float:
     """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
-    batch = joined(learner, x, y, lesson.home)
+    batch = joined(learner, x, y, context.home)
     learner.last_batch = len(batch.y)
-    step.before_forward(batch, lesson)
-    closure = BatchClosure(learner, batch, lesson, epoch, number)
-    step.step(closure, lesson)
+    step.before_forward(batch, context)
+    closure = BatchClosure(learner, batch, context, epoch, number)
+    step.step(closure, context)
     if closure.output is None:
         raise RuntimeError(f"step {step.name!r} never asked for the gradient: call closure() in step()")
     penalty.after_step()
-    if closure.traced:
-        step.walk()
+    if closure.tracks_path:
+        step.after_update()
     replay.after_step(x, y, closure.output[: len(x)].detach(), epoch)
     learner.weights.after_step()
     return closure.value
@@ -112,8 +112,10 @@ def joined(learner: Learner, x: Tensor, y: Tensor, first: Tensor) -> Batch:
     return Batch(inputs, to_model(first, y), current, {name: to_model(first, field) for name, field in fields.items()})
 
 
-def lesson_of(learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]) -> Lesson:
+def make_task_context(
+    learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]
+) -> TaskContext:
     """What the parts are told of a task."""
     at_a_time, rate, prepare = learner.at_a_time, learner.step.rate, learner.prepare
     once = partial(samples.batches, at_a_time)
-    return Lesson(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, learner.ranks)
+    return TaskContext(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, learner.ranks)

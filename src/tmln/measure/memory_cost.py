@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.kfac_layers import factor_elements
 from tmln.learner import Learner
-from tmln.methods import Term
+from tmln.methods import MemoryTerm
 from tmln.optim.precision import state_dtype
 from tmln.streams.samples import Samples
 
@@ -57,12 +57,12 @@ def _sum_size(p: Tensor) -> int:
     return state_dtype(p).itemsize
 
 
-def bytes_of(terms: list[Term] | None, units: Mapping[str, int]) -> int | None:
+def bytes_of(terms: list[MemoryTerm] | None, units: Mapping[str, int]) -> int | None:
     """What the terms come to; None where nobody knows."""
     return None if terms is None else sum(term.times * units[term.unit] for term in terms)
 
 
-def as_text(terms: list[Term]) -> str:
+def as_text(terms: list[MemoryTerm]) -> str:
     """``5N + 500 samples``; ``0`` of nothing."""
     counts: dict[str, int] = {}
     for term in terms:

@@ -171,7 +171,7 @@ def _times(own: list[Turn], naive: list[Turn], stream: Stream, learner: Learner,
 
 
 def _memory(learner: Learner, turns: list[Turn], units: dict[str, int]) -> dict[str, Any]:
-    terms = learner.recipe.holds(half=any(map(is_half, learner.model.parameters())))
+    terms = learner.recipe.memory_terms(half=any(map(is_half, learner.model.parameters())))
     found = turns[-1].held if turns else None
     return {
         "formula": None if terms is None else as_text(terms),

@@ -9,30 +9,59 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tmln.methods.component import Beside, Given, Part, Settings, Term, copied, sums
+    from tmln.methods.component import (
+        BuildContext,
+        Component,
+        MemoryConditions,
+        MemoryTerm,
+        Settings,
+        copied,
+        weight_sums,
+    )
     from tmln.methods.family import Family, read_settings
     from tmln.methods.features import Features
     from tmln.methods.growth import Growth
     from tmln.methods.guide import Guide
     from tmln.methods.interfaces import Answer, Closure, Penalty, Replay, Step, Weights
     from tmln.methods.registry import INNER
-    from tmln.methods.task_context import Batch, Lesson, feed, home, to_model
+    from tmln.methods.task_context import Batch, TaskContext, feed, home, to_model
 
 # Imported when first used: the table of methods is read without torch.
 _HOMES = {
-    "tmln.methods.component": "Beside Given Part Settings Term copied sums",
+    "tmln.methods.component": "BuildContext Component MemoryConditions MemoryTerm Settings copied weight_sums",
     "tmln.methods.family": "Family read_settings",
     "tmln.methods.features": "Features",
     "tmln.methods.growth": "Growth",
     "tmln.methods.guide": "Guide",
     "tmln.methods.interfaces": "Answer Closure Penalty Replay Step Weights",
     "tmln.methods.registry": "INNER",
-    "tmln.methods.task_context": "Batch Lesson feed home to_model",
+    "tmln.methods.task_context": "Batch TaskContext feed home to_model",
 }
 __all__ = [
-    "INNER", "Answer", "Batch", "Beside", "Closure", "Family", "Features", "Given", "Growth", "Guide", "Lesson",
-    "Part", "Penalty", "Replay", "Settings", "Step", "Term", "Weights", "copied", "feed", "home", "read_settings",
-    "sums", "to_model",
+    "INNER",
+    "Answer",
+    "Batch",
+    "BuildContext",
+    "Closure",
+    "Component",
+    "Family",
+    "Features",
+    "Growth",
+    "Guide",
+    "MemoryConditions",
+    "MemoryTerm",
+    "Penalty",
+    "Replay",
+    "Settings",
+    "Step",
+    "TaskContext",
+    "Weights",
+    "copied",
+    "feed",
+    "home",
+    "read_settings",
+    "to_model",
+    "weight_sums",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tmln.distributed.process_group import as_sharded
 from tmln.methods.growth import Growth
 from tmln.methods.guide import Guide
-from tmln.methods.task_context import Lesson
+from tmln.methods.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Term:
+class MemoryTerm:
     """``times`` a unit of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds it.
 
     Units: N, a sum for every trainable weight (in single precision for weights in half); W, the same in the weights'
@@ -51,29 +51,29 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Beside:
+class MemoryConditions:
     """What a formula depends on besides a part's settings."""
 
-    bent: bool = False  # another part of the method changes the task's gradient or moves the weights
+    gradient_modified: bool = False  # another part of the method changes the task's gradient or moves the weights
     half: bool = False  # the weights are in half precision
 
 
-def sums(*names: str) -> list[Term]:
+def weight_sums(*names: str) -> list[MemoryTerm]:
     """Each of these is a sum for every weight."""
-    return [Term(name, "N") for name in names]
+    return [MemoryTerm(name, "N") for name in names]
 
 
 @dataclass(frozen=True)
-class Given:
+class BuildContext:
     """What a part can be made of: the model as it is scored, the rate, a seed of its own, the parts made before it."""
 
     model: nn.Module
     lr: float
     seed: int
-    parts: Mapping[str, Part[Any]]
+    parts: Mapping[str, Component[Any]]
 
 
-class Part(Generic[S]):
+class Component(Generic[S]):
     """Something with settings, and with state that a checkpoint carries. It declares all that others ask of it:
 
     - ``name``, by which recipes call it, and the first line of its docstring, which ``tmln list parts`` shows;
@@ -107,28 +107,28 @@ class Part(Generic[S]):
     turned: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guide: ClassVar[Guide | None] = None
-    only_answers: ClassVar[bool] = False
-    shards: ClassVar[bool] = False
+    prediction_only: ClassVar[bool] = False
+    supports_fsdp: ClassVar[bool] = False
     wraps: ClassVar[bool] = False  # around another part of its family, its setting ``inner``
     needs_boundary: bool = False
-    bends: bool = False
+    modifies_gradient: bool = False
     settings: S
     diagnostics: Mapping[str, float] = MappingProxyType({})  # what the last boundary found, for the log
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         """A part ready to train ``given.model``."""
         raise NotImplementedError
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         """What it holds in the middle of a task after the first; None where nobody has counted."""
         return None
 
     @classmethod
-    def in_shards(cls, settings: Any) -> bool:
+    def supports_fsdp_at(cls, settings: Any) -> bool:
         """Whether it works on weights of which each rank holds a part."""
-        return cls.shards
+        return cls.supports_fsdp
 
     @classmethod
     def guide_at(cls, settings: Any) -> Guide | None:
@@ -172,10 +172,10 @@ class Part(Generic[S]):
             elif isinstance(value, (list, Mapping)):
                 setattr(self, name, growth.state(value, self.aligned, name in self.copies))
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         """A task begins."""
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         """A task has ended. Weights come first, then replay, penalty and step: the order of Algorithm 1; then the
         answer."""
 

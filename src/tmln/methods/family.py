@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from tmln.methods.component import Part
+from tmln.methods.component import Component
 from tmln.methods.registry import INNER
 from tmln.suggest import did_you_mean
 from tmln.user_code import found_code, is_code
 
-P = TypeVar("P", bound=Part[Any])
+P = TypeVar("P", bound=Component[Any])
 
 
 class Family(dict[str, type[P]]):
@@ -43,7 +43,7 @@ class Family(dict[str, type[P]]):
         return found
 
 
-def read_settings(part: type[Part[Any]], values: Mapping[str, Any]) -> Any:
+def read_settings(part: type[Component[Any]], values: Mapping[str, Any]) -> Any:
     """The part's settings from plain values, with errors that name the setting, the value and what is allowed."""
     known = part.Settings.model_fields
     inside = {key: value for key, value in values.items() if part.wraps and key.startswith(f"{INNER}.")}
@@ -61,6 +61,6 @@ def read_settings(part: type[Part[Any]], values: Mapping[str, Any]) -> Any:
         raise ValueError(f"{part.name}.{where} = {first['input']!r}: {first['msg']}") from None
 
 
-def _inner(part: type[Part[Any]], settings: Any, inside: Mapping[str, Any]) -> dict[str, Any]:
+def _inner(part: type[Component[Any]], settings: Any, inside: Mapping[str, Any]) -> dict[str, Any]:
     given = {key.removeprefix(f"{INNER}."): value for key, value in inside.items()}
     return {f"{INNER}.{key}": value for key, value in part.inner_settings(settings, given).items()}

@@ -4,8 +4,8 @@ A step is given a closure, as torch.optim has it: each call passes the step's ba
 they are, and leaves the gradient of the loss and of the penalty in ``.grad``. A step calls it at least once.
 
 The first call is the step's gradient, taken where the weights are when the step begins. It alone counts: its loss is
-logged, ``look`` is shown its gradient (running Fishers, path integrals), its outputs are what a memory may store, and
-its pass moves running statistics. Every later call is the same function at other weights: the same augmented batch,
+logged, ``after_backward`` sees its gradient (running Fishers, path integrals), its outputs are what a memory may store,
+and its pass moves running statistics. Every later call is the same function at other weights: the same augmented batch,
 the same replayed samples, the same dropout. It leaves nothing behind but ``.grad``: statistics and random numbers
 are put back. So whatever a step asks, all that is counted is counted once, of the task's gradient at the weights before
 the step, and of the displacement that happened.
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tmln.methods.component import Given, Part, S
+from tmln.methods.component import BuildContext, Component, S
 from tmln.methods.growth import Growth
-from tmln.methods.task_context import Batch, Lesson
+from tmln.methods.task_context import Batch, TaskContext
 from tmln.methods.weight_copies import moving
 from tmln.optim.step_utils import stepped
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Closure = Callable[[], float]
 
 
-class Replay(Part[S]):
+class Replay(Component[S]):
     """What joins the batch, and how is it scored?"""
 
     family = "replay"
@@ -44,7 +44,7 @@ class Replay(Part[S]):
         self.settings = settings
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         return cls(settings, given.seed)
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
@@ -61,21 +61,21 @@ class Replay(Part[S]):
         """The current samples as stored, and what the model said of them before the step."""
 
 
-class Penalty(Part[S]):
+class Penalty(Component[S]):
     """What is added to the loss?"""
 
     family = "penalty"
     off: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
     active: ClassVar[Mapping[str, Any]] = {"strength": 1.0}
     turned: ClassVar[Mapping[str, Any]] = {"strength": 50.0}
-    bends = True
+    modifies_gradient = True
 
     def __init__(self, settings: S, model: nn.Module) -> None:
         self.settings = settings
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         return cls(settings, given.model)
 
     @property
@@ -86,37 +86,37 @@ class Penalty(Part[S]):
     def aligned(self) -> list[Tensor]:
         return self.parameters
 
-    def follow(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         """The step's rate in flat directions from now on, where a schedule changes it within a task."""
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         """A term that needs the graph; None where ``add`` does it. Once a call of the closure: it changes nothing."""
         return None
 
-    def look(self) -> None:
+    def after_backward(self) -> None:
         """The task's gradient (with that of ``loss``, if there is one) is in ``.grad``, at the weights before the step.
         Once a step: what is counted is counted here."""
 
-    def add(self) -> None:
+    def add_gradient(self) -> None:
         """Add the penalty's own gradient to ``.grad``. Once a call of the closure: it changes nothing else."""
 
     def after_step(self) -> None:
         """The parameters have moved."""
 
 
-class Step(Part[S]):
+class Step(Component[S]):
     """How does a gradient become a move?"""
 
     family = "step"
     optimizer: torch.optim.Optimizer
-    traces: bool = False  # integrates the task's gradient along the way: wants ``look`` and ``walk`` where it is bent
+    tracks_path: bool = False  # integrates the task's gradient along the path of the weights
 
     def __init__(self, settings: S, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
         self.settings = settings
         self.memory = memory  # the replay part's, if it has one
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         return cls(settings, given.model, given.lr, given.seed, getattr(given.parts["replay"], "memory", None))
 
     @property
@@ -128,22 +128,22 @@ class Step(Part[S]):
         growth.optimizer(self.optimizer)
         super().grow(growth)
 
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, context: TaskContext) -> None:
         """The batch is there, the model has not seen it."""
 
-    def look(self) -> None:
+    def after_backward(self) -> None:
         """The task's gradient is in ``.grad``, at the weights before the step, and others will bend it or move the
         weights besides. Once a step, from within the closure's first call."""
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         """Ask for the gradient, once or more often, and move the weights along it."""
         stepped(self.optimizer, closure)
 
-    def walk(self) -> None:
-        """After ``look`` and ``step``: all that moves the weights in this step has done so."""
+    def after_update(self) -> None:
+        """After ``after_backward`` and ``step``: all that moves the weights in this step has done so."""
 
 
-class Weights(Part[S]):
+class Weights(Component[S]):
     """Which weights answer, and go on?
 
     Its ``end`` comes before all others': memory, scores and F are of the weights that it leaves.
@@ -151,11 +151,11 @@ class Weights(Part[S]):
 
     family = "weights"
 
-    def __init__(self, settings: S, given: Given) -> None:
+    def __init__(self, settings: S, given: BuildContext) -> None:
         self.settings, self.model = settings, given.model
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         return cls(settings, given)
 
     @property
@@ -169,12 +169,12 @@ class Weights(Part[S]):
     def after_step(self) -> None:
         """The parameters have moved, and all that counts the move has done so."""
 
-    def answering(self) -> AbstractContextManager[None]:
+    def prediction_weights(self) -> AbstractContextManager[None]:
         """Within it the model has the weights that answer; on leaving, its own again."""
         return nullcontext()
 
 
-class Answer(Part[S]):
+class Answer(Component[S]):
     """How does an output become a class?
 
     No other part sees it: training, Fishers and penalties are of the plain output. Its ``end`` comes after all others',
@@ -182,13 +182,13 @@ class Answer(Part[S]):
     """
 
     family = "answer"
-    only_answers = True
+    prediction_only = True
 
-    def __init__(self, settings: S, given: Given) -> None:
+    def __init__(self, settings: S, given: BuildContext) -> None:
         self.settings, self.model = settings, given.model
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Self:
+    def make(cls, settings: Any, given: BuildContext) -> Self:
         return cls(settings, given)
 
     @property

@@ -13,7 +13,7 @@ from tmln.suggest import did_you_mean
 from tmln.user_code import check_code, code_allowed, is_code
 
 if TYPE_CHECKING:  # the table of methods is read without torch
-    from tmln.methods import Part, Term
+    from tmln.methods import Component, MemoryTerm
 
 __all__ = ["FAMILIES", "RECIPES", "Choice", "Recipe", "find_recipe", "make_parts"]
 
@@ -86,7 +86,7 @@ class Recipe:
         parts = {name: {"name": c.name, "settings": dict(c.settings)} for name, c in self.chosen.items()}
         return {**parts, **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("chosen", "guide")}}
 
-    def part(self, family: str) -> tuple[type[Part[Any]], Any]:
+    def part(self, family: str) -> tuple[type[Component[Any]], Any]:
         """The class of one part and its checked settings. Code of the user's is imported."""
         from tmln.methods import read_settings
 
@@ -155,19 +155,19 @@ class Recipe:
                 if setting.split(".")[-1] == INNER:
                     check_code(family, str(value))
 
-    def holds(self, half: bool = False) -> list[Term] | None:
+    def memory_terms(self, half: bool = False) -> list[MemoryTerm] | None:
         """What the method holds in the middle of a task after the first; None where a part has not said.
 
         ``half``: of weights in half precision.
         Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
         """
-        from tmln.methods import Beside
+        from tmln.methods import MemoryConditions
 
-        found: list[Term] = []
-        beside = Beside(bent=bool(self.part("penalty")[0].bends), half=half)
+        found: list[MemoryTerm] = []
+        beside = MemoryConditions(gradient_modified=bool(self.part("penalty")[0].modifies_gradient), half=half)
         for family in FAMILIES:
             part, settings = self.part(family)
-            terms = part.holds(settings, beside)
+            terms = part.memory_terms(settings, beside)
             if terms is None:
                 return None
             found += [replace(term, name=f"{family}.{term.name}") for term in terms]
@@ -307,12 +307,12 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> dict[str, Part[Any]]:
+def make_parts(recipe: Recipe, model: Any, lr: float, seed: int) -> dict[str, Component[Any]]:
     """A part of every family, ready to train ``model``."""
-    from tmln.methods import Given
+    from tmln.methods import BuildContext
 
-    made: dict[str, Part[Any]] = {}
+    made: dict[str, Component[Any]] = {}
     for family in FAMILIES:
         kind, settings = recipe.part(family)
-        made[family] = kind.make(settings, Given(model, lr, seed_of(seed, family), made))
+        made[family] = kind.make(settings, BuildContext(model, lr, seed_of(seed, family), made))
     return made

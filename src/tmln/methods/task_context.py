@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TaskContext:
     """What a part is told about the task being learned, at its beginning, at its steps and at its end."""
 
     index: int  # 0 for the first task

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from tmln.distributed.process_group import (
     ALONE,
-    Part,
     Ranks,
+    ShardValue,
     as_sharded,
     assembled,
     is_sharded,
@@ -180,20 +180,20 @@ def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ra
     Of a parameter in shards its score is this rank's part; maxima and sums are of all parts, and the maximum of all is
     that of all ``ranks``, of which each may have parameters of its own.
     """
-    own = [Part(p, float(score.max()) if score.numel() else 0.0) for p, score in scores.items()]
+    own = [ShardValue(p, float(score.max()) if score.numel() else 0.0) for p, score in scores.items()]
     tops = dict(zip(scores, over_parts(own, "max"), strict=True))
     worst = next((top for top in tops.values() if not math.isfinite(top)), None)
     peak = ranks.largest([max(tops.values(), default=0.0) if worst is None else worst])[0]
     if not math.isfinite(peak):
         raise FloatingPointError(f"a score overflowed ({peak if worst is None else worst}); raise eps")
     shares: dict[Tensor, Tensor] = {}
-    sums: list[Part] = []
-    active: list[Part] = []
+    sums: list[ShardValue] = []
+    active: list[ShardValue] = []
     for p, score in scores.items():
         top = tops[p] if apart[p] else peak
         shares[p] = score.div_(top) if top > 0 else score
-        active.append(Part(p, int((shares[p] > ACTIVE_ABOVE).sum())))
-        sums.append(Part(p, float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0))
+        active.append(ShardValue(p, int((shares[p] > ACTIVE_ABOVE).sum())))
+        sums.append(ShardValue(p, float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0))
     masses = over_parts(sums, "sum")
     total = sum(masses)
     mass = {p: value / total if total > 0 else 0.0 for p, value in zip(scores, masses, strict=True)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tmln.distributed.process_group import Part, Ranks, as_sharded, over_parts, part
+from tmln.distributed.process_group import Ranks, ShardValue, as_sharded, over_parts, part
 from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import state_dtype
 
@@ -99,10 +99,10 @@ def check_agrees(fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: 
         raise ValueError(
             f"the Fisher diagonal has {counts} tensors on the ranks 0, 1, ...; every rank must give the same"
         )
-    marks: list[Part] = []
+    marks: list[ShardValue] = []
     for _, value in items:
         flat = part(value).reshape(-1)
-        marks += [Part(value, float(some.sum(dtype=torch.float64))) for some in (flat, flat[::2], flat.square())]
+        marks += [ShardValue(value, float(some.sum(dtype=torch.float64))) for some in (flat, flat[::2], flat.square())]
     different = ranks.apart(over_parts(marks, "sum"))
     if different is not None:
         key = items[different // 3][0]

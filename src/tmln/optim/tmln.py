@@ -231,25 +231,25 @@ class TMLN(Optimizer):
         return loss
 
     @torch.no_grad()
-    def look(self) -> None:
+    def after_backward(self) -> None:
         """Remember the task's gradient and the weights until :meth:`walk`, which takes the path from them.
 
         For loops in which something besides this optimizer writes into ``.grad`` or moves weights::
 
             loss.backward()        # the task's loss alone; with a scaler, then scaler.unscale_(optimizer)
-            optimizer.look()
-            penalty.add()          # into .grad
+            optimizer.after_backward()
+            penalty.add_gradient()          # into .grad
             optimizer.step()
             penalty.pull()         # moves weights
-            optimizer.walk()       # omega -= g * (theta now - theta then)
+            optimizer.after_update()       # omega -= g * (theta now - theta then)
 
         Otherwise ``step()`` alone is right, whatever ``momentum``, ``weight_decay`` and ``clip_norm`` are: it takes
-        ``.grad`` as the task's and its move as the only one. What an earlier ``look()`` left open is walked first.
+        ``.grad`` as the task's and its move as the only one. An earlier ``after_backward()`` is completed first.
         """
         for group in self.param_groups:
             for p in group["params"]:
                 check_gradient(p, "TMLN")
-        self.walk()
+        self.after_update()
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -257,7 +257,7 @@ class TMLN(Optimizer):
             group["looked"] = True
 
     @torch.no_grad()
-    def walk(self) -> None:
+    def after_update(self) -> None:
         """After all moves of a step: count them, whoever made them. Does nothing without a :meth:`look` before."""
         for group in self.param_groups:
             if group["looked"]:

@@ -117,7 +117,7 @@ def step_group(
     scale: float | Tensor,
     natural: Natural | None = None,
 ) -> None:
-    """Move one group's parameters and count their path, unless ``look()`` was called: then ``walk()`` counts it."""
+    """Update one group's parameters and their path; after ``after_backward()``, ``after_update()`` counts the path."""
     count = not group["looked"]
     rounded = [is_half(p) for p in params]
     if not any(rounded):

@@ -19,7 +19,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 Bytes: TypeAlias = Annotated[int, Field(ge=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Held: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
-Part: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _ORDERS = "ascending, seeded, run-seed (each run by its own seed), seed:7"
 ClassOrder: TypeAlias = Annotated[str | Sequence[int], Field(title=f"{_ORDERS}, icarl1993 or 3,1,0,2")]
@@ -68,7 +68,7 @@ class ImageOptions(SplitOptions):
 class DomainOptions(Options):
     """What a data set of image files in several domains takes besides."""
 
-    test_fraction: Part = 0.2
+    test_fraction: Fraction = 0.2
     """part of each class in each domain that is held out at random"""
     shrink: Count = 1
     """pixels a side that are averaged into one, for small machines: 2 makes 32x32 of 64x64"""
@@ -83,7 +83,7 @@ class Core50Options(Options):
     """order of the training sessions"""
     holdout: Literal["tail", "random"] = "tail"
     """a task's test frames: the last of every video, or random ones, whose neighbours are trained on"""
-    holdout_fraction: Part = 0.2
+    holdout_fraction: Fraction = 0.2
     """how many of the frames"""
     size: Count = 224
     """pixels a side after augmentation"""
@@ -106,7 +106,7 @@ class FolderOptions(SplitOptions):
     """PATH/task/class/image or PATH/class/image; or PATH/train and PATH/test of these"""
     layout: Literal["auto", "tasks", "domains", "classes"] = "auto"
     """what the sub-folders are; auto looks whether there are one or two levels of them"""
-    test_fraction: Part = 0.2
+    test_fraction: Fraction = 0.2
     """part of each class in each task that is held out at random, where there is no PATH/test"""
     mode: Literal["L", "RGB"] | None = None
     """colours to convert images to; unless given, all have one mode already"""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.methods import Lesson
+from tmln.methods import TaskContext
 from tmln.methods.answers.ncm import class_means, nearness
 from tmln.methods.answers.rebalanced import refitted
 from tmln.streams.samples import Samples
@@ -50,7 +50,7 @@ def split(learner: Learner) -> tuple[nn.Module, nn.Linear]:
 
 def scores(learner: Learner, x: Tensor) -> Tensor:
     learner.model.eval()
-    with torch.no_grad(), learner.weights.answering():
+    with torch.no_grad(), learner.weights.prediction_weights():
         return learner.answer.scores(learner.model, x)[1]
 
 
@@ -152,20 +152,20 @@ def test_the_fit_is_of_the_weights_that_answer(answer: str, take_over: str) -> N
     """As if the averaged weights had been the model's own when the task ended."""
     learner = trained(answer, weights="average", settings={"weights.take_over": take_over})
     twin = Learner(network(), "er", answer=answer, settings={"replay.capacity": 20}, batch_size=10)
-    with learner.weights.answering():
+    with learner.weights.prediction_weights():
         twin.model.load_state_dict(learner.model.state_dict())
     assert twin.replay.memory is not None
     assert learner.replay.memory is not None
     twin.replay.memory.load_state_dict(learner.replay.memory.state_dict())
-    lesson = _lesson(twin, 1)
-    twin.answer.begin(lesson)
-    twin.answer.end(lesson)
+    context = _lesson(twin, 1)
+    twin.answer.begin(context)
+    twin.answer.end(context)
     torch.testing.assert_close(scores(learner, task(0)[0]), scores(twin, task(0)[0]))
 
 
-def _lesson(learner: Learner, k: int) -> Lesson:
+def _lesson(learner: Learner, k: int) -> TaskContext:
     known = tuple(range(2 * k))
-    return Lesson(k, learner.scored, (2 * k, 2 * k + 1), known, 0.1, lambda: iter([task(k)]), lambda x: x)
+    return TaskContext(k, learner.scored, (2 * k, 2 * k + 1), known, 0.1, lambda: iter([task(k)]), lambda x: x)
 
 
 @pytest.mark.parametrize("answer", ["ncm", "rebalanced"])

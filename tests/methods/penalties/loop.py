@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Lesson, Penalty
+from tmln.methods import Batch, Penalty, TaskContext
 
 Task = tuple[Tensor, Tensor]
 
@@ -45,14 +45,14 @@ def make_tasks(count: int = 3, size: int = 12) -> list[Task]:
     return tasks
 
 
-def make_lesson(model: nn.Module, index: int, task: Task, rate: float = 0.05) -> Lesson:
+def make_context(model: nn.Module, index: int, task: Task, rate: float = 0.05) -> TaskContext:
     x, y = task
 
     def samples() -> Iterator[Task]:
         return iter(zip(x.split(5), y.split(5), strict=True))
 
     known = tuple(range(2 * index))
-    return Lesson(index, model, (2 * index, 2 * index + 1), known, rate, samples, lambda x: x)
+    return TaskContext(index, model, (2 * index, 2 * index + 1), known, rate, samples, lambda x: x)
 
 
 def one_step(part: Penalty[Any], model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
@@ -61,8 +61,8 @@ def one_step(part: Penalty[Any], model: nn.Module, optimizer: torch.optim.Optimi
     loss = F.cross_entropy(output, y)
     extra = part.loss(model, Batch(x, y, len(x)), output)
     (loss if extra is None else loss + extra).backward()
-    part.look()
-    part.add()
+    part.after_backward()
+    part.add_gradient()
     optimizer.step()
     part.after_step()
 
@@ -80,10 +80,10 @@ def run_steps(
 def train(part: Penalty[Any], model: nn.Module, tasks: Sequence[Task], steps: int = 7, rate: float = 0.05) -> None:
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=rate, momentum=0.5)
     for index, task in enumerate(tasks):
-        lesson = make_lesson(model, index, task, rate)
-        part.begin(lesson)
+        context = make_context(model, index, task, rate)
+        part.begin(context)
         run_steps(part, model, optimizer, task, range(steps))
-        part.end(lesson)
+        part.end(context)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -107,16 +107,16 @@ class Numbers(nn.Module):
     def walk(self, part: Penalty[Any], gradient: Sequence[float], step: Sequence[float]) -> Tensor:
         """A plain gradient, then the given step; what the part made of the gradient."""
         self.theta.grad = torch.tensor(gradient, dtype=torch.float64)
-        part.look()
-        part.add()
+        part.after_backward()
+        part.add_gradient()
         found: Tensor = self.theta.grad
         with torch.no_grad():
             self.theta.add_(torch.tensor(step, dtype=torch.float64))
         part.after_step()
         return found
 
-    def lesson(self, index: int = 0, rate: float = 0.0) -> Lesson:
-        return Lesson(index, self, (0,), (), rate, lambda: iter(()), lambda x: x)
+    def context(self, index: int = 0, rate: float = 0.0) -> TaskContext:
+        return TaskContext(index, self, (0,), (), rate, lambda: iter(()), lambda x: x)
 
 
 class Closing(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.methods import Batch, Lesson, read_settings
+from tmln.methods import Batch, TaskContext, read_settings
 from tmln.methods.penalties.consistency import Consistency, better_of, consistency
 from tmln.methods.weight_copies import said_with
 
@@ -94,7 +94,7 @@ def test_without_a_memory_all_are_held_from_the_second_task_on() -> None:
     part = Consistency(read_settings(Consistency, {}), model, replayed=False)
     x, y = task(0)
     for index in (0, 1):
-        part.begin(Lesson(index, model, (0, 1), (), 0.1, lambda: iter([(x, y)]), lambda x: x))
+        part.begin(TaskContext(index, model, (0, 1), (), 0.1, lambda: iter([(x, y)]), lambda x: x))
         assert (part.loss(model, Batch(x, y, 20), torch.zeros(20, 6)) is None) == (index == 0)
 
 
@@ -130,7 +130,7 @@ def test_the_stable_average_answers_and_training_goes_on_from_the_last_iterate()
     learner = Learner(network(), "cls-er", batch_size=10)
     learner.learn(task(0), epochs=2)
     own = learner.model[0].weight.clone()  # type: ignore[index]
-    with learner.weights.answering():
+    with learner.weights.prediction_weights():
         stable = learner.penalty.stable["0.weight"]  # type: ignore[attr-defined]
         assert torch.equal(learner.model[0].weight, stable)  # type: ignore[index]
     assert torch.equal(learner.model[0].weight, own)  # type: ignore[index]
@@ -148,4 +148,4 @@ def test_a_diverged_average_is_told() -> None:
     learner = Learner(network(), "cls-er")
     learner.penalty.stable["0.weight"].fill_(torch.nan)  # type: ignore[attr-defined]
     with pytest.raises(FloatingPointError, match=r"the stable average of 0\.weight is not finite"):
-        learner.weights.end(Lesson(0, learner.model, (0,), (), 0.1, lambda: iter([task(0)]), lambda x: x))
+        learner.weights.end(TaskContext(0, learner.model, (0,), (), 0.1, lambda: iter([task(0)]), lambda x: x))

@@ -14,7 +14,7 @@ from torch import nn
 from tests.methods.penalties.loop import (
     Closing,
     Numbers,
-    make_lesson,
+    make_context,
     make_net,
     make_tasks,
     one_step,
@@ -85,9 +85,9 @@ def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     part = make(name, model, **PENALTIES[name].active)
     train(part, model, tasks[:1])
     before = model.head.weight.detach().clone()
-    part.begin(make_lesson(model, 1, tasks[1]))
-    part.look()  # what has to be seen before a step
-    part.add()
+    part.begin(make_context(model, 1, tasks[1]))
+    part.after_backward()  # what has to be seen before a step
+    part.add_gradient()
     with torch.no_grad():
         model.head.weight += 0.1 * torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     for p in model.parameters():
@@ -99,8 +99,8 @@ def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     if extra is not None:
         assert extra.item() > 0
         extra.backward()
-    part.look()
-    part.add()
+    part.after_backward()
+    part.add_gradient()
     gradient = model.head.weight.grad
     assert gradient is not None
     assert (gradient * (model.head.weight.detach() - before)).sum() > 0
@@ -121,11 +121,11 @@ def two_tasks(name: str, tilt: float) -> tuple[nn.Linear, torch.Tensor]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     halfway = torch.empty(0)
     for index, (x, labels) in enumerate(tasks):
-        lesson = make_lesson(model, index, (x, labels), rate=0.1)
-        part.begin(lesson)
+        context = make_context(model, index, (x, labels), rate=0.1)
+        part.begin(context)
         for _ in range(150):
             one_step(part, model, optimizer, x, labels)
-        part.end(lesson)
+        part.end(context)
         if index == 0:
             halfway = model.weight.detach().clone()
         loss = F.cross_entropy(model(x), labels).item()
@@ -157,7 +157,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, values: dict[str, Any
     part = make(name, model, **values)
     train(part, model, tasks[:1])
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.5)
-    part.begin(make_lesson(model, 1, tasks[1]))
+    part.begin(make_context(model, 1, tasks[1]))
     run_steps(part, model, optimizer, tasks[1], range(steps))
 
     twin = copy.deepcopy(model)
@@ -168,8 +168,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, values: dict[str, Any
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for a, b, c in ((part, model, optimizer), (resumed, twin, other)):
         run_steps(a, b, c, tasks[1], range(steps, 9))
-        a.end(make_lesson(b, 1, tasks[1]))
-        a.begin(make_lesson(b, 2, tasks[2]))
+        a.end(make_context(b, 1, tasks[1]))
+        a.begin(make_context(b, 2, tasks[2]))
         run_steps(a, b, c, tasks[2], range(4))
     assert same(model.state_dict(), twin.state_dict())
     assert same(part.state_dict(), resumed.state_dict())
@@ -185,13 +185,13 @@ def test_a_saved_state_is_tensors_and_numbers_and_does_not_change_afterwards(nam
     model, tasks = make_net(), make_tasks()
     part = make(name, model, **PENALTIES[name].active)
     train(part, model, tasks[:1])
-    part.begin(make_lesson(model, 1, tasks[1]))
+    part.begin(make_context(model, 1, tasks[1]))
     state = part.state_dict()
     kept = copy.deepcopy(state)
     assert all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves(state))
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
     run_steps(part, model, optimizer, tasks[1], range(4))
-    part.end(make_lesson(model, 1, tasks[1]))
+    part.end(make_context(model, 1, tasks[1]))
     assert same(state, kept)
 
 
@@ -206,8 +206,8 @@ def test_begin_and_end_leave_no_trace_on_the_model(name: str) -> None:
     flags = [module.training for module in model.modules()]
     gradients = [p.grad for p in model.parameters()]
     weights, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    part.begin(make_lesson(model, 1, tasks[1]))
-    part.end(make_lesson(model, 1, tasks[1]))
+    part.begin(make_context(model, 1, tasks[1]))
+    part.end(make_context(model, 1, tasks[1]))
     assert flags == [module.training for module in model.modules()]
     assert all(a is p.grad for a, p in zip(gradients, model.parameters(), strict=True))
     assert all(p.grad is None or bool((p.grad == 0.5).all()) for p in model.parameters())
@@ -303,7 +303,7 @@ def test_every_quadratic_penalty_warns_with_its_own_limit() -> None:
         part: Any = make(name, model, strength=4.0)
         part.consolidate([torch.ones(1, dtype=torch.float64)])
         with pytest.warns(UserWarning, match=rf"strength 4 x largest importance 1 = {limit}; from {limit} on"):
-            part.begin(model.lesson(1, limit / 4))
+            part.begin(model.context(1, limit / 4))
 
 
 def test_a_part_is_made_from_settings_and_a_model_alone() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.methods.penalties.loop import close, make_lesson, make_net, make_tasks
-from tmln.methods import Lesson
+from tests.methods.penalties.loop import close, make_context, make_net, make_tasks
+from tmln.methods import TaskContext
 from tmln.methods.penalties.ewc import EWC, EWCSettings, decayed_sum, task_fisher, weighted_by_likelihood
 
 
-def logistic() -> tuple[nn.Linear, Lesson]:
+def logistic() -> tuple[nn.Linear, TaskContext]:
     """Two logits without bias, zero weights: p = (1/2, 1/2), so d log p(y|x)/dW = (+-x/2, -+x/2).
 
     x=2 with y=0 gives (1, -1), x=4 with y=1 gives (-2, 2): F = (1 + 4)/2 = 2.5 for both. The squared mean gradient
@@ -23,37 +23,37 @@ def logistic() -> tuple[nn.Linear, Lesson]:
     """
     model = nn.Linear(1, 2, bias=False).double()
     nn.init.zeros_(model.weight)
-    return model, make_lesson(model, 0, (torch.tensor([[2.0], [4.0]]).double(), torch.tensor([0, 1])))
+    return model, make_context(model, 0, (torch.tensor([[2.0], [4.0]]).double(), torch.tensor([0, 1])))
 
 
 def test_the_fisher_is_per_sample_and_decays() -> None:
-    model, lesson = logistic()
+    model, context = logistic()
     part = EWC(EWCSettings(gamma=0.5), model)
-    part.end(lesson)
+    part.end(context)
     assert close(part.importance[0].flatten(), [2.5, 2.5])
-    part.end(lesson)
+    part.end(context)
     assert close(part.importance[0].flatten(), [3.75, 3.75])
-    part.end(lesson)
+    part.end(context)
     assert close(part.importance[0].flatten(), [4.375, 4.375])
 
 
 def test_the_penalty_has_the_half() -> None:
     # lambda=4, F=2.5, d=(0.1, -0.2): gradient lambda*F*d = (1, -2)
-    model, lesson = logistic()
+    model, context = logistic()
     part = EWC(EWCSettings(strength=4.0), model)
-    part.end(lesson)
+    part.end(context)
     with torch.no_grad():
         model.weight += torch.tensor([[0.1], [-0.2]], dtype=torch.float64)
-    part.add()
+    part.add_gradient()
     assert model.weight.grad is not None
     assert close(model.weight.grad.flatten(), [1.0, -2.0])
 
 
 def test_normalised_every_task_weighs_the_same() -> None:
-    model, lesson = logistic()
+    model, context = logistic()
     part = EWC(EWCSettings(normalize=True), model)
-    part.end(lesson)
-    part.end(lesson)
+    part.end(context)
+    part.end(context)
     assert close(part.importance[0].flatten(), [2.0, 2.0])
 
 
@@ -67,15 +67,15 @@ def test_decayed_sum_makes_new_tensors(decay: float) -> None:
 
 def test_weighted_by_likelihood_a_sample_that_is_doubted_counts_less() -> None:
     # p = 1/2 for both samples of logistic(): F = 2.5/2. With weights (1, 0) and x=2, y=0: p = 1/(1 + e^-2)
-    model, lesson = logistic()
+    model, context = logistic()
     part = EWC(EWCSettings(weighting="likelihood"), model)
-    part.end(lesson)
+    part.end(context)
     assert close(part.importance[0].flatten(), [1.25, 1.25])
     with torch.no_grad():
         model.weight[0] = 1.0
     p = 1 / (1 + math.exp(-2))
     (found,) = task_fisher(
-        make_lesson(model, 0, (torch.tensor([[2.0]]).double(), torch.tensor([0]))),
+        make_context(model, 0, (torch.tensor([[2.0]]).double(), torch.tensor([0]))),
         [model.weight],
         weighted_by_likelihood,
     )
@@ -112,7 +112,7 @@ def test_against_single_samples(make: Callable[[], nn.Module], weighting: Litera
     """p(y|x) * (d log p(y|x) / d theta)^2, one sample after another, in eval mode."""
     model, (x, y) = make(), make_tasks()[0]
     part = EWC(EWCSettings(weighting=weighting), model)
-    part.end(make_lesson(model, 0, (x, y)))
+    part.end(make_context(model, 0, (x, y)))
     model.eval()
     expected = [torch.zeros_like(p) for p in part.parameters]
     for sample, label in zip(x, y, strict=True):

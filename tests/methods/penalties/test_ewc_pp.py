@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.methods.penalties.loop import Numbers, close, make_lesson, make_net, make_tasks
+from tests.methods.penalties.loop import Numbers, close, make_context, make_net, make_tasks
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.methods.penalties.ewc_pp import EWCPlusPlus, EWCPlusPlusSettings, average_squares_
 from tmln.methods.penalties.quadratic import penalty_value
@@ -16,11 +16,11 @@ def test_the_running_fisher_by_hand(init: str, expected: list[float]) -> None:
     # alpha=0.8, g=(1,-2) then (0.5,0)
     model = Numbers(0.0, 0.0)
     part = EWCPlusPlus(EWCPlusPlusSettings(alpha=0.8, init=init), model)  # type: ignore[arg-type]
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.walk(part, [1.0, -2.0], [0.1, 0.1])
     model.walk(part, [0.5, 0.0], [0.1, 0.1])
     assert close(part.fisher[0], expected)
-    part.end(model.lesson())
+    part.end(model.context())
     assert close(part.importance[0], expected)
 
 
@@ -29,11 +29,11 @@ def test_the_penalty_by_hand(half: bool, factor: float) -> None:
     # F=(0.36,0.64), lambda=10, theta-theta*=(0.1,-0.2): 0.146 and (0.36,-1.28) in half form
     model = Numbers(1.0, 1.0)
     part = EWCPlusPlus(EWCPlusPlusSettings(strength=10.0, alpha=0.8, half=half), model)
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.walk(part, [1.0, -2.0], [0.0, 0.0])
     model.walk(part, [0.5, 0.0], [0.0, 0.0])
-    part.end(model.lesson())
-    part.begin(model.lesson(1))
+    part.end(model.context())
+    part.begin(model.context(1))
     model.walk(part, [0.0, 0.0], [0.1, -0.2])
     assert penalty_value(part.weights, part.anchor, part.importance, part.stiffness).item() == pytest.approx(
         0.146 * factor
@@ -45,7 +45,7 @@ def test_in_task_two_the_running_fisher_sees_the_plain_gradient_and_the_penaltys
     model = Numbers(0.0)
     part = EWCPlusPlus(EWCPlusPlusSettings(strength=10.0, alpha=0.5), model)
     model.walk(part, [2.0], [1.0])
-    part.end(model.lesson())  # F = 2, anchor 1
+    part.end(model.context())  # F = 2, anchor 1
     model.walk(part, [0.0], [1.0])  # F = 1
     found = model.walk(part, [4.0], [0.0])  # F = 0.5*16 + 0.5*1; penalty 10*2*1
     assert close(found, [24.0])
@@ -57,7 +57,7 @@ def test_normalised_the_largest_importance_is_one() -> None:
     model = Numbers(0.0, 0.0)
     part = EWCPlusPlus(EWCPlusPlusSettings(normalize=True), model)
     model.walk(part, [1.0, 2.0], [0.0, 0.0])
-    part.end(model.lesson())
+    part.end(model.context())
     assert close(part.importance[0], [0.25, 1.0])
 
 
@@ -67,9 +67,9 @@ def test_from_the_data_set_the_per_sample_fisher_is_averaged_over_tasks(init: st
     part = EWCPlusPlus(EWCPlusPlusSettings(fisher_source="dataset", alpha=0.75, init=init), model)  # type: ignore[arg-type]
     fishers = []
     for index in range(2):
-        lesson = make_lesson(model, index, tasks[index])
-        part.end(lesson)
-        fishers.append(diagonal_fisher(model, lesson.batches())["head.weight"])
+        context = make_context(model, index, tasks[index])
+        part.end(context)
+        fishers.append(diagonal_fisher(model, context.batches())["head.weight"])
         with torch.no_grad():
             model.head.weight.mul_(0.5)
     position = next(i for i, p in enumerate(part.parameters) if p is model.head.weight)

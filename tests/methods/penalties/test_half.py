@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.methods.penalties.loop import make_lesson, make_tasks, one_step, run_steps, same
+from tests.methods.penalties.loop import make_context, make_tasks, one_step, run_steps, same
 from tests.methods.penalties.test_every_penalty import NAMES, make
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.methods.penalties import PENALTIES
@@ -32,21 +32,21 @@ Moves = list[tuple[Tensor, Tensor, Tensor]]
 
 def walked(part: Any, model: Bare, index: int) -> Moves:
     """A task of steps as they come; the plain gradient and the weights before and after each, in float64 (exact)."""
-    lesson = make_lesson(model, index, make_tasks()[0])
+    context = make_context(model, index, make_tasks()[0])
     generator = torch.Generator().manual_seed(index)
     moves = []
-    part.begin(lesson)
+    part.begin(context)
     for _ in range(STEPS):
         gradient = (0.1 * torch.rand(3, generator=generator) + 0.05).to(model.theta.dtype)
         before = model.theta.detach().double()
         model.theta.grad = gradient.clone()
-        part.look()
-        part.add()
+        part.after_backward()
+        part.add_gradient()
         with torch.no_grad():
             model.theta.sub_(0.1 * model.theta.grad)
         part.after_step()
         moves.append((gradient.double(), before, model.theta.detach().double()))
-    part.end(lesson)
+    part.end(context)
     return moves
 
 
@@ -112,11 +112,11 @@ def test_rwalk_against_float64(dtype: torch.dtype) -> None:
 def test_fishers_of_the_data_are_not_rounded(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model, (x, y) = nn.Linear(6, 4).to(dtype), make_tasks()[0]
-    lesson = make_lesson(model, 0, (x.to(dtype), y))
-    fisher = diagonal_fisher(model, lesson.batches())
+    context = make_context(model, 0, (x.to(dtype), y))
+    fisher = diagonal_fisher(model, context.batches())
     for name in ("ewc", "ewc++"):
         part: Any = make(name, model, **({"fisher_source": "dataset", "alpha": 1.0} if name == "ewc++" else {}))
-        part.end(lesson)
+        part.end(context)
         assert torch.equal(part.importance[0], fisher["weight"])
 
 
@@ -167,18 +167,18 @@ def test_a_resumed_run_keeps_float32_and_goes_on_exactly(name: str, proximal: bo
         return model, make(name, model, strength=0.01, proximal=proximal), torch.optim.SGD(model.parameters(), lr=0.1)
 
     model, part, optimizer = made()
-    part.begin(make_lesson(model, 0, tasks[0]))
+    part.begin(make_context(model, 0, tasks[0]))
     run_steps(part, model, optimizer, tasks[0], range(5))
-    part.end(make_lesson(model, 0, tasks[0]))
-    part.begin(make_lesson(model, 1, tasks[1]))
+    part.end(make_context(model, 0, tasks[0]))
+    part.begin(make_context(model, 1, tasks[1]))
     run_steps(part, model, optimizer, tasks[1], range(3))
     twin, resumed, other = made(dict(model.state_dict()))
     resumed.load_state_dict(part.state_dict())
     assert {value.dtype for value in resumed.importance} == {torch.float32}
     for a, b, c in ((part, model, optimizer), (resumed, twin, other)):
         one_step(a, b, c, *tasks[1])
-        a.end(make_lesson(b, 1, tasks[1]))
-        a.begin(make_lesson(b, 2, tasks[2]))
+        a.end(make_context(b, 1, tasks[1]))
+        a.begin(make_context(b, 2, tasks[2]))
         one_step(a, b, c, *tasks[2])
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert same(model.state_dict(), twin.state_dict())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.methods.penalties.loop import Closing, make_lesson, make_net, make_tasks, run_steps, same, train
+from tests.methods.penalties.loop import Closing, make_context, make_net, make_tasks, run_steps, same, train
 from tmln.methods import Batch
 from tmln.methods.penalties.lwf import LwF, LwFSettings
 from tmln.methods.teacher import distillation
@@ -43,7 +43,7 @@ def test_only_the_known_classes_count() -> None:
     model = nn.Linear(2, 6)
     part = LwF(LwFSettings(strength=3.0), model)
     x, y = torch.randn(4, 2), torch.zeros(4, dtype=torch.int64)
-    part.begin(make_lesson(model, 1, (x, y)))  # classes 0 and 1 are known
+    part.begin(make_context(model, 1, (x, y)))  # classes 0 and 1 are known
     with torch.no_grad():
         model.bias[2:] += 5.0
     loss = part.loss(model, Batch(x, y, 4), model(x))
@@ -63,7 +63,7 @@ def test_nothing_is_known_in_the_first_task_and_nothing_is_copied_at_strength_ze
     model = make_net()
     for strength, index in ((1.0, 0), (0.0, 1)):
         part = LwF(LwFSettings(strength=strength), model)
-        part.begin(make_lesson(model, index, make_tasks()[index]))
+        part.begin(make_context(model, index, make_tasks()[index]))
         assert part.teacher is None
         x = torch.randn(3, 6)
         assert part.loss(model, Batch(x, torch.zeros(3), 3), model(x)) is None
@@ -77,7 +77,7 @@ def test_the_answers_about_known_classes_change_less_than_without() -> None:
         train(part, model, tasks[:1], steps=30)
         model.eval()
         before = model(tasks[1][0])[:, :2].detach()
-        part.begin(make_lesson(model, 1, tasks[1]))
+        part.begin(make_context(model, 1, tasks[1]))
         run_steps(part, model, torch.optim.SGD(model.head.parameters(), lr=0.05), tasks[1], range(30))
         changes.append(distillation(model(tasks[1][0])[:, :2], before, 1.0).item())
     assert changes[1] < 0.5 * changes[0]
@@ -86,7 +86,7 @@ def test_the_answers_about_known_classes_change_less_than_without() -> None:
 def test_the_teacher_stays_as_it_was_and_holds_no_gradients() -> None:
     model, tasks = make_net(), make_tasks()
     part = LwF(LwFSettings(), model)
-    part.begin(make_lesson(model, 1, tasks[1]))
+    part.begin(make_context(model, 1, tasks[1]))
     before = {key: value.clone() for key, value in part.teacher_state.items()}
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     run_steps(part, model, optimizer, tasks[1], range(4))
@@ -106,7 +106,7 @@ def test_closed_classes_change_nothing() -> None:
         model = nn.Linear(6, 6)
         shown = Closing(model, [0, 1]) if closed else model
         part = LwF(LwFSettings(), shown)
-        part.begin(make_lesson(shown, 1, (x, y)))
+        part.begin(make_context(shown, 1, (x, y)))
         if isinstance(shown, Closing):
             shown.classes = [0, 1, 2, 3]  # the task's own are open by now
         with torch.no_grad():

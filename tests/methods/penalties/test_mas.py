@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.methods.penalties.loop import Closing, close, make_lesson, make_net, make_tasks
+from tests.methods.penalties.loop import Closing, close, make_context, make_net, make_tasks
 from tests.zoo import ZOO
 from tmln.curvature.pass_selection import _log_once
 from tmln.methods.penalties.mas import MAS, MASSettings, output_sensitivity, squared_norm
@@ -41,14 +41,14 @@ def test_the_penalty_and_the_sum_over_tasks() -> None:
     # lambda=0.5, Omega=(4,4), d=(0.1,-0.2): 2*lambda*Omega*d = (0.4,-0.8)
     model, batches = linear()
     part = MAS(MASSettings(strength=0.5), model)
-    part.end(make_lesson(model, 0, batches[0]))
+    part.end(make_context(model, 0, batches[0]))
     with torch.no_grad():
         model.weight += torch.tensor([[0.1, -0.2]], dtype=torch.float64)
-    part.add()
+    part.add_gradient()
     assert model.weight.grad is not None
     assert close(model.weight.grad.flatten(), [0.4, -0.8])
     # now w=(1.1,1.8): f = 2.9 and -0.7, gradients (5.8,5.8) and (-1.4,1.4), mean of absolute values 3.6
-    part.end(make_lesson(model, 1, batches[0]))
+    part.end(make_context(model, 1, batches[0]))
     assert close(part.importance[0].flatten(), [7.6, 7.6])
 
 
@@ -144,7 +144,7 @@ def test_closed_classes_have_no_part_in_the_norm(
     closing, cut = Closing(model, classes, added), Cut(model, classes)
     with caplog.at_level(logging.ERROR), torch.no_grad():
         part = MAS(MASSettings(), closing)
-        part.end(make_lesson(closing, 0, (x, y)))
+        part.end(make_context(closing, 0, (x, y)))
         expected = output_sensitivity(cut, [(x, y)], part.parameters)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(part.importance, expected, strict=True))
     rows = next(v for n, v in zip(names(closing), part.importance, strict=True) if n.endswith("head.weight"))

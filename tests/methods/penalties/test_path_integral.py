@@ -20,9 +20,9 @@ def test_two_steps_by_hand() -> None:
     path = Path([theta])
     path.begin()
     for gradient, step in ((-1.0, 0.1), (-0.8, 0.08)):
-        path.look([torch.tensor([gradient], dtype=torch.float64)], keep=True)
+        path.after_backward([torch.tensor([gradient], dtype=torch.float64)], keep=True)
         theta += step
-        path.walk()
+        path.after_update()
     assert close(path.total[0], [0.164])
 
 
@@ -43,9 +43,9 @@ def test_an_optimizer_that_writes_into_the_gradient_does_not_spoil_it(nesterov: 
         plain: Tensor = theta.detach().clone()  # of theta^2/2
         before = theta.detach().clone()
         theta.grad = plain.clone()
-        path.look([theta.grad], keep=False)
+        path.after_backward([theta.grad], keep=False)
         optimizer.step()
-        path.walk()
+        path.after_update()
         expected -= plain * (theta.detach() - before)
     assert torch.allclose(path.total[0], expected, rtol=1e-12)
     assert bool((path.total[0] > 0).all())
@@ -55,10 +55,10 @@ def test_a_second_walk_without_a_look_adds_nothing() -> None:
     theta = torch.zeros(1)
     path = Path([theta])
     path.begin()
-    path.look([torch.ones(1)], keep=True)
+    path.after_backward([torch.ones(1)], keep=True)
     theta -= 1.0
-    path.walk()
-    path.walk()
+    path.after_update()
+    path.after_update()
     assert path.total[0].item() == 1.0
 
 
@@ -69,19 +69,19 @@ def test_the_penalties_that_walk_a_path_are_safe_too(make: Callable[[Numbers], S
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
     expected = torch.zeros(2, dtype=torch.float64)
     for task in range(2):  # without a penalty in the first, with one in the second
-        part.begin(model.lesson(task))
+        part.begin(model.context(task))
         expected.zero_()
         for _ in range(3):
             before = model.theta.detach().clone()
             model.theta.grad = before + task
             plain = model.theta.grad.clone()
-            part.look()
-            part.add()
+            part.after_backward()
+            part.add_gradient()
             optimizer.step()
             part.after_step()
             expected -= plain * (model.theta.detach() - before)
         assert torch.allclose(part.path.total[0], expected, rtol=1e-12)
-        part.end(model.lesson(task))
+        part.end(model.context(task))
 
 
 def test_small_steps_count_beside_a_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +92,9 @@ def test_small_steps_count_beside_a_long_way(monkeypatch: pytest.MonkeyPatch) ->
     path.begin()
     for move in (1e4, *[3e-4] * 2000):
         weight.zero_()
-        path.look([-torch.ones(1)], keep=True)
+        path.after_backward([-torch.ones(1)], keep=True)
         weight.fill_(move)
-        path.walk()
+        path.after_update()
     assert float(path.total[0]) - 1e4 == pytest.approx(0.6, rel=0.05)
     again = Path([weight])
     again.load_state_dict(path.state_dict())

@@ -72,9 +72,9 @@ def test_the_peak_is_of_all_tensors_together() -> None:
 def test_without_an_anchor_the_gradient_is_not_even_replaced() -> None:
     model = Numbers(1.0)
     part = Spring(QuadraticSettings(strength=3.0), model)
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.theta.grad = gradient = torch.tensor([0.3], dtype=torch.float64)
-    part.add()
+    part.add_gradient()
     assert model.theta.grad is gradient
 
 
@@ -83,10 +83,10 @@ def test_the_plain_gradient_survives_and_a_missing_one_is_zero() -> None:
     part = spring(model, [2.0], strength=3.0)
     with torch.no_grad():
         model.theta.fill_(2.0)  # d = 0.5, gradient 2*3*2*0.5 = 6
-    part.add()
+    part.add_gradient()
     assert close(torch.as_tensor(model.theta.grad), [6.0])
     plain = model.theta.grad = torch.tensor([0.25], dtype=torch.float64)
-    part.add()
+    part.add_gradient()
     assert plain.item() == 0.25
     assert close(model.theta.grad, [6.25])
 
@@ -95,7 +95,7 @@ def test_a_parameter_that_was_frozen_since_stays_without_a_gradient() -> None:
     model = Numbers(1.5)
     part = spring(model, [2.0], strength=3.0)
     model.theta.requires_grad_(False).add_(1.0)
-    part.add()
+    part.add_gradient()
     assert model.theta.grad is None
 
 
@@ -104,7 +104,7 @@ def test_a_sparse_gradient_is_refused_in_words() -> None:
     part = spring(model, [1.0], strength=1.0)
     model(torch.tensor([0])).sum().backward()
     with pytest.raises(TypeError, match="spring needs dense gradients"):
-        part.add()
+        part.add_gradient()
 
 
 @pytest.mark.parametrize("rate", [0.0999, 0.1, 0.2])
@@ -112,21 +112,21 @@ def test_it_warns_from_the_limit_on_and_once(rate: float) -> None:
     model = Numbers(0.0, 0.0)
     part = spring(model, [0.5, 2.0], strength=5.0)  # rate*strength*2 reaches 1 at rate 0.1
     if rate < 0.1:
-        part.begin(model.lesson(1, rate))
+        part.begin(model.context(1, rate))
         return
     with pytest.warns(UserWarning, match=r"spring: rate 0\.[12] x strength 5 x largest importance 2 = [12]; from 1 on"):
-        part.begin(model.lesson(1, rate))
-    part.begin(model.lesson(2, rate))  # a second warning would be an error here
+        part.begin(model.context(1, rate))
+    part.begin(model.context(2, rate))  # a second warning would be an error here
 
 
 def test_the_warning_is_not_repeated_after_a_resume_and_names_the_remedy() -> None:
     model = Numbers(0.0)
     part = spring(model, [2.0], strength=5.0)
     with pytest.warns(UserWarning, match=r"Lower strength \(below 1\) or the learning rate, or set proximal=True"):
-        part.begin(model.lesson(1, 0.5))
+        part.begin(model.context(1, 0.5))
     resumed = Spring(QuadraticSettings(strength=5.0), model)
     resumed.load_state_dict(part.state_dict())
-    resumed.begin(model.lesson(2, 0.5))
+    resumed.begin(model.context(2, 0.5))
 
 
 def test_the_limit_is_where_explicit_steps_diverge_and_the_proximal_step_does_not() -> None:
@@ -135,12 +135,12 @@ def test_the_limit_is_where_explicit_steps_diverge_and_the_proximal_step_does_no
         part = spring(model, [2.0], strength, proximal)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            part.begin(model.lesson(1, 0.1))
+            part.begin(model.context(1, 0.1))
         with torch.no_grad():
             model.theta.fill_(1.0)
         for _ in range(50):
             model.theta.grad = torch.zeros_like(model.theta)
-            part.add()
+            part.add_gradient()
             with torch.no_grad():
                 model.theta.sub_(0.1 * model.theta.grad)
             part.after_step()
@@ -155,9 +155,9 @@ def test_the_limit_is_where_explicit_steps_diverge_and_the_proximal_step_does_no
 def test_proximal_neither_warns_nor_touches_the_gradient() -> None:
     model = Numbers(1.0)
     part = spring(model, [2.0], strength=1e6, proximal=True)
-    part.begin(model.lesson(1, 1.0))
+    part.begin(model.context(1, 1.0))
     gradient = model.theta.grad = torch.tensor([0.5], dtype=torch.float64)
-    part.add()
+    part.add_gradient()
     assert model.theta.grad is gradient
 
 

@@ -31,12 +31,12 @@ def test_intervals_count_per_task_and_the_tail_is_flushed() -> None:
     model = Numbers(0.0)
     part = RWalk(RWalkSettings(alpha=1.0, interval=2, normalize=False), model)
     for task in range(2):
-        part.begin(model.lesson(task))
+        part.begin(model.context(task))
         model.walk(part, [-1.0], [0.1])
         model.walk(part, [-0.8], [0.08])
         assert close(part.score[0], [14.4264602], 1e-7)
         model.walk(part, [-0.5], [0.05])
-        part.end(model.lesson(task))
+        part.end(model.context(task))
         assert close(part.scores[0], [33.4740793], 1e-7)
         assert close(part.importance[0], [0.25 + 33.4740793], 1e-7)
 
@@ -94,15 +94,15 @@ def test_three_tasks_against_plain_numbers(settings: RWalkSettings) -> None:
     part = RWalk(settings, model)
     expected = oracle(3, 10, settings, rate=0.05)
     for task in range(3):
-        part.begin(model.lesson(task, 0.05))
+        part.begin(model.context(task, 0.05))
         for _ in range(10):
             model.theta.grad = curvature * (model.theta.detach() - centres[task])
-            part.look()
-            part.add()
+            part.after_backward()
+            part.add_gradient()
             with torch.no_grad():
                 model.theta.sub_(0.05 * model.theta.grad)
             part.after_step()
-        part.end(model.lesson(task, 0.05))
+        part.end(model.context(task, 0.05))
         assert close(model.theta, expected[task]["theta"], 1e-12)
         assert close(part.importance[0], expected[task]["importance"], 1e-9)
 
@@ -110,10 +110,10 @@ def test_three_tasks_against_plain_numbers(settings: RWalkSettings) -> None:
 def test_the_proximal_pull_is_part_of_the_displacement() -> None:
     model = Numbers(0.0)
     part = RWalk(RWalkSettings(strength=5.0, proximal=True, normalize=False), model)
-    part.begin(model.lesson(0, 0.1))
-    part.end(model.lesson(0, 0.1))
+    part.begin(model.context(0, 0.1))
+    part.end(model.context(0, 0.1))
     part.importance = vector(1.0)  # x = 2*0.1*5*1 = 1: halfway back
-    part.begin(model.lesson(1, 0.1))
+    part.begin(model.context(1, 0.1))
     assert close(model.walk(part, [-1.0], [0.4]), [-1.0])
     assert close(model.theta, [0.2])
     assert close(part.path.total[0], [0.2])
@@ -122,8 +122,8 @@ def test_the_proximal_pull_is_part_of_the_displacement() -> None:
 def test_scaled_to_one_the_largest_importance_is_at_most_two() -> None:
     model = Numbers(0.0, 0.0)
     part = RWalk(RWalkSettings(), model)
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.walk(part, [-1.0, 2.0], [0.1, -0.01])
-    part.end(model.lesson())
+    part.end(model.context())
     # F = 0.8*(1, 4); dL = (0.1, 0.02); s = (0.1/0.005, 0.02/0.00116) = (20, 17.2413793)
     assert close(part.importance[0], [0.25 + 1.0, 1.0 + 17.2413793 / 20], 1e-7)

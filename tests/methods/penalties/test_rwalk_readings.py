@@ -80,15 +80,15 @@ def trained(settings: RWalkSettings, steps: int) -> tuple[list[torch.Tensor], RW
     part, optimizer = RWalk(settings, model), torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     ends = []
     for task in range(3):
-        part.begin(model.lesson(task, RATE))
+        part.begin(model.context(task, RATE))
         for step in range(steps):
             theta = model.theta.detach().tolist()
             model.theta.grad = torch.tensor([gradient(i, theta[i], task, step) for i in range(3)], dtype=torch.float64)
-            part.look()
-            part.add()
+            part.after_backward()
+            part.add_gradient()
             optimizer.step()
             part.after_step()
-        part.end(model.lesson(task, RATE))
+        part.end(model.context(task, RATE))
         ends.append(model.theta.detach().clone())
     return ends, part
 
@@ -119,7 +119,7 @@ def test_the_fisher_may_start_at_its_first_value() -> None:
     for init, expected in (("zero", [0.36, 0.64]), ("first", [0.4, 0.8])):
         model = Numbers(0.0, 0.0)
         part = RWalk(RWalkSettings(init=init), model)  # type: ignore[arg-type]
-        part.begin(model.lesson())
+        part.begin(model.context())
         model.walk(part, [1.0, -2.0], [0.1, 0.1])
         model.walk(part, [0.5, 0.0], [0.1, 0.1])
         assert close(part.fisher[0], expected)
@@ -131,17 +131,17 @@ def test_counted_through_the_run_an_interval_ends_in_the_next_task_without_the_l
     # step, the fourth of the run, is dropped. S = (0 + 19.0476190)/2
     model = Numbers(0.0)
     part = RWalk(RWalkSettings(alpha=1.0, interval=3, normalize=False, count="run"), model)
-    part.begin(model.lesson(0))
+    part.begin(model.context(0))
     model.walk(part, [-1.0], [0.1])
     model.walk(part, [-0.8], [0.08])
-    part.end(model.lesson(0))
+    part.end(model.context(0))
     assert close(part.scores[0], [0.0])
     assert close(part.importance[0], [0.64])
-    part.begin(model.lesson(1))
+    part.begin(model.context(1))
     model.walk(part, [-0.5], [0.05])
     assert close(part.score[0], [19.0476190], 1e-7)
     model.walk(part, [-0.8], [0.08])
-    part.end(model.lesson(1))
+    part.end(model.context(1))
     assert close(part.scores[0], [19.0476190 / 2], 1e-7)
     assert part.steps == 1
 
@@ -150,11 +150,11 @@ def test_counted_through_the_run_an_interval_ends_in_the_next_task_without_the_l
 def test_a_task_that_was_begun_and_never_ended_leaves_no_steps_unless_they_are_counted(count: str, steps: int) -> None:
     model = Numbers(0.0)
     part = RWalk(RWalkSettings(count=count), model)  # type: ignore[arg-type]
-    part.begin(model.lesson(0))
+    part.begin(model.context(0))
     model.walk(part, [-1.0], [0.1])
-    part.begin(model.lesson(0))
+    part.begin(model.context(0))
     assert part.steps == steps
-    part.end(model.lesson(0))
+    part.end(model.context(0))
     assert not part.score  # given up between tasks
     assert not part.origin
 
@@ -170,10 +170,10 @@ def test_negative_scores_may_count_until_the_tasks_end() -> None:
             RWalkSettings(alpha=1.0, interval=1, eps=1.0, normalize=False, relu=relu),  # type: ignore[arg-type]
             model,
         )
-        part.begin(model.lesson())
+        part.begin(model.context())
         model.walk(part, [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
         model.walk(part, [-1.0, 1.0, 1.0], [1.0, -1.0, 1.0])
-        part.end(model.lesson())
+        part.end(model.context())
         assert close(part.importance[0] - 1.0, expected)
         assert close(part.scores[0], expected if relu == "interval" else [0.0, 0.0, -4 / 3])
 

@@ -15,15 +15,15 @@ def test_two_tasks_by_hand() -> None:
     # Omega += 0.6/(0.09+0.1) = 3.157894737
     model = Numbers(1.0)
     part = SI(SISettings(strength=0.5, damping=0.1), model)
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.walk(part, [-1.0], [0.1])
     model.walk(part, [-0.8], [0.08])
-    part.end(model.lesson())
+    part.end(model.context())
     assert close(part.importance[0], [1.238670695])
-    part.begin(model.lesson(1))
+    part.begin(model.context(1))
     assert close(model.walk(part, [-2.0], [0.3]), [-2.0])
     assert close(model.walk(part, [-1.0], [0.0]), [-1.0 + 0.3716012085])
-    part.end(model.lesson(1))
+    part.end(model.context(1))
     assert close(part.importance[0], [1.238670695 + 3.157894737])
     assert close(part.anchor[0], [1.48])
 
@@ -36,6 +36,6 @@ def test_a_weight_that_was_carried_uphill_is_not_important() -> None:
 def test_before_the_first_boundary_the_anchor_does_not_pull() -> None:
     model = Numbers(1.0)
     part = SI(SISettings(strength=100.0), model)
-    part.begin(model.lesson())
+    part.begin(model.context())
     model.walk(part, [-1.0], [0.5])
     assert close(model.walk(part, [-1.0], [0.5]), [-1.0])

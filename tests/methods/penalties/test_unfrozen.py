@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.methods.penalties.loop import Numbers, Task, make_lesson, make_tasks, run_steps, same
+from tests.methods.penalties.loop import Numbers, Task, make_context, make_tasks, run_steps, same
 from tests.methods.penalties.test_every_penalty import NAMES, VARIANTS, make
 from tmln.methods import Batch
 from tmln.methods.penalties import PENALTIES
@@ -32,9 +32,9 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def learn(part: Any, model: nn.Module, optimizer: torch.optim.Optimizer, index: int, task: Task) -> None:
-    part.begin(make_lesson(model, index, task))
+    part.begin(make_context(model, index, task))
     run_steps(part, model, optimizer, task, range(7))
-    part.end(make_lesson(model, index, task))
+    part.end(make_context(model, index, task))
 
 
 def pulled(part: Any, model: nn.Sequential, task: Task, weight: Tensor) -> Tensor:
@@ -47,8 +47,8 @@ def pulled(part: Any, model: nn.Sequential, task: Task, weight: Tensor) -> Tenso
     extra = part.loss(model, Batch(x, y, len(x)), model(x))
     if extra is not None:
         extra.backward()
-    part.look()
-    part.add()
+    part.after_backward()
+    part.add_gradient()
     return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
@@ -60,14 +60,14 @@ def test_what_is_unfrozen_is_held_from_the_next_boundary_on(name: str) -> None:
     model.requires_grad_(True)
     first: Any = model[0].weight
     if isinstance(part, Quadratic):
-        part.begin(make_lesson(model, 1, tasks[1]))
+        part.begin(make_context(model, 1, tasks[1]))
         assert set(part.parameters) == set(model.parameters())
         assert not pulled(part, model, tasks[1], first).any()  # no importance yet
     learn(part, model, optimizer, 1, tasks[1])
     before = first.detach().clone()
-    part.begin(make_lesson(model, 2, tasks[2]))
-    part.look()
-    part.add()
+    part.begin(make_context(model, 2, tasks[2]))
+    part.after_backward()
+    part.add_gradient()
     gradient = pulled(part, model, tasks[2], first)
     assert ((gradient * (first.detach() - before)).sum() > 0) == (name != "none")
     if isinstance(part, Quadratic):
@@ -101,23 +101,23 @@ def test_it_is_measured_as_by_a_penalty_that_is_made_when_it_is_unfrozen(
     part: Any = make(name, model, strength=0.0, **values)
     optimizer = sgd(model)
     learn(part, model, optimizer, 0, tasks[0])
-    lesson = make_lesson(model, 1, tasks[1])
-    part.begin(lesson)
+    context = make_context(model, 1, tasks[1])
+    part.begin(context)
     run_steps(part, model, optimizer, tasks[1], range(after))
     model.requires_grad_(True)
     late: Any = make(name, model, strength=0.0, **values)
-    late.begin(lesson)
+    late.begin(context)
 
     class Both:
         loss = late.loss
 
-        def add(self) -> None:
-            part.add()
-            late.add()
+        def add_gradient(self) -> None:
+            part.add_gradient()
+            late.add_gradient()
 
-        def look(self) -> None:
-            part.look()
-            late.look()
+        def after_backward(self) -> None:
+            part.after_backward()
+            late.after_backward()
 
         def after_step(self) -> None:
             part.after_step()
@@ -126,11 +126,11 @@ def test_it_is_measured_as_by_a_penalty_that_is_made_when_it_is_unfrozen(
     def rest(index: int, start: int) -> None:
         run_steps(Both(), model, optimizer, tasks[index], range(start, 7))  # type: ignore[arg-type]
         for each in (part, late):
-            each.end(make_lesson(model, index, tasks[index]))
+            each.end(make_context(model, index, tasks[index]))
 
     rest(1, after)
     for each in (part, late):
-        each.begin(make_lesson(model, 2, tasks[2]))
+        each.begin(make_context(model, 2, tasks[2]))
     rest(2, 0)
     for weight in model[0].parameters():
         early, expected = (
@@ -145,10 +145,10 @@ def test_it_is_measured_as_by_a_penalty_that_is_made_when_it_is_unfrozen(
 def test_a_boundary_measures_what_was_unfrozen_since_the_last_step(name: str, values: dict[str, Any]) -> None:
     model, tasks = half_frozen(), make_tasks()
     part: Any = make(name, model, strength=0.0, **values)
-    part.begin(make_lesson(model, 0, tasks[0]))
+    part.begin(make_context(model, 0, tasks[0]))
     run_steps(part, model, sgd(model), tasks[0], range(3))
     model.requires_grad_(True)
-    part.end(make_lesson(model, 0, tasks[0]))
+    part.end(make_context(model, 0, tasks[0]))
     assert set(part.parameters) == set(model.parameters())
     assert all(value.any() for value in part.importance)
 
@@ -173,7 +173,7 @@ def test_a_state_finds_its_parameters_whatever_is_trainable_when_it_is_loaded(
     learn(part, model, optimizer, 0, tasks[0])
     if earlier:
         model.requires_grad_(True)
-    part.begin(make_lesson(model, 1, tasks[1]))
+    part.begin(make_context(model, 1, tasks[1]))
     run_steps(part, model, optimizer, tasks[1], range(4))
     state = copy.deepcopy(part.state_dict())
     flags(model)
@@ -184,8 +184,8 @@ def test_a_state_finds_its_parameters_whatever_is_trainable_when_it_is_loaded(
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for a, b, c in ((part, model, optimizer), (resumed, twin, other)):
         run_steps(a, b, c, tasks[1], range(4, 9))
-        a.end(make_lesson(b, 1, tasks[1]))
-        a.begin(make_lesson(b, 2, tasks[2]))
+        a.end(make_context(b, 1, tasks[1]))
+        a.begin(make_context(b, 2, tasks[2]))
         run_steps(a, b, c, tasks[2], range(4))
     assert same(model.state_dict(), twin.state_dict())
     assert same(part.state_dict(), resumed.state_dict())
@@ -215,7 +215,7 @@ def test_a_state_of_another_architecture_is_refused_in_words(name: str) -> None:
 def test_so_is_a_path_of_another_shape(name: str) -> None:
     model = half_frozen()
     part = make(name, model)
-    part.begin(make_lesson(model, 0, make_tasks()[0]))
+    part.begin(make_context(model, 0, make_tasks()[0]))
     state = {"positions": part.state_dict()["positions"], "path": part.state_dict()["path"]}
     with pytest.raises(ValueError, match="the path of parameter 2 has the shape"):
         make(name, nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6))).load_state_dict(state)

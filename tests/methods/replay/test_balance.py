@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
-from tmln.methods import Batch, Lesson, Replay, read_settings
+from tmln.methods import Batch, Replay, TaskContext, read_settings
 from tmln.methods.replay import REPLAYS
 from tmln.methods.replay.balance import balanced, class_prior
 
@@ -25,17 +25,17 @@ def make(name: str, **settings: Any) -> Replay[Any]:
     return kind(read_settings(kind, {**PLAIN.get(name, {}), **settings}), seed=0)
 
 
-def lesson(index: int, classes: tuple[int, ...], x: Tensor, y: Tensor) -> Lesson:
-    return Lesson(index, nn.Linear(1, 5), classes, (0, 1), 0.1, lambda: iter([(x, y)]), lambda x: x)
+def context(index: int, classes: tuple[int, ...], x: Tensor, y: Tensor) -> TaskContext:
+    return TaskContext(index, nn.Linear(1, 5), classes, (0, 1), 0.1, lambda: iter([(x, y)]), lambda x: x)
 
 
 def begun(name: str, **settings: Any) -> Replay[Any]:
     """In a second task with classes 2 and 3; the memory is 60% class 0, 40% class 1."""
     part = make(name, capacity=10, fill="end", **settings)
     x, y = torch.arange(10.0)[:, None], torch.tensor([0] * 6 + [1] * 4)
-    part.begin(lesson(0, (0, 1), x, y))
-    part.end(lesson(0, (0, 1), x, y))
-    part.begin(lesson(1, (2, 3), x, y))
+    part.begin(context(0, (0, 1), x, y))
+    part.end(context(0, (0, 1), x, y))
+    part.begin(context(1, (2, 3), x, y))
     return part
 
 
@@ -100,7 +100,7 @@ def test_the_prior_is_the_expectation_of_a_batch() -> None:
 def test_off_and_in_the_first_task_it_is_the_plain_loss(name: str) -> None:
     model, batch = nn.Linear(1, 5), Batch(torch.arange(4.0)[:, None], torch.tensor([2, 3, 0, 1]), 2)
     fresh = make(name, balance=1.0)
-    fresh.begin(lesson(0, (2, 3), batch.x, batch.y))
+    fresh.begin(context(0, (2, 3), batch.x, batch.y))
     plain = make(name).loss(model, batch)[0]
     assert torch.equal(fresh.loss(model, batch)[0], plain)
     assert torch.equal(begun(name).loss(model, batch)[0], plain)
@@ -136,7 +136,7 @@ def test_der_stores_at_the_end_what_the_model_says_in_eval_mode() -> None:
     model = nn.Sequential(nn.Linear(1, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
     x, y = torch.arange(10.0)[:, None], torch.arange(10) % 2
     part = make("der++", fill="end", capacity=10)
-    first = replace(lesson(0, (0, 1), x, y), model=model)
+    first = replace(context(0, (0, 1), x, y), model=model)
     random, statistics = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
     part.end(first)
     assert torch.equal(torch.get_rng_state(), random)

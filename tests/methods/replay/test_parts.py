@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Lesson, Replay, read_settings
+from tmln.methods import Batch, Replay, TaskContext, read_settings
 from tmln.methods.replay import REPLAYS
 from tmln.methods.replay.derpp import dark_loss
 from tmln.methods.replay.er_ace import among_present, among_unmet
@@ -23,12 +23,12 @@ def make(name: str, **settings: Any) -> Replay[Any]:
     return kind(read_settings(kind, settings), seed=0)
 
 
-def lesson(x: Tensor, y: Tensor) -> Lesson:
+def context(x: Tensor, y: Tensor) -> TaskContext:
     def once() -> Iterator[tuple[Tensor, Tensor]]:
         yield x[:6], y[:6]
         yield x[6:], y[6:]
 
-    return Lesson(0, nn.Identity(), (0, 1), (), 0.1, once, lambda x: x)
+    return TaskContext(0, nn.Identity(), (0, 1), (), 0.1, once, lambda x: x)
 
 
 X, Y = torch.arange(20.0)[:, None], torch.arange(20) % 4
@@ -68,10 +68,10 @@ def test_er_ace_leaves_the_first_task_plain_if_unmet_classes_compete() -> None:
     model = nn.Linear(1, 4)
     part = make("er-ace", competitors="unseen")
     y = torch.tensor([0, 0, 1])
-    part.begin(lesson(X, Y))
+    part.begin(context(X, Y))
     loss, output = part.loss(model, Batch(X[:3], y, 3))
     assert torch.equal(loss, F.cross_entropy(output, y))
-    part.begin(replace(lesson(X, Y), index=1, classes=(2, 3), known=(0, 1)))
+    part.begin(replace(context(X, Y), index=1, classes=(2, 3), known=(0, 1)))
     y = torch.tensor([2, 2, 1])
     loss, output = part.loss(model, Batch(X[:3], y, 2))
     torch.testing.assert_close(loss, F.cross_entropy(output[:2, 2:], y[:2] - 2) + F.cross_entropy(output[2:], y[2:]))
@@ -85,7 +85,7 @@ def test_er_ace_leaves_the_first_task_plain_if_unmet_classes_compete() -> None:
 @pytest.mark.parametrize("competitors", ["batch", "unseen"])
 def test_er_ace_without_asymmetry_is_the_sum_of_two_plain_means(competitors: str) -> None:
     part = make("er-ace", asymmetric=False, competitors=competitors)
-    part.begin(replace(lesson(X, Y), known=(0, 1)))
+    part.begin(replace(context(X, Y), known=(0, 1)))
     loss, output = part.loss(nn.Linear(1, 4), Batch(X[:5], Y[:5], 2))
     torch.testing.assert_close(loss, F.cross_entropy(output[:2], Y[:2]) + F.cross_entropy(output[2:], Y[2:5]))
 
@@ -121,7 +121,7 @@ def test_er_fills_at_the_end_and_replays_as_many_as_there_are() -> None:
     assert part.memory is not None
     assert len(part.memory) == 0
     assert [len(t) for t in part.draw(X[:4], Y[:4])[:2]] == [0, 0]
-    part.end(lesson(X, Y))
+    part.end(context(X, Y))
     assert (len(part.memory), part.memory.seen) == (8, 20)
     x, y, fields = part.draw(X[:4], Y[:4])
     assert (len(x), len(y), dict(fields)) == (4, 4, {})
@@ -131,7 +131,7 @@ def test_er_fills_at_the_end_and_replays_as_many_as_there_are() -> None:
 
 def make_filled(name: str, **settings: Any) -> Replay[Any]:
     part = make(name, capacity=8, **settings)
-    part.end(lesson(X, Y))
+    part.end(context(X, Y))
     return part
 
 
@@ -142,7 +142,7 @@ def test_when_the_memory_is_filled(fill: str, seen: int) -> None:
     for epoch in range(2):
         for rows in (slice(0, 5), slice(5, 10)):
             part.after_step(X[rows], Y[rows], torch.zeros(5, 4), epoch)
-    part.end(lesson(X, Y))
+    part.end(context(X, Y))
     assert part.memory is not None
     assert part.memory.seen == seen
 
@@ -154,7 +154,7 @@ def test_der_stores_what_the_model_said() -> None:
     x, y, fields = part.draw(X[:6], Y[:6])
     assert (len(x), len(y), len(fields["logits"])) == (12, 12, 6)  # a draw for logits, another for labels
     assert torch.equal(fields["logits"], logits[x[:6, 0].long()])
-    part.end(lesson(X, Y))
+    part.end(context(X, Y))
     assert part.memory is not None
     assert part.memory.seen == 20
     with pytest.raises(ValueError, match=r"der\+\+.fill"):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.methods.steps.test_steps import asked, data, lesson, make
+from tests.methods.steps.test_steps import asked, context, data, make
 from tmln.learner import Learner
 
 
@@ -24,10 +24,10 @@ def test_two_steps_by_hand_and_the_reset() -> None:
     moves = []
     for index, gradient in ((0, 1.0), (0, -1.0), (1, -1.0)):
         if index:
-            step.begin(lesson(model, *data(), index=index))
+            step.begin(context(model, *data(), index=index))
         before = model.weight.item()
         model.weight.grad = torch.full((1, 1), gradient)
-        step.step(asked, lesson(model, *data(), index=index))
+        step.step(asked, context(model, *data(), index=index))
         moves.append(model.weight.item() - before)
     assert moves == pytest.approx([-0.1, 0.00526316, 0.1], rel=1e-4)
 
@@ -36,11 +36,11 @@ def test_means_are_kept_on_request() -> None:
     model = one_weight(0.0)
     step = make("adamw", model, weight_decay=0.0, reset=False)
     model.weight.grad = torch.ones(1, 1)
-    step.step(asked, lesson(model, *data()))
-    step.begin(lesson(model, *data(), index=1))
+    step.step(asked, context(model, *data()))
+    step.begin(context(model, *data(), index=1))
     before = model.weight.item()
     model.weight.grad = -torch.ones(1, 1)
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     assert model.weight.item() - before == pytest.approx(0.00526316, rel=1e-4)
 
 
@@ -49,7 +49,7 @@ def test_decay_is_decoupled() -> None:
     model = one_weight(2.0)
     step = make("adamw", model, weight_decay=0.5)
     model.weight.grad = torch.full((1, 1), 37.0)
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     assert model.weight.item() == pytest.approx(1.8)
 
 

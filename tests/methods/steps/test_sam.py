@@ -34,10 +34,10 @@ def test_two_steps_by_hand() -> None:
         model.theta.grad = scale * model.theta.detach()
         return float((scale * model.theta.detach().square()).sum() / 2)
 
-    step.step(closure, model.lesson())
+    step.step(closure, model.context())
     torch.testing.assert_close(torch.stack(seen), torch.tensor([[3.0, 1.0], [3.3, 1.4]], dtype=torch.float64))
     torch.testing.assert_close(model.theta.detach(), torch.tensor([2.67, 0.44], dtype=torch.float64))
-    step.step(closure, model.lesson())
+    step.step(closure, model.context())
     norm = sqrt(2.67**2 + 1.76**2)
     x, y = 2.67 + 0.5 * 2.67 / norm, 0.44 + 0.5 * 1.76 / norm
     expected = [2.67 - 0.1 * (0.9 * 3.3 + x), 0.44 - 0.1 * (0.9 * 5.6 + 4 * y)]
@@ -166,5 +166,5 @@ def test_what_has_no_gradient_is_left_alone() -> None:
     model = nn.Linear(2, 2)
     step = SAMStep(read_settings(SAMStep, {}), model, 0.1, 0)
     before = model.weight.detach().clone()
-    step.step(lambda: 0.0, Numbers(1.0).lesson())
+    step.step(lambda: 0.0, Numbers(1.0).context())
     assert torch.equal(model.weight, before)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.kfac import KFAC
 from tmln.learner import Learner
-from tmln.methods import Batch, Lesson, Step, read_settings
+from tmln.methods import Batch, Step, TaskContext, read_settings
 from tmln.methods.replay import Reservoir
 from tmln.methods.steps import STEPS
 from tmln.methods.steps.a_gem import AGEMStep, project
@@ -26,8 +26,8 @@ def make(name: str, model: nn.Module, lr: float = 0.1, memory: Reservoir | None 
     return kind(read_settings(kind, settings), model, lr, 0, memory)
 
 
-def lesson(model: nn.Module, x: Tensor, y: Tensor, index: int = 0) -> Lesson:
-    return Lesson(index, model, (0, 1), (2,), 0.1, lambda: iter([(x, y)]), lambda x: x * 2)
+def context(model: nn.Module, x: Tensor, y: Tensor, index: int = 0) -> TaskContext:
+    return TaskContext(index, model, (0, 1), (2,), 0.1, lambda: iter([(x, y)]), lambda x: x * 2)
 
 
 def asked() -> float:
@@ -48,10 +48,10 @@ def test_momentum_by_hand_and_its_reset() -> None:
     moves = []
     for index in (0, 0, 0, 1):
         if index:
-            step.begin(lesson(model, *data(), index=index))
+            step.begin(context(model, *data(), index=index))
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
-        step.step(asked, lesson(model, *data(), index=index))
+        step.step(asked, context(model, *data(), index=index))
         moves.append(before - model.weight.item())
     assert moves == pytest.approx([0.1, 0.19, 0.271, 0.1])
 
@@ -60,10 +60,10 @@ def test_momentum_is_kept_on_request() -> None:
     model = nn.Linear(1, 1, bias=False)
     step = make("sgd", model, momentum=0.9, reset=False)
     model.weight.grad = torch.ones(1, 1)
-    step.step(asked, lesson(model, *data()))
-    step.begin(lesson(model, *data(), index=1))
+    step.step(asked, context(model, *data()))
+    step.begin(context(model, *data(), index=1))
     before = model.weight.item()
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     assert before - model.weight.item() == pytest.approx(0.19)
 
 
@@ -72,7 +72,7 @@ def test_decay_by_hand() -> None:
     nn.init.constant_(model.weight, 2.0)
     step = make("sgd", model, weight_decay=0.5)
     model.weight.grad = torch.zeros(1, 1)
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     assert model.weight.item() == pytest.approx(2 - 0.1 * 0.5 * 2)
 
 
@@ -105,14 +105,14 @@ def test_agem_does_not_raise_the_memorys_loss() -> None:
                 assert p.grad is not None
                 p.sub_(0.2 * p.grad)
     model.zero_grad()
-    step.end(lesson(model, old, labels))
+    step.end(context(model, old, labels))
     assert step.checks.seen == 12
     x, y = old, (labels + 1) % 4  # a task that contradicts the memory
     F.cross_entropy(model(x * 2), y).backward()
     plain = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     before = F.cross_entropy(model(old * 2), labels).item()
     buffers = [b.clone() for b in model.buffers()]
-    step.step(asked, lesson(model, old, labels, index=1))
+    step.step(asked, context(model, old, labels, index=1))
     used = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert not torch.equal(plain, used)
     assert F.cross_entropy(model(old * 2), labels).item() <= before + 1e-6
@@ -135,13 +135,13 @@ def test_agem_checks_a_part_of_the_model_that_the_memory_does_not_use() -> None:
     model = Two()
     step = make("a-gem", model)
     x, y = data()
-    step.end(lesson(model, x, y))
+    step.end(context(model, x, y))
     F.cross_entropy(model(x * 2), y).backward()
     for p in model.used.parameters():
         assert p.grad is not None
         p.grad.neg_()  # up the memory's loss
     model.unused.grad = torch.tensor([3.0, -4.0])
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     torch.testing.assert_close(model.unused.detach(), torch.tensor([-0.3, 0.4]))
 
 
@@ -159,10 +159,10 @@ def test_agem_passes_on_what_its_inner_step_needs() -> None:
     called = []
     for name in ("begin", "before_forward", "step", "end"):
         setattr(outer.inner, name, lambda *given, name=name: called.append((name, len(given))))
-    outer.begin(lesson(model, x, y))
-    outer.before_forward(Batch(x, y, 6), lesson(model, x, y))
-    outer.step(asked, lesson(model, x, y))
-    outer.end(lesson(model, x, y))
+    outer.begin(context(model, x, y))
+    outer.before_forward(Batch(x, y, 6), context(model, x, y))
+    outer.step(asked, context(model, x, y))
+    outer.end(context(model, x, y))
     assert called == [("begin", 1), ("before_forward", 2), ("step", 2), ("end", 1)]
 
 
@@ -171,10 +171,10 @@ def test_agem_without_a_check_is_the_inner_step() -> None:
     model = nn.Linear(3, 4)
     step = make("a-gem", model, batch=0)
     x, y = data()
-    step.end(lesson(model, x, y))
+    step.end(context(model, x, y))
     F.cross_entropy(model(x * 2), y).backward()
     gradient = [p.grad.neg_().clone() for p in model.parameters() if p.grad is not None]
-    step.step(asked, lesson(model, *data()))
+    step.step(asked, context(model, *data()))
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradient, strict=True) if p.grad is not None)
 
 
@@ -184,9 +184,9 @@ def test_tmln_takes_the_metric_of_the_memory() -> None:
     step = make("tmln", model, memory=memory)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(asked, lesson(model, x, y))
+    step.step(asked, context(model, x, y))
     memory.add(x, y)
-    step.end(lesson(model, x, y))
+    step.end(context(model, x, y))
     stored = [(x * 2, y) for x, y in memory.batches(5)]  # prepared as for a test
     expected = diagonal_fisher(model, stored)
     assert torch.equal(step.optimizer.state[model.weight]["fisher"], expected["weight"])
@@ -198,8 +198,8 @@ def test_tmln_without_a_memory_takes_the_task_just_learned() -> None:
     step = make("tmln", model)
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(asked, lesson(model, x, y))
-    step.end(lesson(model, x, y))
+    step.step(asked, context(model, x, y))
+    step.end(context(model, x, y))
     assert torch.equal(step.optimizer.state[model.weight]["fisher"], diagonal_fisher(model, [(x * 2, y)])["weight"])
 
 
@@ -216,7 +216,7 @@ def test_tmln_options() -> None:
         assert k == 0 or step.optimizer.state[model.weight]["fisher"].max() == 0
         model.zero_grad()
         F.cross_entropy(model(data()[0]), data()[1]).backward()
-        step.step(asked, lesson(model, *data()))
+        step.step(asked, context(model, *data()))
     assert step.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -226,7 +226,7 @@ def test_tmln_looks_again_only_when_asked() -> None:
     x, y = data()
     for step in (make("tmln", model, memory=memory), make("tmln", model, memory=Reservoir(8), fisher_refresh_every=1)):
         F.cross_entropy(model(x), y).backward()
-        step.step(asked, lesson(model, x, y))  # without a period, or with nothing in memory yet
+        step.step(asked, context(model, x, y))  # without a period, or with nothing in memory yet
         assert step.optimizer.state[model.weight]["fisher"].max() == 0
 
 
@@ -242,8 +242,8 @@ def test_tmln_draws_no_progress_bar_into_a_run(monkeypatch: pytest.MonkeyPatch) 
     memory.add(*data())
     step = make("tmln", model, memory=memory, fisher_refresh_every=1)
     F.cross_entropy(model(data()[0]), data()[1]).backward()
-    step.step(asked, lesson(model, *data()))
-    step.end(lesson(model, *data()))
+    step.step(asked, context(model, *data()))
+    step.end(context(model, *data()))
     assert wanted == [False, False]
 
 
@@ -258,9 +258,9 @@ def boundaries(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     end = TMLNStep.end
 
-    def noted(self: TMLNStep, lesson: Lesson) -> None:
+    def noted(self: TMLNStep, context: TaskContext) -> None:
         found.append(self.steps)
-        end(self, lesson)
+        end(self, context)
 
     monkeypatch.setattr(TMLNStep, "end", noted)
     return found
@@ -342,9 +342,9 @@ def test_tmln_goes_on_counting_after_a_load() -> None:
     first, second = (make("tmln", model, memory=memory, fisher_refresh_every=3) for _ in range(2))
     F.cross_entropy(model(x), y).backward()
     for _ in range(2):
-        first.step(asked, lesson(model, x, y))
+        first.step(asked, context(model, x, y))
     second.load_state_dict(first.state_dict())
-    second.step(asked, lesson(model, x, y))
+    second.step(asked, context(model, x, y))
     assert second.optimizer.state[model.weight]["fisher"].max() > 0
 
 
@@ -354,8 +354,8 @@ def test_tmln_without_curvature_looks_at_no_data() -> None:
     step = make("tmln", model, geometry="euclidean")
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(asked, lesson(model, *data()))
-    step.end(Lesson(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
+    step.step(asked, context(model, *data()))
+    step.end(TaskContext(0, model, (0, 1), (2,), 0.1, lambda: pytest.fail("looked"), lambda x: x))
     assert step.optimizer.state[model.weight]["sensitivity"].max() == 1  # but the path has been scored
 
 
@@ -369,9 +369,9 @@ def test_the_seed_reaches_the_optimizer(name: str) -> None:
         for p in model.parameters():
             nn.init.constant_(p, 0.1)
         step = STEPS[name](read_settings(STEPS[name], {}), model, 0.1, seed)
-        step.before_forward(Batch(x, y, 12), lesson(model, x, y))
+        step.before_forward(Batch(x, y, 12), context(model, x, y))
         F.cross_entropy(model(x), y).backward()
-        step.step(asked, lesson(model, x, y))
+        step.step(asked, context(model, x, y))
         moved.append(model.weight.detach().clone())
     assert torch.equal(moved[0], moved[1])
     assert not torch.equal(moved[0], moved[2])
@@ -403,7 +403,7 @@ def test_ocar_observes_what_is_replayed(
 
     monkeypatch.setattr(step.optimizer, "observe", observe)
     x, y = data()
-    step.before_forward(Batch(x, y, 5), Lesson(1, model, classes, known, 0.1, lambda: iter(()), lambda x: x))
+    step.before_forward(Batch(x, y, 5), TaskContext(1, model, classes, known, 0.1, lambda: iter(()), lambda x: x))
     assert seen == [(7, expected)]
 
 
@@ -417,7 +417,7 @@ def test_ocar_weighs_replay_by_the_ratio_of_classes() -> None:
             model.weight.fill_(0.1)
             model.bias.zero_()
         step = make("ocar", model, replay_weight=weight, fisher="exact")
-        known = Lesson(1, model, (0,), (1, 2, 3), 0.1, lambda: iter(()), lambda x: x)
+        known = TaskContext(1, model, (0,), (1, 2, 3), 0.1, lambda: iter(()), lambda x: x)
         step.before_forward(Batch(x, y, 6), known)
         factors.append(step.state_dict()["optimizer"]["curvature"])
     flat = [torch.cat([t.flatten() for t in _tensors(f) if t.is_floating_point()]) for f in factors]
@@ -440,7 +440,7 @@ def test_tmln_in_the_proximal_form_learns_the_first_task_at_lr() -> None:
         assert step.rate == pytest.approx(0.1)
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
-        step.step(asked, lesson(model, *data()))
+        step.step(asked, context(model, *data()))
         assert before - model.weight.item() == pytest.approx(0.1)
 
 
@@ -457,9 +457,9 @@ def test_ocars_rate_is_that_of_the_damping_in_force() -> None:
     grown = make("ocar", model, lr=0.02, damping_init="lr", damping_increment=0.02)
     assert grown.rate == pytest.approx(1.0)  # tau = lr
     x, y = data()
-    grown.before_forward(Batch(x, y, 12), lesson(model, x, y))
+    grown.before_forward(Batch(x, y, 12), context(model, x, y))
     F.cross_entropy(model(x), y).backward()
-    grown.step(asked, lesson(model, x, y))
+    grown.step(asked, context(model, x, y))
     assert grown.rate == pytest.approx(0.5)  # tau = 2 lr
 
 
@@ -471,10 +471,10 @@ def test_tmln_says_what_a_boundary_found() -> None:
     x, y = data()
     assert dict(step.diagnostics) == {}
     F.cross_entropy(model(x), y).backward()
-    step.step(asked, lesson(model, x, y))
+    step.step(asked, context(model, x, y))
     assert isinstance(step, TMLNStep)
     omega: dict[Tensor, float] = {p: step.optimizer.path(p).sum().item() for p in model.parameters()}
-    step.end(lesson(model, x, y))
+    step.end(context(model, x, y))
     head = omega[last.weight] + omega[last.bias]  # in the first task scores are omega / eps
     assert step.diagnostics["head share"] == pytest.approx(head / sum(omega.values()))
     shield = step.optimizer.protection()
@@ -488,8 +488,8 @@ def test_a_gem_passes_its_inner_steps_diagnostics_on() -> None:
     step = make("a-gem", model, inner="tmln")
     x, y = data()
     F.cross_entropy(model(x), y).backward()
-    step.step(asked, lesson(model, x, y))
-    step.end(lesson(model, x, y))
+    step.step(asked, context(model, x, y))
+    step.end(context(model, x, y))
     assert "head share" in step.diagnostics
 
 

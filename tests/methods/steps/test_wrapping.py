@@ -10,7 +10,7 @@ from torch import nn
 
 from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
-from tmln.methods import Closure, Lesson, read_settings
+from tmln.methods import Closure, TaskContext, read_settings
 from tmln.methods.recipes import RECIPES, Choice, Recipe
 from tmln.methods.steps import STEPS
 from tmln.methods.steps.a_gem import AGEMStep
@@ -63,7 +63,7 @@ def test_settings_go_in_in_any_order_and_depth() -> None:
     assert step.inner.inner.settings.damping == 0.7
     assert step.optimizer is step.inner.inner.optimizer
     assert step.needs_boundary
-    assert step.traces
+    assert step.tracks_path
     assert not SAMStep(read_settings(SAMStep, {}), network(), 0.1, 0).needs_boundary
 
 
@@ -135,15 +135,15 @@ def test_a_wrapper_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
         name = "halved"
         Settings = WrappingSettings
-        bends = True
+        modifies_gradient = True
 
-        def step(self, closure: Closure, lesson: Lesson) -> None:
+        def step(self, closure: Closure, context: TaskContext) -> None:
             def half() -> float:
                 value = closure()
-                torch._foreach_mul_([p.grad for p in lesson.model.parameters() if p.grad is not None], 0.5)
+                torch._foreach_mul_([p.grad for p in context.model.parameters() if p.grad is not None], 0.5)
                 return value
 
-            self.inner.step(half, lesson)
+            self.inner.step(half, context)
 
     monkeypatch.setitem(STEPS, "halved", Halved)
     learners = [

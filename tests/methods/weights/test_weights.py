@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.learner.growth import grow
-from tmln.methods import Given, Lesson, Weights, read_settings
+from tmln.methods import BuildContext, TaskContext, Weights, read_settings
 from tmln.methods.recipes import Recipe, make_parts
 from tmln.methods.weights import WEIGHTS
 from tmln.methods.weights.merge import merged_by
@@ -28,20 +28,20 @@ def network() -> nn.Module:
 
 def made(name: str, model: nn.Module, **settings: Any) -> Weights[Any]:
     parts = make_parts(Recipe(), model, 0.1, 0)
-    return WEIGHTS[name].make(read_settings(WEIGHTS[name], settings), Given(model, 0.1, 0, parts))
+    return WEIGHTS[name].make(read_settings(WEIGHTS[name], settings), BuildContext(model, 0.1, 0, parts))
 
 
-def lesson(model: nn.Module, index: int = 0) -> Lesson:
-    return Lesson(index, model, (0, 1), (), 0.1, lambda: iter([(X, Y)]), lambda x: x)
+def context(model: nn.Module, index: int = 0) -> TaskContext:
+    return TaskContext(index, model, (0, 1), (), 0.1, lambda: iter([(X, Y)]), lambda x: x)
 
 
 def walked(part: Weights[Any], model: nn.Linear, path: list[float]) -> list[float]:
-    part.begin(lesson(model))
+    part.begin(context(model))
     found = []
     for value in path:
         nn.init.constant_(model.weight, value)
         part.after_step()
-        with part.answering():
+        with part.prediction_weights():
             found.append(model.weight.item())
         assert model.weight.item() == value  # training goes on where it was
     return found
@@ -60,7 +60,7 @@ def test_the_average_by_hand(settings: dict[str, Any], expected: list[float]) ->
     model = nn.Linear(1, 1, bias=False)
     part = made("average", model, **settings)
     assert walked(part, model, [1.0, 2.0, 4.0]) == pytest.approx(expected)
-    part.end(lesson(model))
+    part.end(context(model))
     assert model.weight.item() == pytest.approx(expected[-1])
     assert walked(part, model, [5.0])[0] == 5.0  # counted from the task's beginning
 
@@ -69,21 +69,21 @@ def test_training_may_go_on_from_the_last_iterate_while_the_average_answers() ->
     model = nn.Linear(1, 1, bias=False)
     part = made("average", model, take_over="last")
     walked(part, model, [1.0, 2.0, 4.0])
-    part.end(lesson(model))
+    part.end(context(model))
     assert model.weight.item() == 4.0
-    with part.answering():
+    with part.prediction_weights():
         assert model.weight.item() == pytest.approx(3.2666667)
 
 
 def test_running_statistics_are_averaged_and_counts_copied() -> None:
     model = nn.BatchNorm1d(1)
     part = made("average", model)
-    part.begin(lesson(model))
+    part.begin(context(model))
     for k, value in enumerate([1.0, 2.0, 4.0]):
         model.running_mean.fill_(value)  # type: ignore[union-attr]
         model.num_batches_tracked.fill_(10 + k)  # type: ignore[union-attr]
         part.after_step()
-    part.end(lesson(model))
+    part.end(context(model))
     assert model.running_mean.item() == pytest.approx(3.2666667)  # type: ignore[union-attr]
     assert model.num_batches_tracked.item() == 12  # type: ignore[union-attr]
 
@@ -125,7 +125,7 @@ def test_der_stores_the_logits_of_the_weights_that_answer() -> None:
         assert learner.replay.memory is not None
         learner.model.eval()
         ((x, logits),) = learner.replay.memory.batches(40, ("x", "logits"))
-        with learner.weights.answering(), torch.no_grad():
+        with learner.weights.prediction_weights(), torch.no_grad():
             torch.testing.assert_close(logits, learner.model(x))
 
 
@@ -139,7 +139,7 @@ def test_merging_by_hand() -> None:
         part, found = made("merge", model, **settings), []
         for k, value in enumerate([1.0, 5.0, 1.0]):
             nn.init.constant_(model.weight, value)
-            part.end(lesson(model, k))
+            part.end(context(model, k))
             found.append(model.weight.item())
         assert found == pytest.approx(expected)
     old, new = torch.tensor([0.0, 0.0, 2.0]), torch.tensor([4.0, 4.0, 4.0])
@@ -185,11 +185,11 @@ def test_the_shield_needs_its_step() -> None:
 def test_a_diverged_run_is_not_averaged(name: str) -> None:
     model = nn.Linear(3, 1, bias=False)
     part = made(name, model)
-    part.begin(lesson(model))
+    part.begin(context(model))
     nn.init.constant_(model.weight, float("nan"))
     part.after_step()
     with pytest.raises(FloatingPointError, match="of weight is not finite at the task's end: training diverged"):
-        part.end(lesson(model))
+        part.end(context(model))
 
 
 # -- aligned -----------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def aligned(rows: list[list[float]], known: tuple[int, ...], classes: tuple[int,
     model = nn.Linear(2, len(rows))
     nn.init.ones_(model.bias)
     model.weight.data = torch.tensor(rows)
-    part, told = made("aligned", model, **settings), lesson(model, 1)
+    part, told = made("aligned", model, **settings), context(model, 1)
     told = replace(told, known=known, classes=classes, samples=lambda: iter([(X[:, :2], Y)]))
     part.begin(told)
     part.after_step()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Answer, Beside, Guide, Settings, Term
+from tmln.methods import Answer, Guide, MemoryConditions, MemoryTerm, Settings
 
 
 class LargestOutput(Answer[Settings]):
     """The class with the largest output."""
 
     name = "argmax"
-    shards = True
+    supports_fsdp = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\hat y = \arg\max_c f_c(x)",
@@ -23,5 +23,5 @@ class LargestOutput(Answer[Settings]):
     )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import untouched
-from tmln.methods import Answer, Beside, Features, Given, Lesson, Settings, Term
+from tmln.methods import Answer, BuildContext, Features, MemoryConditions, MemoryTerm, Settings, TaskContext
 from tmln.methods.component import S
 from tmln.methods.replay.reservoir import Reservoir
 
@@ -32,7 +32,7 @@ class MemoryAnswer(Answer[S]):
     needs_boundary = True
     linear = False  # the layer has to be an nn.Linear that gives the output
 
-    def __init__(self, settings: S, given: Given) -> None:
+    def __init__(self, settings: S, given: BuildContext) -> None:
         super().__init__(settings, given)
         memories = [getattr(given.parts[family], "memory", None) for family in ("replay", "step")]
         memory = next((memory for memory in memories if memory is not None), None)
@@ -45,7 +45,7 @@ class MemoryAnswer(Answer[S]):
         self.features = Features(getattr(settings, "layer", None), "answer.layer", self.linear)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     @property
@@ -65,21 +65,21 @@ class MemoryAnswer(Answer[S]):
         """The scores of some samples."""
         raise NotImplementedError
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         self.forget()
-        self.features.find(lesson.model, lesson.two_inputs())  # what cannot be found is told before the task is learned
+        self.features.find(context.model, context.two_inputs())  # an error before the task is learned
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         if not len(self.memory):
             return
         found = []
-        with untouched(lesson.model, training=False):
-            for x, y in lesson.batches(self.memory):
-                output, features = self.features.of(lesson.model, x)
+        with untouched(context.model, training=False):
+            for x, y in context.batches(self.memory):
+                output, features = self.features.of(context.model, x)
                 found.append((features, output, y))
             features, output, y = (torch.cat(column) for column in zip(*found, strict=True))
-            self.fit(features, output, y, self.features.layer(lesson.model, x))
+            self.fit(features, output, y, self.features.layer(context.model, x))
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         if not self.fitted:

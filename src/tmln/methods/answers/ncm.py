@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.methods import Given, Guide
+from tmln.methods import BuildContext, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 from tmln.optim.precision import state_dtype
 
@@ -85,7 +85,7 @@ class NearestMean(MemoryAnswer[LayerSettings]):
     """
 
     name = "ncm"
-    shards = True
+    supports_fsdp = True
     Settings = LayerSettings
     saved: ClassVar[tuple[str, ...]] = ("means", "classes", "inverse_temperature")
     guide = Guide(
@@ -97,7 +97,7 @@ class NearestMean(MemoryAnswer[LayerSettings]):
         avoid="Without a memory, and where a class is not one cluster.",
     )
 
-    def __init__(self, settings: LayerSettings, given: Given) -> None:
+    def __init__(self, settings: LayerSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.means: Tensor | None = None
         self.classes: list[int] = []

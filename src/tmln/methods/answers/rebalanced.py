@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.distributed.process_group import whole
-from tmln.methods import Given, Growth, Guide
+from tmln.methods import BuildContext, Growth, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 
 
@@ -66,7 +66,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
     """The largest output of a last layer that was fitted to the memory at the task's end, for the answer only."""
 
     name = "rebalanced"
-    shards = True
+    supports_fsdp = True
     Settings = RebalancedSettings
     saved: ClassVar[tuple[str, ...]] = ("rows",)
     linear = True
@@ -79,7 +79,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         avoid="After `replay.balance` and averaged weights: there is nothing left to put right.",
     )
 
-    def __init__(self, settings: RebalancedSettings, given: Given) -> None:
+    def __init__(self, settings: RebalancedSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.rows: list[Tensor] = []  # weight and, if the layer has one, bias
 

@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Beside, Given, Guide, Lesson, Penalty, Settings, Term, sums
+from tmln.methods import (
+    Batch,
+    BuildContext,
+    Guide,
+    MemoryConditions,
+    MemoryTerm,
+    Penalty,
+    Settings,
+    TaskContext,
+    weight_sums,
+)
 from tmln.methods.weight_copies import copy_of, lerp_, moving, said_with
 
 
@@ -86,7 +96,7 @@ class Consistency(Penalty[ConsistencySettings]):
     """
 
     name = "consistency"
-    shards = True
+    supports_fsdp = True
     Settings = ConsistencySettings
     saved: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
     turned: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
@@ -109,20 +119,20 @@ class Consistency(Penalty[ConsistencySettings]):
         self.chance = torch.Generator().manual_seed(seed)
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Consistency:
+    def make(cls, settings: Any, given: BuildContext) -> Consistency:
         return cls(settings, given.model, given.seed, getattr(given.parts["replay"], "memory", None) is not None)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        found = sums("plastic", "stable")
-        return [*found, *(Term(name, "statistics") for name in ("plastic", "stable"))]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        found = weight_sums("plastic", "stable")
+        return [*found, *(MemoryTerm(name, "statistics") for name in ("plastic", "stable"))]
 
     @property
     def named(self) -> Mapping[str, Tensor]:
         return moving(self.model)
 
-    def begin(self, lesson: Lesson) -> None:
-        self.later = lesson.index > 0
+    def begin(self, context: TaskContext) -> None:
+        self.later = context.index > 0
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         first = batch.current if self.replayed else 0

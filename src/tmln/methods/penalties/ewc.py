@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tmln.curvature.batches import LogLikelihood, class_log_likelihood
 from tmln.curvature.fisher import diagonal_fisher
-from tmln.methods import Guide, Lesson
+from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, zeros
 
 
@@ -20,9 +20,11 @@ def weighted_by_likelihood(output: Tensor, target: Tensor) -> Tensor:
     return value * (0.5 * value.detach()).exp()
 
 
-def task_fisher(lesson: Lesson, parameters: list[Tensor], log_likelihood: LogLikelihood | None = None) -> list[Tensor]:
+def task_fisher(
+    context: TaskContext, parameters: list[Tensor], log_likelihood: LogLikelihood | None = None
+) -> list[Tensor]:
     """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
-    fisher = diagonal_fisher(lesson.model, lesson.dealt(), log_likelihood=log_likelihood)
+    fisher = diagonal_fisher(context.model, context.dealt(), log_likelihood=log_likelihood)
     found = {p: fisher[name] for name, p in fisher.parameters.items()}
     values = zeros(parameters)
     for p, value in zip(parameters, values, strict=True):
@@ -74,7 +76,7 @@ class EWC(Quadratic[EWCSettings]):
     """
 
     name = "ewc"
-    shards = True
+    supports_fsdp = True
     Settings = EWCSettings
     guide = Guide(
         equation=r"\frac{\lambda}{2} \sum_i F^*_i \, (\theta_i - \theta^*_i)^2, \quad F^* \leftarrow \gamma F^*"
@@ -90,10 +92,10 @@ class EWC(Quadratic[EWCSettings]):
         return self.settings.strength
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         self.join()
         weighted = self.settings.weighting == "likelihood"
-        fisher = task_fisher(lesson, self.weights, weighted_by_likelihood if weighted else None)
+        fisher = task_fisher(context, self.weights, weighted_by_likelihood if weighted else None)
         if self.settings.normalize:
             fisher = over_peak(fisher)
         self.consolidate(decayed_sum(self.importance, fisher, self.settings.gamma))

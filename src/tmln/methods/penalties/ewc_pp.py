@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Guide, Lesson
+from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.ewc import task_fisher
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, padded, zeros
 
@@ -79,7 +79,7 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     """
 
     name = "ewc++"
-    shards = True
+    supports_fsdp = True
     Settings = EWCPlusPlusSettings
     saved = (*Quadratic.saved, "fisher")
     held = (*Quadratic.held, "fisher")
@@ -103,15 +103,15 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
         return self.settings.strength if self.settings.half else 2.0 * self.settings.strength
 
     @torch.no_grad()
-    def look(self) -> None:
+    def after_backward(self) -> None:
         if self.settings.fisher_source == "online":
             continue_average_(self.fisher, self.gradients(), self.settings.alpha, self.settings.init)
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         self.join()
         if self.settings.fisher_source == "dataset":
-            self._average(task_fisher(lesson, self.weights))
+            self._average(task_fisher(context, self.weights))
         fisher = padded(self.fisher, self.weights)
         self.consolidate(over_peak(fisher) if self.settings.normalize else [value.clone() for value in fisher])
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Beside, Guide, Lesson, Penalty, Settings, Term
+from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext
 from tmln.methods.teacher import Taught, distillation, frozen
 
 
@@ -39,7 +39,7 @@ class LwF(Taught, Penalty[LwFSettings]):
     """
 
     name = "lwf"
-    shards = True
+    supports_fsdp = True
     Settings = LwFSettings
     saved = ("known", "teacher_state")
     needs_boundary = True
@@ -58,12 +58,12 @@ class LwF(Taught, Penalty[LwFSettings]):
         self.known: list[int] = []
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("teacher", "model")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("teacher", "model")]
 
-    def begin(self, lesson: Lesson) -> None:
-        self.known = list(lesson.known)
-        self.teacher = frozen(lesson.model) if self.known and self.settings.strength > 0 else None
+    def begin(self, context: TaskContext) -> None:
+        self.known = list(context.known)
+        self.teacher = frozen(context.model) if self.known and self.settings.strength > 0 else None
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         if self.teacher is None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.fisher import gradient_sizes
 from tmln.curvature.reductions import ABSOLUTE
-from tmln.methods import Guide, Lesson
+from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, zeros
 
 
@@ -51,7 +51,7 @@ class MAS(Quadratic[MASSettings]):
     """lambda * sum Omega_i (theta_i - theta*_i)^2, with Omega added up over the tasks' ends."""
 
     name = "mas"
-    shards = True
+    supports_fsdp = True
     Settings = MASSettings
     guide = Guide(
         equation=r"\lambda \sum_i \Omega_i \, (\theta_i - \theta^*_i)^2, \quad \Omega = \sum_{\text{tasks}} "
@@ -64,9 +64,9 @@ class MAS(Quadratic[MASSettings]):
     )
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         self.join()
-        importance = output_sensitivity(lesson.model, lesson.dealt(), self.weights)
+        importance = output_sensitivity(context.model, context.dealt(), self.weights)
         if self.importance:
             torch._foreach_add_(importance, self.importance)
         self.consolidate(importance)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Beside, Guide, Penalty, Settings, Term
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Penalty, Settings
 
 
 class NoPenalty(Penalty[Settings]):
     """Looks at nothing, adds nothing, keeps nothing."""
 
     name = "none"
-    shards = True
+    supports_fsdp = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     active: ClassVar[Mapping[str, Any]] = {}
     turned: ClassVar[Mapping[str, Any]] = {}
-    bends = False
+    modifies_gradient = False
     guide = Guide(
         equation=r"\mathcal{L} = \mathcal{L}_{\text{replay}}",
         origin="",
@@ -26,5 +26,5 @@ class NoPenalty(Penalty[Settings]):
     )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []

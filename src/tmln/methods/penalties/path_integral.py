@@ -26,8 +26,8 @@ STRETCH = 1024  # steps summed apart before they join the total, which a single 
 class Path:
     """How much of the loss's fall each weight is responsible for, whatever moved it.
 
-    ``look`` before the step takes the plain gradient, ``walk`` after it the displacement as it was: with momentum,
-    decay, clipping and the penalty's own pull.
+    ``after_backward`` takes the plain gradient before the step, ``after_update`` the displacement after it, with
+    momentum, decay, clipping and the penalty's own pull.
     """
 
     def __init__(self, weights: list[Tensor]) -> None:
@@ -58,14 +58,14 @@ class Path:
         self.banked, self.recent = (growth.state(sums, self.weights) for sums in (self.banked, self.recent))
         self._gradients, self._before = [], []
 
-    def look(self, gradients: list[Tensor], keep: bool) -> None:
+    def after_backward(self, gradients: list[Tensor], keep: bool) -> None:
         """``keep`` them by reference; if not, by value, as optimizers (SGD's nesterov) may write into ``.grad``."""
         self._gradients = gradients if keep else [g.clone() for g in gradients]
         pairs = zip(self.weights, self.recent, strict=True)
         self._before = [p.detach().clone() if p.dtype is t.dtype else p.detach().to(t.dtype) for p, t in pairs]
 
     @torch.no_grad()
-    def walk(self) -> None:
+    def after_update(self) -> None:
         """omega += -g * (theta now - theta when the gradient was looked at)."""
         if not self._gradients:
             return

@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import Part, over_parts, part
-from tmln.methods import Beside, Growth, Lesson, Penalty, Settings, Term, sums
+from tmln.distributed.process_group import ShardValue, over_parts, part
+from tmln.methods import Growth, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext, weight_sums
 from tmln.optim.checks import check_gradient
 from tmln.optim.precision import state_dtype
 
@@ -65,7 +65,7 @@ def peak(values: list[Tensor]) -> float:
         return 0.0
     here = [part(value) if part(value).numel() else part(value).new_full((1,), -math.inf) for value in filled]
     tops = torch.stack([m.to(here[0].device) for m in torch._foreach_max(here)]).tolist()
-    return max(over_parts([Part(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
+    return max(over_parts([ShardValue(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
 
 
 def over_peak(values: list[Tensor]) -> list[Tensor]:
@@ -120,8 +120,8 @@ class Quadratic(Penalty[Q]):
         self.warned = False
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return sums(*cls.held)
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return weight_sums(*cls.held)
 
     @property
     def stiffness(self) -> float:
@@ -177,13 +177,13 @@ class Quadratic(Penalty[Q]):
         growth.swap(self.outside)
         super().grow(growth)
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         self.join()
-        self.rate = lesson.rate
+        self.rate = context.rate
         if self.pulls and not self.warned:
             self._warn_if_unstable()
 
-    def follow(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         self.rate = rate
 
     def join(self) -> None:
@@ -209,7 +209,7 @@ class Quadratic(Penalty[Q]):
             check_gradient(p, self.name)
         return [torch.zeros_like(p) if (found := p.grad) is None else found for p in self.parameters]
 
-    def add(self) -> None:
+    def add_gradient(self) -> None:
         if self.pulls:
             self.pull(self.gradients())
 

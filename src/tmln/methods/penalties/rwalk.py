@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.distributed.process_group import part
-from tmln.methods import Guide, Lesson
+from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.ewc_pp import continue_average_
 from tmln.methods.penalties.path_integral import Path
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, copies, over_peak, padded, zeros
@@ -112,7 +112,7 @@ class RWalk(Quadratic[RWalkSettings]):
     """
 
     name = "rwalk"
-    shards = True
+    supports_fsdp = True
     Settings = RWalkSettings
     saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
     copies = (*Quadratic.copies, "origin")
@@ -136,8 +136,8 @@ class RWalk(Quadratic[RWalkSettings]):
         self.scores: list[Tensor] = []  # S, of the tasks before
         self.steps = 0  # since the last interval's end
 
-    def begin(self, lesson: Lesson) -> None:
-        super().begin(lesson)
+    def begin(self, context: TaskContext) -> None:
+        super().begin(context)
         self.path.begin()
         self.origin, self.score = copies(self.weights), zeros(self.weights)
         if self.settings.count == "task":
@@ -151,21 +151,21 @@ class RWalk(Quadratic[RWalkSettings]):
             self.score = [*self.score, *zeros(new)]
 
     @torch.no_grad()
-    def look(self) -> None:
+    def after_backward(self) -> None:
         gradients = self.gradients()
         continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
-        self.path.look(gradients, keep=self.pulls)
+        self.path.after_backward(gradients, keep=self.pulls)
 
     @torch.no_grad()
     def after_step(self) -> None:
         super().after_step()
-        self.path.walk()
+        self.path.after_update()
         self.steps += 1
         if self.steps == self.settings.interval:
             self._close_interval()
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         if self.settings.count == "task" and self.steps:
             self._close_interval()
         self.scores = merged_scores(self.scores, self.score, self.settings.merge)

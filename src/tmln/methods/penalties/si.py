@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Guide, Lesson
+from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.path_integral import Path
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, copies
 
@@ -45,7 +45,7 @@ class SI(Quadratic[SISettings]):
     """
 
     name = "si"
-    shards = True
+    supports_fsdp = True
     Settings = SISettings
     saved = (*Quadratic.saved, "path")
     held = (*Quadratic.held, "path.recent")
@@ -62,8 +62,8 @@ class SI(Quadratic[SISettings]):
         super().__init__(settings, model)
         self.path = Path(self.weights)
 
-    def begin(self, lesson: Lesson) -> None:
-        super().begin(lesson)
+    def begin(self, context: TaskContext) -> None:
+        super().begin(context)
         self.path.begin()
         self.anchor = self.anchor or copies(self.weights)  # Delta is measured from it; it pulls once there is an Omega
 
@@ -72,16 +72,16 @@ class SI(Quadratic[SISettings]):
         self.path.extend(new)
 
     @torch.no_grad()
-    def look(self) -> None:
-        self.path.look(self.gradients(), keep=self.pulls)
+    def after_backward(self) -> None:
+        self.path.after_backward(self.gradients(), keep=self.pulls)
 
     @torch.no_grad()
     def after_step(self) -> None:
         super().after_step()
-        self.path.walk()
+        self.path.after_update()
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         displacement = list(torch._foreach_sub(self.weights, self.anchor))
         importance = consolidated_path(self.path.total, displacement, self.settings.damping)
         if self.importance:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import untouched
-from tmln.methods import Batch, Beside, Guide, Lesson, Term
+from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.er import ERSettings, MemoryReplay
 
 
@@ -69,7 +69,7 @@ class DERpp(MemoryReplay[DERSettings]):
     """Two draws join the batch: one must keep its logits, the other its labels."""
 
     name = "der++"
-    shards = True
+    supports_fsdp = True
     Settings = DERSettings
     outputs = ("logits",)
     off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
@@ -85,8 +85,8 @@ class DERpp(MemoryReplay[DERSettings]):
     )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("memory", "samples", settings.capacity), Term("memory", "logits", settings.capacity)]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("memory", "logits", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
         dark = self._drawn(len(x)) if self.settings.alpha else {}
@@ -107,6 +107,6 @@ class DERpp(MemoryReplay[DERSettings]):
         return {"logits": output}
 
     @torch.no_grad()
-    def _fields_at_end(self, lesson: Lesson, x: Tensor, y: Tensor) -> dict[str, Any]:
-        with untouched(lesson.model, training=False):
-            return {"logits": lesson.model(lesson.ready(x, y)[0]).to(x.device)}
+    def _fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
+        with untouched(context.model, training=False):
+            return {"logits": context.model(context.ready(x, y)[0]).to(x.device)}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Beside, Given, Guide, Lesson, Term
+from tmln.methods import Batch, BuildContext, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.er import ERSettings, MemoryReplay
 from tmln.methods.teacher import Taught, distillation, frozen
 
@@ -56,7 +56,7 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     """A frozen copy of the model, taken when a task begins, teaches current and replayed samples what it knew."""
 
     name = "distill"
-    shards = True
+    supports_fsdp = True
     Settings = DistillSettings
     saved: ClassVar[tuple[str, ...]] = (*MemoryReplay.saved, "known", "task", "weight", "teacher_state")
     off: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}
@@ -97,23 +97,23 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
             )
 
     @classmethod
-    def make(cls, settings: Any, given: Given) -> Distill:
+    def make(cls, settings: Any, given: BuildContext) -> Distill:
         made = cls(settings, given.seed)
         made.model = given.model
         return made
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("memory", "samples", settings.capacity), Term("teacher", "model")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("teacher", "model")]
 
-    def begin(self, lesson: Lesson) -> None:
-        super().begin(lesson)
-        self.known, self.task, self.weight = list(lesson.known), list(lesson.classes), 0.0
+    def begin(self, context: TaskContext) -> None:
+        super().begin(context)
+        self.known, self.task, self.weight = list(context.known), list(context.classes), 0.0
         if self.known:
             share = self.settings.share
             self.weight = len(self.known) / (len(self.known) + len(self.task)) if share is None else share
         used = self.known and (self.settings.loss == "sigmoid" or self.weight > 0)
-        self.teacher = frozen(lesson.model) if used else None
+        self.teacher = frozen(context.model) if used else None
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output = model(batch.x)

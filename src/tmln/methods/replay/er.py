@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Beside, Features, Growth, Guide, Lesson, Replay, Settings, Term
+from tmln.methods import Batch, Features, Growth, Guide, MemoryConditions, MemoryTerm, Replay, Settings, TaskContext
 from tmln.methods.replay.balance import Frequencies, balanced_rule
 from tmln.methods.replay.herding import Exemplars, choose
 from tmln.methods.replay.reservoir import Reservoir
@@ -83,22 +83,22 @@ class MemoryReplay(Replay[M]):
         return replace(cls.guide, equation=balanced_rule(cls.guide.equation), origin=origin)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("memory", "samples", settings.capacity)]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("memory", "samples", settings.capacity)]
 
     def grow(self, growth: Growth) -> None:
         super().grow(growth)
         for field in self.outputs:  # a class that was not there had no logit: as one that was closed
             self.memory.widen(field, growth.after, -torch.inf)
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         if isinstance(self.memory, Exemplars):
-            self.features.find(lesson.model, lesson.two_inputs())  # what cannot be found is told before it is needed
+            self.features.find(context.model, context.two_inputs())  # what cannot be found is told before it is needed
         if self.settings.balance:
-            stored = [y for (y,) in self.memory.batches(lesson.at_a_time, ("y",))]
+            stored = [y for (y,) in self.memory.batches(context.at_a_time, ("y",))]
             self.frequencies = Frequencies()
             if stored:
-                self.frequencies.begin(lesson.classes, torch.cat(stored).cpu())
+                self.frequencies.begin(context.classes, torch.cat(stored).cpu())
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output = model(batch.x)
@@ -129,17 +129,17 @@ class MemoryReplay(Replay[M]):
         if self.settings.fill == "every-epoch" or (self.settings.fill == "online" and epoch == 0):
             self.memory.add(x, y, **self._fields(output))
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         if isinstance(self.memory, Exemplars):
-            choose(self.memory, lesson, self.features, partial(self._fields_at_end, lesson))
+            choose(self.memory, context, self.features, partial(self._fields_at_end, context))
         elif self.settings.fill == "end":
-            for x, y in lesson.samples():
-                self.memory.add(x, y, **self._fields_at_end(lesson, x, y))
+            for x, y in context.samples():
+                self.memory.add(x, y, **self._fields_at_end(context, x, y))
 
     def _fields(self, output: Tensor) -> dict[str, Any]:
         return {}
 
-    def _fields_at_end(self, lesson: Lesson, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
         return {}
 
 
@@ -147,7 +147,7 @@ class ER(MemoryReplay[ERSettings]):
     """Mean cross entropy over current and replayed samples together."""
 
     name = "er"
-    shards = True
+    supports_fsdp = True
     Settings = ERSettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
     turned: ClassVar[Mapping[str, Any]] = {"batch": 3}

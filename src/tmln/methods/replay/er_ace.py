@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Guide, Lesson
+from tmln.methods import Batch, Guide, TaskContext
 from tmln.methods.replay.er import ERSettings, MemoryReplay
 
 
@@ -53,7 +53,7 @@ class ERACE(MemoryReplay[ERACESettings]):
     """
 
     name = "er-ace"
-    shards = True
+    supports_fsdp = True
     Settings = ERACESettings
     off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
     turned: ClassVar[Mapping[str, Any]] = {"asymmetric": False}
@@ -70,9 +70,9 @@ class ERACE(MemoryReplay[ERACESettings]):
         super().__init__(settings, seed)
         self.known: list[int] = []  # classes of earlier tasks
 
-    def begin(self, lesson: Lesson) -> None:
-        super().begin(lesson)
-        self.known = list(lesson.known)
+    def begin(self, context: TaskContext) -> None:
+        super().begin(context)
+        self.known = list(context.known)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output, n = model(batch.x), batch.current

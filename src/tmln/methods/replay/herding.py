@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tmln.curvature.preserve_state import untouched
-from tmln.methods import Features, Lesson
+from tmln.methods import Features, TaskContext
 from tmln.methods.replay.fields import kinds_of
 from tmln.methods.replay.reservoir import Reservoir
 
@@ -63,7 +63,7 @@ class Exemplars(Reservoir):
 
 @torch.no_grad()
 def choose(
-    memory: Exemplars, lesson: Lesson, features: Features, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
+    memory: Exemplars, context: TaskContext, features: Features, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
 ) -> None:
     """The task has ended: its classes are herded, of the others the first ones are kept, as many as have room now.
 
@@ -71,10 +71,10 @@ def choose(
     is stored with new samples besides.
     """
     before, phi, labels = len(memory), [], []
-    with untouched(lesson.model, training=False):
-        for source in (lesson.batches(memory) if before else (), lesson.batches()):
+    with untouched(context.model, training=False):
+        for source in (context.batches(memory) if before else (), context.batches()):
             for x, y in source:
-                phi.append(F.normalize(features.of(lesson.model, x)[1].float()))
+                phi.append(F.normalize(features.of(context.model, x)[1].float()))
                 labels.append(y.cpu())
     every, y = torch.cat(phi), torch.cat(labels)
     now = set(y[before:].tolist())
@@ -82,11 +82,15 @@ def choose(
     for label, count in even_shares(memory.capacity, y.unique().tolist()).items():
         rows = torch.nonzero(y == label).flatten()
         kept += rows[herded(every[rows], count)].tolist() if label in now else rows[:count].tolist()
-    memory.replace(_gathered(memory, lesson, torch.tensor(kept), before, fields))
+    memory.replace(_gathered(memory, context, torch.tensor(kept), before, fields))
 
 
 def _gathered(
-    memory: Exemplars, lesson: Lesson, kept: Tensor, before: int, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
+    memory: Exemplars,
+    context: TaskContext,
+    kept: Tensor,
+    before: int,
+    fields: Callable[[Tensor, Tensor], Mapping[str, Any]],
 ) -> dict[str, Tensor]:
     """These samples in this order, counted through the memory and on through the task."""
     parts, places = [], []
@@ -95,7 +99,7 @@ def _gathered(
         parts.append(memory._read(kept[old]))
         places.append(old)
     start = before
-    for x, y in lesson.samples():
+    for x, y in context.samples():
         new = torch.nonzero((kept >= start) & (kept < start + len(y))).flatten()
         if len(new):
             rows = kept[new] - start

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Beside, Guide, Replay, Settings, Term
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Replay, Settings
 
 
 class NoReplay(Replay[Settings]):
     """Nothing joins the batch; the loss is its mean cross entropy."""
 
     name = "none"
-    shards = True
+    supports_fsdp = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",
@@ -24,5 +24,5 @@ class NoReplay(Replay[Settings]):
     )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []

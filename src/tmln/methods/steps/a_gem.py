@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import untouched
-from tmln.distributed.process_group import ALONE, Part, Ranks, is_sharded, over_parts, part
-from tmln.methods import Beside, Closure, Guide, Lesson, Term
+from tmln.distributed.process_group import ALONE, Ranks, ShardValue, is_sharded, over_parts, part
+from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
 from tmln.seeds import seed_of
@@ -32,8 +32,8 @@ class AGEMSettings(WrappingSettings):
 def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
     """g - (g.r / r.r) r where g.r < 0, so that the move does not raise the memory's loss; else g itself."""
     pairs = list(zip(gradient, reference, strict=True))
-    dots = [Part(r, float((part(g) * part(r)).sum())) for g, r in pairs]
-    norms = [Part(r, float(part(r).square().sum())) for _, r in pairs]
+    dots = [ShardValue(r, float((part(g) * part(r)).sum())) for g, r in pairs]
+    norms = [ShardValue(r, float(part(r).square().sum())) for _, r in pairs]
     found = over_parts([*dots, *norms], "sum")
     dot, norm = sum(found[: len(pairs)]), sum(found[len(pairs) :])
     if dot >= 0 or norm == 0:
@@ -45,7 +45,7 @@ class AGEMStep(Wrapping[AGEMSettings]):
     """The gradient, where it works against the memory's, loses that component; then the inner step."""
 
     name = "a-gem"
-    shards = True
+    supports_fsdp = True
     Settings = AGEMSettings
     saved = ("checks", "inner")
     needs_boundary = True
@@ -69,25 +69,25 @@ class AGEMStep(Wrapping[AGEMSettings]):
         super().__init__(settings, model, lr, seed, self.checks if memory is None else memory)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        terms = super().holds(settings, beside)
-        return None if terms is None else [Term("checks", "samples", settings.capacity), *terms]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        terms = super().memory_terms(settings, beside)
+        return None if terms is None else [MemoryTerm("checks", "samples", settings.capacity), *terms]
 
     @property
-    def bends(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
+    def modifies_gradient(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
         """Where there is something to check against, or the inner step does."""
-        return bool(self.settings.batch and self.checks) or self.inner.bends
+        return bool(self.settings.batch and self.checks) or self.inner.modifies_gradient
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         if self.settings.batch and self.checks:
-            x, y = lesson.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
-            closure = _Projected(closure, lesson.model, x, y, lesson.ranks)
-        self.inner.step(closure, lesson)
+            x, y = context.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
+            closure = _Projected(closure, context.model, x, y, context.ranks)
+        self.inner.step(closure, context)
 
-    def end(self, lesson: Lesson) -> None:
-        for x, y in lesson.samples():
+    def end(self, context: TaskContext) -> None:
+        for x, y in context.samples():
             self.checks.add(x, y)
-        super().end(lesson)
+        super().end(context)
 
 
 class _Projected:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Beside, Guide, Lesson, Settings, Step, Term
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
 
 
@@ -38,7 +38,7 @@ class AdamWStep(Step[AdamSettings]):
     """theta <- (1 - eta*decay)*theta - eta * m / (sqrt(v) + eps)."""
 
     name = "adamw"
-    shards = True
+    supports_fsdp = True
     Settings = AdamSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
@@ -61,9 +61,9 @@ class AdamWStep(Step[AdamSettings]):
         )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("exp_avg", "W"), Term("exp_avg_sq", "W"), Term("step", "counts")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("exp_avg", "W"), MemoryTerm("exp_avg_sq", "W"), MemoryTerm("step", "counts")]
 
-    def begin(self, lesson: Lesson) -> None:
-        if self.settings.reset and lesson.index:
+    def begin(self, context: TaskContext) -> None:
+        if self.settings.reset and context.index:
             self.optimizer.state.clear()

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from tmln.curvature import diagonal_fisher
-from tmln.methods import Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
+from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.fopng import FOPNG, output_gradients
 from tmln.optim.step_utils import stepped
@@ -70,31 +70,31 @@ class FOPNGStep(Step[FOPNGSettings]):
         self.generator, self.steps = torch.Generator().manual_seed(seed), 0
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         """In the second task; each later one adds as many directions, up to ``most``."""
         kept = min(settings.directions, settings.most)
-        terms = [Term("directions", "N", kept), *sums("fisher_old", "fisher_new")]
-        return [*terms, Term("solve", "doubles", kept**2, derived=True)]
+        terms = [MemoryTerm("directions", "N", kept), *weight_sums("fisher_old", "fisher_new")]
+        return [*terms, MemoryTerm("solve", "doubles", kept**2, derived=True)]
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         if self.optimizer.counts:
-            self._measure(lesson)
+            self._measure(context)
 
-    def _measure(self, lesson: Lesson) -> None:
-        self.optimizer.begin(diagonal_fisher(lesson.model, lesson.dealt(), progress=False))
+    def _measure(self, context: TaskContext) -> None:
+        self.optimizer.begin(diagonal_fisher(context.model, context.dealt(), progress=False))
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         stepped(self.optimizer, closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.optimizer.counts:
-            self._measure(lesson)
+            self._measure(context)
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         seed = int(torch.randint(2**31, (), generator=self.generator))
         drawn = Reservoir(self.settings.directions, seed)
-        for x, y in lesson.samples():
+        for x, y in context.samples():
             drawn.add(x, y)
         ((x, y),) = drawn.batches(self.settings.directions, ("x", "y"))
-        found = output_gradients(lesson.model, *lesson.ready(x, y), self.settings.of)
-        self.optimizer.consolidate(diagonal_fisher(lesson.model, lesson.dealt(), progress=False), found)
+        found = output_gradients(context.model, *context.ready(x, y), self.settings.of)
+        self.optimizer.consolidate(diagonal_fisher(context.model, context.dealt(), progress=False), found)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Beside, Guide, Lesson, Step, Term, sums
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.adamw import AdamSettings
 from tmln.optim.mofo import MoFO
@@ -31,7 +31,7 @@ class MoFOStep(Step[MoFOSettings]):
     """theta <- theta - eta * Adam's direction, where |m| is among the largest of its tensor."""
 
     name = "mofo"
-    shards = True
+    supports_fsdp = True
     Settings = MoFOSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
@@ -53,9 +53,9 @@ class MoFOStep(Step[MoFOSettings]):
         self.optimizer = MoFO(model.parameters(), lr, (settings.beta1, settings.beta2), **options)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [*sums("exp_avg", "exp_avg_sq"), Term("step", "counts")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [*weight_sums("exp_avg", "exp_avg_sq"), MemoryTerm("step", "counts")]
 
-    def begin(self, lesson: Lesson) -> None:
-        if self.settings.reset and lesson.index:
+    def begin(self, context: TaskContext) -> None:
+        if self.settings.reset and context.index:
             self.optimizer.state.clear()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Batch, Beside, Guide, Lesson, Settings, Step, Term
+from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.ocar import OCAR
 
@@ -66,16 +66,16 @@ class OCARStep(Step[OCARSettings]):
         self.optimizer = OCAR(model, lr, seed=seed, **options)
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("kfac.factors", "K"), Term("kfac.inverses", "K", derived=True)]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
 
     @property
     def rate(self) -> float:
         return super().rate / self.optimizer.damping
 
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, context: TaskContext) -> None:
         weight: float | str = 1.0
-        if self.settings.replay_weight == "class_ratio" and lesson.known and lesson.classes:
-            weight = len(lesson.known) / len(lesson.classes)
-        mine = batch.dealt(lesson.ranks)
+        if self.settings.replay_weight == "class_ratio" and context.known and context.classes:
+            weight = len(context.known) / len(context.classes)
+        mine = batch.dealt(context.ranks)
         self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current, replay_weight=weight)

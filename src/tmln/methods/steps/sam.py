@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tmln.distributed.process_group import Part, is_sharded, over_parts, part
-from tmln.methods import Closure, Guide, Lesson
+from tmln.distributed.process_group import ShardValue, is_sharded, over_parts, part
+from tmln.methods import Closure, Guide, TaskContext
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
 from tmln.optim.precision import state_dtype
 
@@ -35,7 +35,7 @@ def ascent(gradients: list[Tensor], rho: float) -> list[Tensor]:
     norm = float(torch.linalg.vector_norm(torch.stack(norms)))
     if any(map(is_sharded, wide)):
         pairs = zip(wide, torch.stack(norms).tolist(), strict=True)
-        norm = math.sqrt(sum(over_parts([Part(g, value**2) for g, value in pairs], "sum")))
+        norm = math.sqrt(sum(over_parts([ShardValue(g, value**2) for g, value in pairs], "sum")))
     return list(torch._foreach_mul(wide, rho / norm if norm > 0 else 0.0))
 
 
@@ -48,7 +48,7 @@ class SAMStep(Wrapping[SAMSettings]):
     """
 
     name = "sam"
-    shards = True
+    supports_fsdp = True
     Settings = SAMSettings
     off: ClassVar[Mapping[str, Any] | None] = {"rho": 0.0}
     active: ClassVar[Mapping[str, Any]] = {"rho": 0.05}
@@ -62,12 +62,12 @@ class SAMStep(Wrapping[SAMSettings]):
     )
 
     @property
-    def bends(self) -> bool:  # type: ignore[override]  # it depends on rho
+    def modifies_gradient(self) -> bool:  # type: ignore[override]  # it depends on rho
         """Where rho is not 0, or the inner step does."""
-        return self.settings.rho > 0 or self.inner.bends
+        return self.settings.rho > 0 or self.inner.modifies_gradient
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
-        self.inner.step(_Sharp(closure, self.optimizer, self.settings.rho) if self.settings.rho else closure, lesson)
+    def step(self, closure: Closure, context: TaskContext) -> None:
+        self.inner.step(_Sharp(closure, self.optimizer, self.settings.rho) if self.settings.rho else closure, context)
 
 
 class _Sharp:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Beside, Guide, Lesson, Settings, Step, Term
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.sgd import SGD
 
@@ -32,7 +32,7 @@ class SGDStep(Step[SGDSettings]):
     """theta <- theta - eta*v with v <- mu*v + g."""
 
     name = "sgd"
-    shards = True
+    supports_fsdp = True
     Settings = SGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {}
@@ -59,9 +59,9 @@ class SGDStep(Step[SGDSettings]):
         return replace(cls.guide, equation=r"\theta \leftarrow \theta - \eta g", cost="Nothing.")
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [Term("momentum_buffer", "W")] if settings.momentum else []
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("momentum_buffer", "W")] if settings.momentum else []
 
-    def begin(self, lesson: Lesson) -> None:
-        if self.settings.reset and lesson.index:
+    def begin(self, context: TaskContext) -> None:
+        if self.settings.reset and context.index:
             self.optimizer.state.clear()

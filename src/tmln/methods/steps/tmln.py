@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
-from tmln.methods import Batch, Beside, Closure, Guide, Lesson, Settings, Step, Term, sums
+from tmln.methods import Batch, Closure, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.tmln_guide import guide_of
 from tmln.optim.step_utils import stepped
@@ -151,11 +151,11 @@ class TMLNStep(Step[TMLNSettings]):
     """theta <- theta - eta*g / (F + lambda + gamma*S-bar)."""
 
     name = "tmln"
-    shards = True
+    supports_fsdp = True
     Settings = TMLNSettings
     saved = ("optimizer", "steps")
     needs_boundary = True
-    traces = True
+    tracks_path = True
     off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
     turned: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
     optimizer: TMLN
@@ -201,9 +201,9 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps = 0
         self.crossed = 0  # steps at the last boundary
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
-        if lesson.ranks.size > 1 and measured and self.settings.labels == "mc":
+        if context.ranks.size > 1 and measured and self.settings.labels == "mc":
             raise ValueError(
                 "tmln.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
                 "process does: set step.labels to 'exact' or 'empirical', or step.factors to 'running'"
@@ -214,19 +214,21 @@ class TMLNStep(Step[TMLNSettings]):
         return guide_of(settings)
 
     @classmethod
-    def in_shards(cls, settings: Any) -> bool:
+    def supports_fsdp_at(cls, settings: Any) -> bool:
         return bool(settings.geometry != "kfac")  # whose factors are of whole layers
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        found = [*sums("anchor", "sensitivity", "raw_path"), Term("preconditioner", "N", derived=True)]
-        found += sums("fisher") if settings.geometry != "euclidean" else []
-        found += sums("momentum_buffer") if settings.momentum else []
-        found += [*sums("exp_avg", "exp_avg_sq"), Term("step", "counts")] if settings.base == "adam" else []
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        found = [*weight_sums("anchor", "sensitivity", "raw_path"), MemoryTerm("preconditioner", "N", derived=True)]
+        found += weight_sums("fisher") if settings.geometry != "euclidean" else []
+        found += weight_sums("momentum_buffer") if settings.momentum else []
+        found += (
+            [*weight_sums("exp_avg", "exp_avg_sq"), MemoryTerm("step", "counts")] if settings.base == "adam" else []
+        )
         if settings.geometry == "kfac":
-            found += [Term("kfac.factors", "K"), Term("kfac.inverses", "K", derived=True)]
-        found += sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
-        return found + (sums("way") if beside.bent or beside.half else [])  # what was walked by the real displacement
+            found += [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
+        found += weight_sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
+        return found + (weight_sums("way") if beside.gradient_modified or beside.half else [])
 
     @property
     def _at_lr(self) -> bool:
@@ -237,35 +239,35 @@ class TMLNStep(Step[TMLNSettings]):
     def rate(self) -> float:
         return super().rate / (1.0 if self._at_lr else self.settings.damping)
 
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
+    def before_forward(self, batch: Batch, context: TaskContext) -> None:
         # Before the step that follows: by then all that moves the weights in the last one has done so.
         every = self.settings.boundary_every
         if every and self.steps % every == 0 and self.steps > self.crossed:
-            self.end(lesson)
+            self.end(context)
         if isinstance(self.optimizer, TMLNKFAC):
-            mine = batch.dealt(lesson.ranks)
+            mine = batch.dealt(context.ranks)
             self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current)
 
-    def look(self) -> None:
-        self.optimizer.look()
+    def after_backward(self) -> None:
+        self.optimizer.after_backward()
 
-    def step(self, closure: Closure, lesson: Lesson) -> None:
+    def step(self, closure: Closure, context: TaskContext) -> None:
         stepped(self.optimizer, closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            fisher = diagonal_fisher(lesson.model, lesson.dealt(self.memory), progress=False)
-            self.optimizer.refresh(fisher, *self._batches(lesson))
+            fisher = diagonal_fisher(context.model, context.dealt(self.memory), progress=False)
+            self.optimizer.refresh(fisher, *self._batches(context))
 
-    def _batches(self, lesson: Lesson) -> list[Iterator[tuple[Tensor, Tensor]]]:
+    def _batches(self, context: TaskContext) -> list[Iterator[tuple[Tensor, Tensor]]]:
         """What factors that are measured at boundaries are measured on, if they are."""
         measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
-        return [lesson.dealt(self.memory)] if measured else []
+        return [context.dealt(self.memory)] if measured else []
 
-    def walk(self) -> None:
-        self.optimizer.walk()
+    def after_update(self) -> None:
+        self.optimizer.after_update()
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         fisher = None
         if self.settings.geometry != "euclidean":  # without a memory the metric is that of the task just learned
             if self.settings.boundary_every and not self.memory:
@@ -273,12 +275,12 @@ class TMLNStep(Step[TMLNSettings]):
                     f"a boundary is due (tmln.boundary_every = {self.settings.boundary_every}), and the memory is "
                     "empty: set replay.fill=online, so that it has the samples seen so far"
                 )
-            fisher = diagonal_fisher(lesson.model, lesson.dealt(self.memory), progress=False)
-        found = self.optimizer.consolidate(fisher, *self._batches(lesson))
+            fisher = diagonal_fisher(context.model, context.dealt(self.memory), progress=False)
+        found = self.optimizer.consolidate(fisher, *self._batches(context))
         self.crossed = self.steps
         self.diagnostics = {
             "active": found.active,
-            "head share": sum(found.mass.get(p, 0.0) for p in last_layer(lesson.model)),
+            "head share": sum(found.mass.get(p, 0.0) for p in last_layer(context.model)),
             "slow-down, median": found.slowdown_median,
             "slow-down, 95th percentile": found.slowdown_p95,
         }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Beside, Guide, Settings, Step, Term, sums
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.upgd import UPGD
 
@@ -43,7 +43,7 @@ class UPGDStep(Step[UPGDSettings]):
     """theta <- theta - eta*(g + noise)*(1 - utility)."""
 
     name = "upgd"
-    shards = True
+    supports_fsdp = True
     Settings = UPGDSettings
     saved = ("optimizer",)
     off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
@@ -64,5 +64,5 @@ class UPGDStep(Step[UPGDSettings]):
         self.optimizer = UPGD(model.parameters(), lr, seed=seed, **settings.model_dump())
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return sums("utility")
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return weight_sums("utility")

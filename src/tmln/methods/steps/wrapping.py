@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from torch import nn
 
-from tmln.methods import INNER, Batch, Beside, Lesson, Settings, Step, Term, read_settings
+from tmln.methods import INNER, Batch, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, read_settings
 from tmln.methods.registry import FAMILIES
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.user_code import code_allowed, is_code
@@ -54,7 +54,7 @@ class Wrapping(Step[W]):
         super().__init__(settings, model, lr, seed, memory)
         kind, inside = settings.part()
         self.inner = kind(inside, model, lr, seed, memory)
-        self.optimizer, self.traces = self.inner.optimizer, self.inner.traces
+        self.optimizer, self.tracks_path = self.inner.optimizer, self.inner.tracks_path
         self.memory = self.inner.memory  # the replay's, or that of a step further in
         self.needs_boundary = type(self).needs_boundary or self.inner.needs_boundary
 
@@ -68,9 +68,9 @@ class Wrapping(Step[W]):
         return values if cls.spells_inner or values != usual else {}
 
     @classmethod
-    def in_shards(cls, settings: Any) -> bool:
+    def supports_fsdp_at(cls, settings: Any) -> bool:
         kind, inside = settings.part()
-        return cls.shards and kind.in_shards(inside)
+        return cls.supports_fsdp and kind.supports_fsdp_at(inside)
 
     @classmethod
     def fields(cls, settings: Any) -> dict[str, FieldInfo]:
@@ -78,27 +78,27 @@ class Wrapping(Step[W]):
         return {**super().fields(settings), **{f"{INNER}.{k}": field for k, field in kind.fields(inside).items()}}
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         kind, inside = settings.part()
-        terms = kind.holds(inside, replace(beside, bent=True))
+        terms = kind.memory_terms(inside, replace(beside, gradient_modified=True))
         return None if terms is None else [replace(term, name=f"{INNER}.{term.name}") for term in terms]
 
     @property
     def rate(self) -> float:
         return self.inner.rate
 
-    def begin(self, lesson: Lesson) -> None:
-        self.inner.begin(lesson)
+    def begin(self, context: TaskContext) -> None:
+        self.inner.begin(context)
 
-    def before_forward(self, batch: Batch, lesson: Lesson) -> None:
-        self.inner.before_forward(batch, lesson)
+    def before_forward(self, batch: Batch, context: TaskContext) -> None:
+        self.inner.before_forward(batch, context)
 
-    def look(self) -> None:
-        self.inner.look()
+    def after_backward(self) -> None:
+        self.inner.after_backward()
 
-    def walk(self) -> None:
-        self.inner.walk()
+    def after_update(self) -> None:
+        self.inner.after_update()
 
-    def end(self, lesson: Lesson) -> None:
-        self.inner.end(lesson)
+    def end(self, context: TaskContext) -> None:
+        self.inner.end(context)
         self.diagnostics = dict(self.inner.diagnostics)

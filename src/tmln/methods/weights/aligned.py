@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tmln.distributed.process_group import cut, is_sharded, part, whole
-from tmln.methods import Beside, Features, Given, Guide, Lesson, Settings, Term, Weights
+from tmln.methods import BuildContext, Features, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, moving
 from tmln.optim.precision import state_dtype
 
@@ -55,7 +55,7 @@ class AlignedWeights(Weights[AlignedSettings]):
     """
 
     name = "aligned"
-    shards = True
+    supports_fsdp = True
     Settings = AlignedSettings
     saved = ("head",)
     needs_boundary = True
@@ -71,16 +71,16 @@ class AlignedWeights(Weights[AlignedSettings]):
         "diagnostics tell gamma.",
     )
 
-    def __init__(self, settings: AlignedSettings, given: Given) -> None:
+    def __init__(self, settings: AlignedSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.head = ""  # the layer's name: a head that grew, or a loaded state, has it, too
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
-    def begin(self, lesson: Lesson) -> None:
-        layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, lesson.two_inputs())
+    def begin(self, context: TaskContext) -> None:
+        layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, context.two_inputs())
         self.head = next(name for name, module in self.model.named_modules() if module is layer)
 
     @property
@@ -95,11 +95,11 @@ class AlignedWeights(Weights[AlignedSettings]):
             part(self._rows).clamp_(min=0.0)
 
     @torch.no_grad()
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         check_finite(moving(self.model), "the solution")
-        new = [label for label in lesson.classes if label not in lesson.known]
+        new = [label for label in context.classes if label not in context.known]
         rows = self._rows
-        gamma = alignment(whole(rows), lesson.known, new)
+        gamma = alignment(whole(rows), context.known, new)
         if not self.settings.lengthen:
             gamma = min(gamma, 1.0)
         chosen = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)

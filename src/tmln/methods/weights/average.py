@@ -9,7 +9,17 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from tmln.methods import Beside, Given, Growth, Guide, Lesson, Settings, Term, Weights, sums
+from tmln.methods import (
+    BuildContext,
+    Growth,
+    Guide,
+    MemoryConditions,
+    MemoryTerm,
+    Settings,
+    TaskContext,
+    Weights,
+    weight_sums,
+)
 from tmln.methods.weight_copies import check_finite, copy_of, instead, lerp_, moving, put
 
 
@@ -46,7 +56,7 @@ class AverageWeights(Weights[AverageSettings]):
     """
 
     name = "average"
-    shards = True
+    supports_fsdp = True
     Settings = AverageSettings
     saved = ("mean", "count", "steps")
     copies = ("mean",)
@@ -60,7 +70,7 @@ class AverageWeights(Weights[AverageSettings]):
         avoid="Where a task has so few steps that its last quarter is none.",
     )
 
-    def __init__(self, settings: AverageSettings, given: Given) -> None:
+    def __init__(self, settings: AverageSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.mean: dict[str, Tensor] = {}
         self.count = 0  # iterates in the average; 0: the model's own weights answer
@@ -68,14 +78,14 @@ class AverageWeights(Weights[AverageSettings]):
         self._moving: dict[str, Tensor] = {}
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        return [*sums("mean"), Term("mean", "statistics")]
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        return [*weight_sums("mean"), MemoryTerm("mean", "statistics")]
 
     def grow(self, growth: Growth) -> None:
         super().grow(growth)
         self._moving = {}
 
-    def begin(self, lesson: Lesson) -> None:
+    def begin(self, context: TaskContext) -> None:
         self.count, self.steps, self._moving = 0, 0, moving(self.model)
 
     def after_step(self) -> None:
@@ -91,7 +101,7 @@ class AverageWeights(Weights[AverageSettings]):
         else:
             lerp_(self.mean, values, self.settings.rate)
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         if not self.count:
             return
         check_finite(self.mean, "the average")
@@ -99,7 +109,7 @@ class AverageWeights(Weights[AverageSettings]):
             put(self.mean, self._values())
             self.count = 0
 
-    def answering(self) -> AbstractContextManager[None]:
+    def prediction_weights(self) -> AbstractContextManager[None]:
         return instead(self.mean, self._values()) if self.count else nullcontext()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

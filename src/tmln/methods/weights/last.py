@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Beside, Guide, Settings, Term, Weights
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Weights
 
 
 class LastWeights(Weights[Settings]):
     """The last iterate answers, and training goes on from it."""
 
     name = "last"
-    shards = True
+    supports_fsdp = True
     off: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \theta",
@@ -23,5 +23,5 @@ class LastWeights(Weights[Settings]):
     )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []

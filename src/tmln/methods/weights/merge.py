@@ -12,7 +12,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.preserve_state import untouched
-from tmln.methods import Beside, Given, Guide, Lesson, Settings, Term, Weights, feed, sums
+from tmln.methods import (
+    BuildContext,
+    Guide,
+    MemoryConditions,
+    MemoryTerm,
+    Settings,
+    TaskContext,
+    Weights,
+    feed,
+    weight_sums,
+)
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.weight_copies import check_finite, copy_of, lerp_, moving, put
 from tmln.optim.tmln import TMLN
@@ -45,7 +55,7 @@ class MergedWeights(Weights[MergeSettings]):
     """theta <- (1-a)*theta_prev + a*theta at a task's end; the first task's solution is kept as it is."""
 
     name = "merge"
-    shards = True
+    supports_fsdp = True
     Settings = MergeSettings
     saved = ("solution", "importance", "merged")
     copies = ("solution",)
@@ -60,7 +70,7 @@ class MergedWeights(Weights[MergeSettings]):
         avoid="Where the two solutions are not connected: look at `tmln barrier` first.",
     )
 
-    def __init__(self, settings: MergeSettings, given: Given) -> None:
+    def __init__(self, settings: MergeSettings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.solution: dict[str, Tensor] = {}
         self.importance: dict[str, Tensor] = {}
@@ -75,29 +85,29 @@ class MergedWeights(Weights[MergeSettings]):
             )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
-        found = [*sums("solution"), Term("solution", "statistics")]
-        return found + (sums("importance") if settings.by in ("fisher", "shield") else [])
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+        found = [*weight_sums("solution"), MemoryTerm("solution", "statistics")]
+        return found + (weight_sums("importance") if settings.by in ("fisher", "shield") else [])
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         values = moving(self.model)
         check_finite(values, "the solution")
-        fisher = self._fisher(lesson)
+        fisher = self._fisher(context)
         self.merged += 1
         if self.solution.keys() == values.keys():
             self._merge(values, fisher)
             if self.settings.statistics == "estimated":
-                estimate_statistics(lesson, self.memory)
+                estimate_statistics(context, self.memory)
         self.importance = {
             name: F + self.importance[name] if name in self.importance else F for name, F in fisher.items()
         }
         self.solution = copy_of(values)
 
-    def _fisher(self, lesson: Lesson) -> dict[str, Tensor]:
+    def _fisher(self, context: TaskContext) -> dict[str, Tensor]:
         """F of the task at its own solution, by the names of the weights."""
         if self.settings.by not in ("fisher", "shield"):
             return {}
-        return {name: F.clone() for name, F in diagonal_fisher(self.model, lesson.dealt(), progress=False).items()}
+        return {name: F.clone() for name, F in diagonal_fisher(self.model, context.dealt(), progress=False).items()}
 
     def _merge(self, values: dict[str, Tensor], fisher: dict[str, Tensor]) -> None:
         share = self.settings.share if self.settings.by == "share" else 1 / self.merged
@@ -124,24 +134,24 @@ class MergedWeights(Weights[MergeSettings]):
 
 
 @torch.no_grad()
-def estimate_statistics(lesson: Lesson, memory: Reservoir | None) -> None:
+def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
     """Batch norm's running statistics as the mean over batches of memory and task, half and half as in training."""
     norms = [
-        module for module in lesson.model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
+        module for module in context.model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
     ]
     if not norms:
         return
-    batches = list(_mixed(lesson, memory))
+    batches = list(_mixed(context, memory))
     momenta = [module.momentum for module in norms]
     found: list[tuple[Tensor, Tensor]] = []
-    with untouched(lesson.model, training=False):
+    with untouched(context.model, training=False):
         for module in norms:
             module.reset_running_stats()
             module.train()
             module.momentum = None  # a mean over all batches
         try:
             for x in batches:
-                lesson.model(x)
+                context.model(x)
             found = [(m.running_mean.clone(), m.running_var.clone()) for m in norms]  # type: ignore[union-attr]
         finally:
             for module, momentum in zip(norms, momenta, strict=True):
@@ -151,17 +161,17 @@ def estimate_statistics(lesson: Lesson, memory: Reservoir | None) -> None:
         module.running_var.copy_(variance)  # type: ignore[union-attr]
 
 
-def _mixed(lesson: Lesson, memory: Reservoir | None) -> Iterator[Tensor]:
+def _mixed(context: TaskContext, memory: Reservoir | None) -> Iterator[Tensor]:
     """Model inputs, each batch with samples from all over the task and the memory: stored ones are often in order."""
-    half = max(1, lesson.at_a_time // 2)
-    parts = [_some(lesson.samples())]
+    half = max(1, context.at_a_time // 2)
+    parts = [_some(context.samples())]
     if memory is not None and len(memory):
-        parts.append(_some(memory.batches(lesson.at_a_time, ("x", "y"))))
+        parts.append(_some(memory.batches(context.at_a_time, ("x", "y"))))
     count = max(1, len(parts[0]) // half)
     for number in range(count):
         stored = torch.cat([part[number::count] for part in parts])
         if len(stored) > 1:  # one sample has no variance
-            yield feed(lesson.model, stored, lesson.prepare)
+            yield feed(context.model, stored, context.prepare)
 
 
 def _some(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from tmln.methods import Beside, Given, Guide, Lesson, Settings, Term, Weights
+from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, instead, moving
 
 
@@ -16,9 +16,9 @@ class StableWeights(Weights[Settings]):
     """The stable average that the penalty ``consistency`` keeps answers; training goes on from the last iterate."""
 
     name = "stable"
-    shards = True
+    supports_fsdp = True
     needs: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
-    only_answers = True
+    prediction_only = True
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \text{the slow average of } \mathtt{consistency}",
         origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
@@ -27,7 +27,7 @@ class StableWeights(Weights[Settings]):
         avoid="With anything else: it is refused.",
     )
 
-    def __init__(self, settings: Settings, given: Given) -> None:
+    def __init__(self, settings: Settings, given: BuildContext) -> None:
         super().__init__(settings, given)
         self.penalty = given.parts["penalty"]
         if not hasattr(self.penalty, "stable"):
@@ -37,7 +37,7 @@ class StableWeights(Weights[Settings]):
             )
 
     @classmethod
-    def holds(cls, settings: Any, beside: Beside) -> list[Term] | None:
+    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     @property
@@ -45,8 +45,8 @@ class StableWeights(Weights[Settings]):
         found: dict[str, Tensor] = self.penalty.stable  # type: ignore[attr-defined]
         return found
 
-    def end(self, lesson: Lesson) -> None:
+    def end(self, context: TaskContext) -> None:
         check_finite(self._stable, "the stable average")
 
-    def answering(self) -> AbstractContextManager[None]:
+    def prediction_weights(self) -> AbstractContextManager[None]:
         return instead(self._stable, moving(self.model))
