@@ -15,7 +15,10 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.reference_runs import reference_names
 
 # what takes a second or more to import
-HEAVY = ("torch", "matplotlib", "sklearn", "optuna", "ray", "lightning", "tmln.methods.component", "tmln.experiments.config")
+HEAVY = (
+    *("torch", "matplotlib", "sklearn", "optuna", "ray", "lightning"),
+    *("tmln.methods.component", "tmln.experiments.config"),
+)
 PROGRAM = """
 import sys
 from tmln.cli import app
