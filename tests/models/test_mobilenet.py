@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tmln.models.mobilenet import InvertedResidual, MobileNetV2, scaled
+from tmln.models.mobilenet import InvertedResidual, MobileNetV2, scale_channels
 
 
 def count(model: torch.nn.Module) -> int:
@@ -34,8 +34,8 @@ def test_seventeen_blocks_ten_of_them_residual() -> None:
     ("channels", "width", "expected"),
     [(32, 1.0, 32), (16, 0.25, 8), (24, 0.75, 24), (96, 0.35, 32), (24, 0.5, 16)],
 )
-def test_scaled(channels: int, width: float, expected: int) -> None:
-    assert scaled(channels, width) == expected
+def test_scale_channels(channels: int, width: float, expected: int) -> None:
+    assert scale_channels(channels, width) == expected
 
 
 def test_residual_adds_its_input() -> None:

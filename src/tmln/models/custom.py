@@ -1,4 +1,4 @@
-"""Models of the user's: ``package.module:Name``, a class of ``torch.nn.Module`` or a function marked as a factory."""
+"""User models: ``package.module:Name``, a ``torch.nn.Module`` class or a marked function."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tmln.user_code import REMEDY, VARIABLE, check_code, code_allowed, found_cod
 __all__ = ["VARIABLE", "check_allowed", "code_allowed", "factory", "own_model"]
 
 MARK = "_tmln_factory"
-# Options of timm that load files of anybody's choosing.
-LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+# Options of timm that load an arbitrary file.
+FILE_OPTIONS = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 Build = TypeVar("Build", bound=Callable[..., nn.Module])
 
 
 def factory(build: Build) -> Build:
-    """Marks a function that makes a model, so that a configuration may name it.
+    """Mark a function as a model factory, so that a configuration may name it.
 
     >>> @factory
     ... def net(classes: int, shape: tuple[int, ...]) -> nn.Module:
@@ -31,24 +31,24 @@ def factory(build: Build) -> Build:
 
 
 def check_allowed(name: str, options: Mapping[str, object]) -> None:
-    """An error if a run of this model would import code, or load files by code, that nobody has allowed."""
+    """Raise if this model would import code, or load files, that the user has not allowed."""
     kind, colon, rest = name.partition(":")
     if not colon or code_allowed():
         return
     if kind != "timm":
         check_code("model", name)
     if ":" in rest or "/" in rest:
-        what = f"model {name!r} is fetched from elsewhere, and may bring code"
-    elif found := [option for option in LOADING if option in options]:
-        what = f"option {found[0]!r} of model {name!r} loads a file that may bring code"
+        what = f"model {name!r} is downloaded, and may contain code"
+    elif found := [option for option in FILE_OPTIONS if option in options]:
+        what = f"option {found[0]!r} of model {name!r} loads a file that may contain code"
     else:
         return
     raise ValueError(f"{what}; {REMEDY}")
 
 
 def own_model(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, object]) -> nn.Module:
-    """Made by what is named, which gets ``classes`` and ``shape`` under these names, where it takes them."""
-    build = _found(name)
+    """Build a user model, passing ``classes`` and ``shape`` if its signature accepts them."""
+    build = _find_builder(name)
     parameters = inspect.signature(build).parameters.values()
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     given = {"classes": classes, "shape": shape}
@@ -59,14 +59,14 @@ def own_model(name: str, shape: tuple[int, ...], classes: int, options: Mapping[
     return network
 
 
-def _found(name: str) -> Callable[..., object]:
-    """What is named, if it is of a kind that makes models: nothing else is ever called."""
+def _find_builder(name: str) -> Callable[..., object]:
+    """Return the named class or marked factory; nothing else is ever called."""
     build = found_code("model", name)
     if isinstance(build, type) and issubclass(build, nn.Module):
         return build
     if inspect.isfunction(build) and getattr(build, MARK, None) is factory:
         return build
     raise ValueError(
-        f"model {name!r}: {name.partition(':')[2]!r} is neither a class of torch.nn.Module nor a function marked as "
-        "one that makes models; write @tmln.models.factory before its def"
+        f"model {name!r}: {name.partition(':')[2]!r} is neither a subclass of torch.nn.Module nor a function marked "
+        "as a model factory; decorate the function with @tmln.models.factory"
     )

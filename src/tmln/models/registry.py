@@ -1,4 +1,4 @@
-"""The table of models, and ``make_model``, which finds one in it, in timm, or in the user's own code."""
+"""The table of models, and ``make_model``, which builds one from the table, timm or user code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import TypeAlias
 
 from torch import nn
 
-from tmln.models.cnn import SmallCNN
-from tmln.models.convnet import ConvNet
 from tmln.models.custom import own_model
-from tmln.models.mlp import MLP
+from tmln.models.memory_format import to_channels_last
 from tmln.models.mobilenet import MobileNetV2
-from tmln.models.narrow_conv import to_channels_last
 from tmln.models.resnet import ReducedResNet18
+from tmln.models.small import MLP, ConvNet, SmallCNN
 from tmln.suggest import did_you_mean
 
 Shape: TypeAlias = tuple[int, ...]
@@ -53,7 +51,7 @@ def _mobilenet(shape: Shape, classes: int, *, width: float = 1.0, dropout: float
 
 @dataclass(frozen=True)
 class Model:
-    """One row: what builds the network from an input shape and a number of classes."""
+    """One row of the table: ``build(shape, classes, **options)`` makes the network."""
 
     build: Callable[..., nn.Module]
     summary: str
@@ -63,7 +61,7 @@ class Model:
 MODELS: dict[str, Model] = {
     "mlp": Model(_mlp, "multilayer perceptron, one hidden layer of 128", images=False),
     "cnn": Model(_cnn, "two convolutions and two linear layers, for digits"),
-    "convnet": Model(_convnet, "three convolutions with batch normalisation, for small pictures on CPUs"),
+    "convnet": Model(_convnet, "three convolutions with batch normalisation, for small images on CPUs"),
     "resnet18": Model(_resnet18, "reduced ResNet18 for small images, width 64: the paper's"),
     "resnet18-slim": Model(_resnet18_slim, "reduced ResNet18 of width 20, for CPUs"),
     "mobilenetv2": Model(_mobilenet, "MobileNetV2 of width 1, for CORe50"),
@@ -71,17 +69,25 @@ MODELS: dict[str, Model] = {
 
 
 def make_model(name: str, shape: Sequence[int], classes: int, **options: object) -> nn.Module:
-    """A network for inputs of ``shape`` with one head over all classes; channels_last for images.
+    """Build a network for inputs of ``shape`` with one head over all classes.
 
-    ``timm:NAME`` is a model of timm, ``package.module:Name`` one of the user's, a class of ``nn.Module`` or a function
-    marked by :func:`tmln.models.factory`: it gets ``classes`` and ``shape`` under these names, where it takes them, and
-    the options. A program that calls this with a name of its own asks for that code; runs ask whoever started them.
+    Networks for images are channels_last.
+
+    Args:
+        name: a name in ``MODELS``; ``timm:NAME``; or ``package.module:Name``, a subclass of
+            ``nn.Module`` or a function marked by :func:`tmln.models.factory`. The latter two are
+            passed ``classes`` and ``shape`` if their signature accepts them.
+        shape: shape of one input, [C, H, W] for images.
+        classes: number of outputs.
+        options: keyword arguments of the model.
+
+    Calling this with the name of user code imports that code; runs and files need permission first.
     """
     shape = tuple(int(size) for size in shape)
     if name.startswith("timm:"):
-        return _to_images(_timm(name.removeprefix("timm:"), shape, classes, options), shape)
+        return _prepare_for_images(_make_timm(name.removeprefix("timm:"), shape, classes, options), shape)
     if ":" in name:
-        return _to_images(own_model(name, shape, classes, options), shape)
+        return _prepare_for_images(own_model(name, shape, classes, options), shape)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}{did_you_mean(name, MODELS)} (tmln list models)")
     model = MODELS[name]
@@ -93,14 +99,14 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
             hint = did_you_mean(option, known) or f"; it takes {', '.join(known)}"
             raise ValueError(f"unknown option {option!r} of model {name}{hint}")
     network = model.build(shape, classes, **options)
-    return _to_images(network, shape) if model.images else network
+    return _prepare_for_images(network, shape) if model.images else network
 
 
-def _to_images(network: nn.Module, shape: Shape) -> nn.Module:
+def _prepare_for_images(network: nn.Module, shape: Shape) -> nn.Module:
     return to_channels_last(network) if len(shape) == 3 else network
 
 
-def _timm(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
+def _make_timm(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
     try:
         timm = importlib.import_module("timm")
     except ImportError as error:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tmln.models import MODELS, ReducedResNet18, make_model
-from tmln.models.narrow_conv import is_narrow, to_channels_last
+from tmln.models.memory_format import is_narrow, to_channels_last
 from tmln.models.resnet import BasicBlock
 
 IMAGES = [name for name, row in MODELS.items() if row.images]
@@ -76,7 +76,7 @@ def test_the_shortcut_is_the_strided_convolution(inputs: int, size: tuple[int, i
     out = F.relu(block.bn1(F.conv2d(x, block.conv1.weight, stride=2, padding=1)))
     expected = F.relu(block.bn2(block.conv2(out)) + bn(F.conv2d(x, conv.weight, stride=2)))
     torch.testing.assert_close(block(x), expected)
-    assert (conv.stride, block.every) == (((1, 1), 2) if inputs < 8 else ((2, 2), 1))
+    assert (conv.stride, block.subsample) == (((1, 1), 2) if inputs < 8 else ((2, 2), 1))
 
 
 def test_all_widths_have_the_same_parameters() -> None:
@@ -132,12 +132,12 @@ def last(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("model", [Own(), last(Own())], ids=["as torch makes it", "channels_last already"])
 def test_a_narrow_layer_keeps_the_usual_format_and_says_why(model: nn.Module) -> None:
-    with pytest.warns(UserWarning, match="the network keeps torch's usual memory format") as said:
+    with pytest.warns(UserWarning, match="contiguous memory format") as said:
         found = to_channels_last(model)
     assert len(said) == 1
     text = str(said[0].message)
     assert "branch.1 (Conv2d(4, 10, kernel_size=(1, 1), stride=(2, 2)))" in text
-    assert "give it 8 input channels or more" in text
+    assert "8 input channels" in text
     assert found is model
     assert all(p.stride() == torch.empty(p.shape).stride() for p in model.parameters())
 
@@ -155,7 +155,7 @@ def test_what_goes_into_a_narrow_layer_is_in_the_usual_format() -> None:
 
 
 def test_several_are_one_warning_and_the_network_itself_can_be_one() -> None:
-    with pytest.warns(UserWarning, match=r"stem\.0 \(.*\) and 1 more like it would write past") as said:
+    with pytest.warns(UserWarning, match=r"stem\.0 \(.*\) and 1 more like it would write") as said:
         to_channels_last(nn.ModuleDict({"stem": nn.Sequential(nn.Conv2d(3, 4, 1, 2)), "other": nn.Conv2d(4, 8, 1, 2)}))
     assert len(said) == 1
     with pytest.warns(UserWarning, match=r"in that, the network \(Conv2d"):
@@ -183,7 +183,7 @@ CHECKED = """
 import torch, warnings
 from tests.models.test_narrow_conv import Own
 from tmln.models import make_model
-from tmln.models.narrow_conv import to_channels_last
+from tmln.models.memory_format import to_channels_last
 warnings.simplefilter("ignore")
 torch.manual_seed(0)
 torch.set_num_threads(1)

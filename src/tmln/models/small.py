@@ -1,0 +1,77 @@
+"""Small networks: a multilayer perceptron and two convolutional networks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Multilayer perceptron: inputs [B, ...] of ``inputs`` numbers each to logits [B, classes].
+
+    ``MLP(64, 128, 10)`` has one hidden layer, ``MLP(784, (256, 256), 10)`` two, ``MLP(64, (), 10)``
+    none. ReLU follows every hidden layer.
+    """
+
+    def __init__(self, inputs: int, hidden: int | Sequence[int], classes: int) -> None:
+        super().__init__()
+        widths = [inputs, *([hidden] if isinstance(hidden, int) else hidden)]
+        self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
+        self.linear = nn.Linear(widths[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.flatten(x, 1)
+        for layer in self.hidden:
+            out = F.relu(layer(out))
+        logits: Tensor = self.linear(out)
+        return logits
+
+
+class SmallCNN(nn.Module):
+    """Two convolutions with pooling, then two linear layers: a network for digits.
+
+    Maps images [B, channels, size, size] of at least 4x4 pixels to logits [B, classes].
+    """
+
+    def __init__(self, classes: int, channels: int = 1, size: int = 8, width: int = 16, hidden: int = 64) -> None:
+        super().__init__()
+        if size < 4:
+            raise ValueError(f"SmallCNN needs images of at least 4x4 pixels, not {size}x{size}")
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.hidden = nn.Linear(2 * width * (size // 4) ** 2, hidden)
+        self.linear = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        out = F.max_pool2d(F.relu(self.conv2(out)), 2)
+        out = F.relu(self.hidden(torch.flatten(out, 1)))
+        logits: Tensor = self.linear(out)
+        return logits
+
+
+class ConvNet(nn.Module):
+    """Three convolutions with batch normalisation and pooling: a network for small colour images.
+
+    Maps images [B, channels, H, W] of at least 8x8 pixels to logits [B, classes]. The head sees
+    ``4 * width`` features, averaged over the image.
+    """
+
+    def __init__(self, classes: int, channels: int = 3, width: int = 16) -> None:
+        super().__init__()
+        sizes = (channels, width, 2 * width, 4 * width)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, 3, padding=1, bias=False) for before, after in itertools.pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(size) for size in sizes[1:])
+        self.linear = nn.Linear(sizes[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = F.max_pool2d(F.relu(norm(convolution(x))), 2)
+        logits: Tensor = self.linear(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+        return logits
