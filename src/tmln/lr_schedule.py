@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-SCHEDULES = ("constant", "cosine", "linear")
+ScheduleName = Literal["constant", "cosine", "linear"]
+SCHEDULES = get_args(ScheduleName)
 
 
 def rate_factor(rule: str, warm: int, step: int, steps: int) -> float:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from tmln.experiments.identity import canonical, run_name
 from tmln.experiments.model_options import model_options, one_line
 from tmln.experiments.yaml_reader import read_value, read_yaml
-from tmln.lr_schedule import Schedule
+from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
 from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, options_of
@@ -57,7 +57,7 @@ class RunConfig(_Parts):
     logit_mask: Literal["none", "seen"] = "none"
     merged: bool = False  # all tasks learned at once, as one
     compile: bool = False  # torch.compile the model's training pass; other rounding, so another run
-    schedule: Literal["constant", "cosine", "linear"] = "constant"  # of the rate within a task
+    schedule: ScheduleName = "constant"  # of the rate within a task
     warmup: float = 0.0  # steps, or a share of the task's, in which the rate rises
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"  # of training passes
     batch_statistics: Literal["global", "rank"] = "global"  # by which batch norm normalises where several ranks learn

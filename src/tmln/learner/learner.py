@@ -33,7 +33,7 @@ from tmln.learner.state import as_before, restore, state_of
 from tmln.learner.task_history import Record
 from tmln.learner.task_lifecycle import learn_lesson, undo
 from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
-from tmln.lr_schedule import Schedule
+from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_parts
 from tmln.seeds import seed_of
@@ -104,7 +104,7 @@ class Learner:
         logit_mask: Literal["none", "seen"] = "none",
         compile: bool = False,
         micro_batch: int | None = None,
-        schedule: Literal["constant", "cosine", "linear"] = "constant",
+        schedule: ScheduleName = "constant",
         warmup: float = 0.0,
         head: str | None = None,
         keep: int = 1,
