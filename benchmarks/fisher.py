@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.batches import class_log_likelihood, read_batch
+from tmln.curvature.batches import read_batch
 from tmln.curvature.functional import LoopPass, VmapPass
+from tmln.curvature.likelihoods import class_log_likelihood
 from tmln.models import make_model
 
 SAMPLES = 500

@@ -15,9 +15,10 @@ from tests.curvature.test_fisher import assert_same, oracle
 from tests.zoo import ZOO, TopParameter, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.attention import attend, is_plain
-from tmln.curvature.batches import class_log_likelihood, read_batch
+from tmln.curvature.batches import read_batch
 from tmln.curvature.hooks import HookPass, Unsupported
 from tmln.curvature.layer_rules import rule_for
+from tmln.curvature.likelihoods import class_log_likelihood
 
 # Which modules have a rule
 

@@ -17,7 +17,7 @@ from tmln.curvature.likelihoods import (
     bernoulli_log_likelihood,
     gaussian_log_likelihood,
     readings,
-    shifted,
+    shift_labels,
     token_log_likelihood,
 )
 
@@ -55,7 +55,7 @@ def test_by_hand() -> None:
     assert bernoulli_log_likelihood(torch.zeros(1, 4), torch.tensor([[0, 1, 1, 0]])).item() == pytest.approx(-4 * LOG2)
     assert gaussian_log_likelihood(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 4.0]])).item() == -2.5
     assert gaussian_log_likelihood(torch.tensor([[1.0]]), torch.tensor([3.0])).item() == -2.0
-    assert shifted(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, -100]]
+    assert shift_labels(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, -100]]
 
 
 @pytest.mark.parametrize("name", [None, "tokens", "masked-tokens"])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.curvature.test_fisher import assert_same, oracle, settle
 from tests.zoo import ZOO, TimeMajor, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.batches import joined, kind_of, read_batch
+from tmln.curvature.batches import batch_signature, concatenate_batches, read_batch
 from tmln.curvature.hooks import Unsupported
 from tmln.curvature.pass_selection import _compare
 
@@ -84,8 +84,8 @@ def test_drawn_labels_follow_the_order_of_samples() -> None:
 def test_batches_of_one_kind_can_be_joined() -> None:
     one = read_batch({"x": torch.ones(1, 3), "table": torch.ones(5, 5), "scale": 2.0, "y": torch.tensor([1])})
     two = read_batch({"x": torch.zeros(2, 3), "table": torch.ones(5, 5), "scale": 2.0, "y": torch.tensor([0, 2])})
-    assert kind_of(one) == kind_of(two)
-    both = joined(one, two)
+    assert batch_signature(one) == batch_signature(two)
+    both = concatenate_batches(one, two)
     assert (both.size, both.kwargs["scale"]) == (3, 2.0)
     assert both.kwargs["x"].tolist() == [[1.0] * 3, [0.0] * 3, [0.0] * 3]
     assert both.kwargs["table"].shape == (5, 5)
@@ -98,7 +98,7 @@ def test_batches_of_one_kind_can_be_joined() -> None:
         {"z": torch.ones(1, 3), "table": torch.ones(5, 5), "scale": 2.0},
         {"x": torch.ones(1, 3), "table": torch.ones(5, 5), "scale": None},
     ):
-        assert kind_of(read_batch(other | {"y": torch.tensor([1])})) != kind_of(one)
+        assert batch_signature(read_batch(other | {"y": torch.tensor([1])})) != batch_signature(one)
 
 
 # Arguments that all samples share

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tmln.curvature.preserve_state import in_eval, untouched
+from tmln.curvature.preserve_state import eval_mode, preserve_model
 
 
 class Hidden(nn.Module):
@@ -41,7 +41,9 @@ def modes(model: nn.Module) -> list[bool]:
     return [module.training for module in model.modules()]
 
 
-@pytest.mark.parametrize("how", [in_eval, lambda model: untouched(model, training=False)], ids=["eval", "untouched"])
+@pytest.mark.parametrize(
+    "how", [eval_mode, lambda model: preserve_model(model, training=False)], ids=["eval", "untouched"]
+)
 def test_every_module_is_in_its_own_mode_again(how: Any) -> None:
     model, _ = made()
     before = modes(model)
@@ -55,10 +57,10 @@ def test_every_module_is_in_its_own_mode_again(how: Any) -> None:
 
 def test_a_models_own_eval_is_called_where_it_answers_and_not_where_it_is_only_looked_at() -> None:
     model, hidden = made()
-    with in_eval(model):
+    with eval_mode(model):
         assert not hidden.layers[0].training
     assert hidden.told == 1
-    with untouched(model, training=False):
+    with preserve_model(model, training=False):
         pass
     assert hidden.told == 1
 
@@ -71,7 +73,7 @@ def test_gradients_statistics_and_random_numbers_are_as_before() -> None:
     weight = norm.weight
     weight.grad = grad = torch.ones(2)
     state, statistics = torch.get_rng_state(), norm.running_mean.clone()
-    with untouched(model, training=True):
+    with preserve_model(model, training=True):
         assert all(p.grad is None for p in model.parameters())
         weight.requires_grad_(False)
         model(torch.randn(8, 2))

@@ -24,8 +24,9 @@ from tests.learner.walk_of_shards import (
     recipe_of,
     weights,
 )
+from tmln.distributed.sharding import sharding_units
 from tmln.learner import Learner
-from tmln.learner.fsdp import refuse_in_shards, units
+from tmln.learner.fabric import check_shardable
 from tmln.methods.recipes import FAMILIES
 
 KEPT = {"all": ALL_KEPT, "other": OTHER_KEPT}
@@ -94,15 +95,15 @@ def test_a_part_that_needs_whole_weights_is_refused_before_any_work() -> None:
     with pytest.raises(ValueError, match=r"step 'tmln' with geometry='kfac'.* needs them whole"):
         Learner(nn.Linear(2, 2), "tmln-kfac", fabric=fabric)
     with pytest.raises(ValueError, match="step 'sam' with inner='fopng' needs them whole"):
-        refuse_in_shards(recipe_of({"method": "sam", "settings": {"step.inner": "fopng"}}))
+        check_shardable(recipe_of({"method": "sam", "settings": {"step.inner": "fopng"}}))
     with pytest.raises(ValueError, match=r"penalty 'tests\.toys:LeashPenalty' needs them whole"):
-        refuse_in_shards(recipe_of({"method": "er", "penalty": "tests.toys:LeashPenalty"}))
+        check_shardable(recipe_of({"method": "er", "penalty": "tests.toys:LeashPenalty"}))
 
 
 def test_layers_that_are_gathered_by_themselves() -> None:
     """Attention takes its inner layer's weights without a call of it; what is used twice stays with the whole."""
     block = nn.TransformerEncoderLayer(8, 2, 16)
     model = nn.Sequential(nn.Embedding(40, 8), nn.Sequential(block, nn.LayerNorm(8)), nn.Linear(8, 40, bias=False))
-    assert set(units(model)) == {block, model[0], model[2]}
+    assert set(sharding_units(model)) == {block, model[0], model[2]}
     model[2].weight = model[0].weight
-    assert set(units(model)) == {block}
+    assert set(sharding_units(model)) == {block}

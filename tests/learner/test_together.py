@@ -12,7 +12,7 @@ from tests.curvature.rankwork import both
 from tests.learner.walk_of_methods import CASES, learned, left
 from tmln.distributed.process_group import Ranks
 from tmln.learner import Learner
-from tmln.learner.fabric import refuse_together
+from tmln.learner.fabric import check_compile
 from tmln.methods import Batch
 
 OTHERS = ("own statistics", "dropout")  # of which docs/devices.md says that they depend on how many ranks there are
@@ -68,7 +68,7 @@ def test_what_a_learner_does_not_do_on_fabrics_devices() -> None:
     with pytest.raises(ValueError, match="batch_statistics must be 'global' or 'rank', got 'all'"):
         Learner(nn.Linear(2, 2), batch_statistics="all")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be compiled"):
-        refuse_together(nn.BatchNorm1d(2), Ranks(None, 0, 2), compile=True, synced=True)
+        check_compile(nn.BatchNorm1d(2), Ranks(None, 0, 2), compile=True, synced=True)
 
 
 def test_shares_of_a_batch_by_hand() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import ranks_of, whole
+from tmln.distributed.process_group import gather_full, ranks_of
 from tmln.learner import Learner
 from tmln.methods.recipes import RECIPES
 
@@ -85,7 +85,7 @@ def left(learner: Learner) -> dict[str, Any]:
     memory = learner.replay.memory
     stored = list(memory.batches(100)) if memory is not None and len(memory) else []
     return {
-        "weights": {name: whole(value).clone() for name, value in learner.model.state_dict().items()},
+        "weights": {name: gather_full(value).clone() for name, value in learner.model.state_dict().items()},
         "tests": [learner.evaluate(task) for task in tasks()],
         "memory": [v for batch in stored for v in (batch.values() if isinstance(batch, Mapping) else batch)],
         "draws": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],

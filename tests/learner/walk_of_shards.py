@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.learner.walk_of_methods import BATCH, CASES, augment, fabric, learned, left, network, tasks
-from tmln.distributed.process_group import part, whole
+from tmln.distributed.process_group import gather_full, local_part
 from tmln.learner import Learner
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
 
@@ -115,12 +115,12 @@ def held(learner: Learner, lies: Callable[[Tensor], Tensor]) -> int:
         items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
         return sum(map(size, items))
 
-    kept = [{**part.state_dict(), "memory": None} for part in learner.parts]
+    kept = [{**local_part.state_dict(), "memory": None} for local_part in learner.parts]
     return size([list(learner.model.parameters()), [p.grad for p in learner.model.parameters()], kept])
 
 
 def weights(learner: Learner) -> dict[str, Tensor]:
-    return {name: whole(value).clone() for name, value in learner.model.state_dict().items()}
+    return {name: gather_full(value).clone() for name, value in learner.model.state_dict().items()}
 
 
 def fails_and_is_as_before(made: Any) -> None:
@@ -152,7 +152,7 @@ def work(rank: int) -> dict[str, Any]:
     folder = Path(told[0])
     for name, given in {"all": ALL_KEPT, "other": OTHER_KEPT}.items():
         learner = halfway(given, made, folder / name)
-        found[f"{name} bytes"] = held(learner, part), held(learner, lambda value: value)
+        found[f"{name} bytes"] = held(learner, local_part), held(learner, lambda value: value)
         found[f"{name} whole"], found[f"{name} file"] = weights(learner), (folder / name).read_bytes()
         found[f"{name} again"] = weights(gone_on(folder / name, made))
         learner.export(folder / f"{rank}.safetensors")

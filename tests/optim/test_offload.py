@@ -18,7 +18,7 @@ from tests.optim.test_tmln import batch, small, train, weights
 from tmln.curvature import diagonal_fisher
 from tmln.methods import copied
 from tmln.optim import TMLN, offload
-from tmln.optim.growth import follow
+from tmln.optim.growth import grow_tensor
 
 PLAIN: list[Any] = [{}, {"momentum": 0.9}, {"base": "adam"}, {"geometry": "euclidean"}, {"score_fisher": "current"}]
 
@@ -138,7 +138,7 @@ def test_a_state_goes_on_wherever_it_waited(traffic: Traffic, saved: bool, loads
 
 
 def test_what_follows_a_head_that_grew_stays_where_it_waits() -> None:
-    assert follow(torch.zeros(2, device="meta"), torch.zeros(3)).device.type == "meta"
+    assert grow_tensor(torch.zeros(2, device="meta"), torch.zeros(3)).device.type == "meta"
 
 
 def test_on_the_cpu_nothing_is_copied() -> None:

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.functional import cross_entropy
 
 from tmln.curvature import Fisher, diagonal_fisher
-from tmln.distributed.process_group import whole
+from tmln.distributed.process_group import gather_full
 from tmln.optim import OCAR, TMLN, TMLNKFAC, UPGD
 
 SHARES = (slice(0, 5), slice(5, 12))  # uneven
@@ -50,7 +50,7 @@ def own(rank: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
 
 
 def same(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> bool:
-    return torch.allclose(whole(found), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
+    return torch.allclose(gather_full(found), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max()))
 
 
 def alike(model: nn.Module, other: nn.Module) -> bool:
@@ -59,7 +59,7 @@ def alike(model: nn.Module, other: nn.Module) -> bool:
 
 def equal_on_ranks(values: list[Tensor]) -> bool:
     told: list[Any] = [None, None]
-    dist.all_gather_object(told, [whole(value.detach()) for value in values])
+    dist.all_gather_object(told, [gather_full(value.detach()) for value in values])
     return all(torch.equal(a, b) for a, b in zip(*told, strict=True))
 
 
@@ -200,8 +200,8 @@ def _goes_through_a_checkpoint(model: nn.Module, optimizer: TMLN, rank: int) -> 
     set_optimizer_state_dict(other, fresh, state["optimizer"])
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         for key in ("fisher", "sensitivity", "anchor"):
-            assert torch.equal(whole(optimizer.state[p][key]), whole(fresh.state[q][key])), key
-        assert same(fresh.path(q), whole(optimizer.path(p)))
+            assert torch.equal(gather_full(optimizer.state[p][key]), gather_full(fresh.state[q][key])), key
+        assert same(fresh.path(q), gather_full(optimizer.path(p)))
 
 
 @case

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.likelihoods import LogLikelihood, class_log_likelihood
-
-__all__ = ["Batch", "LogLikelihood", "call", "class_log_likelihood", "joined", "kind_of", "logits_of", "read_batch"]
+from tmln.curvature.likelihoods import LogLikelihood
 
 TARGET_KEYS = ("labels", "label", "target", "targets", "y")
 
@@ -107,7 +105,7 @@ def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
     return Batch(args, kwargs, target, len(tensors[0]))
 
 
-def kind_of(batch: Batch) -> Any:
+def batch_signature(batch: Batch) -> Any:
     """What two batches have in common whose samples could stand in one: all but the number and values of samples."""
     leaves, rows, form = batch.flatten()
 
@@ -119,13 +117,13 @@ def kind_of(batch: Batch) -> Any:
     return str(form), tuple(map(kind, leaves, rows))
 
 
-def joined(first: Batch, second: Batch) -> Batch:
+def concatenate_batches(first: Batch, second: Batch) -> Batch:
     """The samples of two batches of one kind; what belongs to no sample is the first one's."""
     others = (leaf for leaf, has in zip(*second.flatten()[:2], strict=True) if has)
     return first.map_samples(lambda leaf: torch.cat([leaf, next(others)]), first.size + second.size)
 
 
-def call(model: nn.Module, batch: Batch) -> Any:
+def call_model(model: nn.Module, batch: Batch) -> Any:
     """The model's output; where it is a mapping or an object with ``logits``, these."""
     return logits_of(model(*batch.args, **batch.kwargs))
 

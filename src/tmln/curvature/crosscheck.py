@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, LogLikelihood, call
+from tmln.curvature.batches import Batch, call_model
 from tmln.curvature.data_dependence import Unsupported
 from tmln.curvature.functional import LoopPass
 from tmln.curvature.kfac_layers import at_least_single
 from tmln.curvature.lazy_gradients import Piece, gradients, merged
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.square_sums import each_tile
 
 # The two samples' gradients are compared as g_0 - WEIGHT * g_1. The sign is in the score of the chunk that they are in,
@@ -116,7 +117,7 @@ class Order:
 
     def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, batch: Batch) -> None:
         parameters = [p for p in model.parameters() if p in trainable]
-        values = score(call(model, batch), batch.target)
+        values = score(call_model(model, batch), batch.target)
         self.weights = torch.linspace(-1.0, WEIGHT, batch.size).to(values)
         found = torch.autograd.grad((values * self.weights).sum(), parameters, allow_unused=True)
         self.expected: dict[Tensor, Tensor] = {

@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, call, read_batch
+from tmln.curvature.batches import Batch, call_model, read_batch
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
 from tmln.curvature.pass_selection import WAYS, Ways
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.curvature.reductions import SQUARED, Size
-from tmln.distributed.process_group import Group, Ranks, assembled, cut, is_sharded, ranks_of
-from tmln.distributed.unshard import at_rest, gathered
+from tmln.distributed.process_group import Group, Ranks, from_local_part, is_sharded, local_shard, ranks_of
+from tmln.distributed.sharding import gather_parameters, reshard_model
 from tmln.progress import track
 
 MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where larger chunks were no faster
@@ -95,7 +95,7 @@ def diagonal_fisher(
         raise ValueError("targets='sampled' draws from a likelihood with a name; with your own give sampled labels")
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
-    at_rest(model)
+    reshard_model(model)
     names: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not names:
         raise ValueError(f"{type(model).__name__} has no trainable parameter")
@@ -146,7 +146,7 @@ def gradient_sizes(
     One pass for the Fisher diagonal (squares of log p) and for output sensitivities (absolute values of ||f||^2).
     ``generator`` draws the targets from the model. Parameters that are frozen count, if they are asked for.
     """
-    at_rest(model)
+    reshard_model(model)
     inner, ranks = _inner(model), ranks_of(group)
     likelihood = score if isinstance(score, Likelihood) else Likelihood(inner, score)
     device = next(iter(parameters)).device
@@ -166,7 +166,7 @@ def gradient_sizes(
 
     def through(ways: Ways, read: Iterable[Batch]) -> int:
         samples = 0
-        with untouched(model, training=False), _plainly(device):
+        with preserve_model(model, training=False), _plainly(device):
             for p in ways.trainable:
                 p.requires_grad_(True)
             for batch in read:
@@ -182,21 +182,21 @@ def gradient_sizes(
 
     read = (read_batch(raw, labelled=generator is None) for raw in track(batches, what, progress))
     filled = (batch for batch in read if batch.size)
-    with gathered(inner) as plain:
+    with gather_parameters(inner) as plain:
         used = {p: plain.get(p, p) for p in ordered}
         sharded = {q: p for p, q in plain.items()}
-        keep = (lambda q, value: cut(value, sharded[q]) if q in sharded else value) if plain else None
+        keep = (lambda q, value: local_shard(value, sharded[q]) if q in sharded else value) if plain else None
         ways = Ways(inner, set(used.values()), likelihood, chunk, label, label_again, size, keep)
         if plain:
             counts, found = [through(ways, _of_all(filled, ranks))], [ways.slowest]
         else:
-            told = ranks.heard(lambda: (through(ways, filled), ways.slowest if ways.verdicts else WAYS[0]))
+            told = ranks.gather_objects(lambda: (through(ways, filled), ways.slowest if ways.verdicts else WAYS[0]))
             counts, found = [count for count, _ in told], [way for _, way in told]
     samples = sum(counts)
     if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty" + (" on every rank" * (ranks.size > 1)))
     reached = ways.reached or any(bool(total.any()) for total in ways.sums.values.values())
-    if not any(ranks.heard(lambda: reached)):
+    if not any(ranks.gather_objects(lambda: reached)):
         raise RuntimeError(
             f"no gradient reached any parameter of {type(inner).__name__} in {samples} samples: its forward pass uses "
             "other tensors than its parameters, or detaches them; give the model that does the forward pass itself"
@@ -206,8 +206,10 @@ def gradient_sizes(
         total = ways.sums.values.pop(used[p], None)
         dtype = torch.promote_types(p.dtype, torch.float32)
         if is_sharded(p):
-            here = cut(torch.zeros(p.shape, dtype=dtype, device=device), p) if total is None else total.to(dtype)
-            means[p] = assembled(here.div_(samples), p)
+            here = (
+                local_shard(torch.zeros(p.shape, dtype=dtype, device=device), p) if total is None else total.to(dtype)
+            )
+            means[p] = from_local_part(here.div_(samples), p)
             continue
         means[p] = torch.zeros_like(p, dtype=dtype)
         if total is not None:
@@ -221,7 +223,9 @@ def gradient_sizes(
 def _of_all(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
     """Every rank's batches, in the same order on all: one of each at a time."""
     while True:
-        turn = ranks.heard(lambda: None if (batch := next(batches, None)) is None else batch.to(torch.device("cpu")))
+        turn = ranks.gather_objects(
+            lambda: None if (batch := next(batches, None)) is None else batch.to(torch.device("cpu"))
+        )
         some = [batch for batch in turn if batch is not None]
         if not some:
             return
@@ -265,5 +269,5 @@ def _plainly(device: torch.device) -> Iterator[None]:
 
 def _relabelled(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
     with torch.no_grad():
-        drawn = score.draw(call(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
+        drawn = score.draw(call_model(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
     return batch.with_target(drawn)

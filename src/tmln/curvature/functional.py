@@ -11,8 +11,9 @@ from torch.func import functional_call, grad, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
+from tmln.curvature.batches import Batch, call_model, total_log_likelihood
 from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.reductions import SQUARED, Size
 
 
@@ -57,7 +58,7 @@ class VmapPass:
             args, kwargs, target = pytree.tree_unflatten(_alone(sample, dims), form)
             wrapped = _Functional(self.model, weights | self.fixed)
             return total_log_likelihood(
-                self.score, call(wrapped, Batch(args, kwargs, target, 1, batch.by_sample)), target
+                self.score, call_model(wrapped, Batch(args, kwargs, target, 1, batch.by_sample)), target
             )
 
         weights = {name: p.detach() for name, p in self.names.items()}
@@ -94,7 +95,7 @@ class LoopPass:
 
     def gradients(self, sample: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter that leads to the output with its gradient, for one sample, by plain autograd."""
-        total = total_log_likelihood(self.score, call(self.model, sample), sample.target)
+        total = total_log_likelihood(self.score, call_model(self.model, sample), sample.target)
         found = torch.autograd.grad(total, self.parameters, allow_unused=True)
         return ((p, gradient) for p, gradient in zip(self.parameters, found, strict=True) if gradient is not None)
 

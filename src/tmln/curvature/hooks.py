@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tmln.curvature.attention import attend, is_plain
-from tmln.curvature.batches import Batch, LogLikelihood, call, total_log_likelihood
+from tmln.curvature.batches import Batch, call_model, total_log_likelihood
 from tmln.curvature.data_dependence import Unsupported
 from tmln.curvature.functional import module_gradients, sample_dims
 from tmln.curvature.layer_rules import Rule, rule_for
 from tmln.curvature.lazy_gradients import Made, Piece, Product
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.reductions import SQUARED, Size
 from tmln.curvature.square_sums import Sums
 
@@ -111,7 +112,7 @@ class HookPass:
                 stack.callback(p.requires_grad_, True)  # no weight gradients in the backward pass: the rules make them
                 p.requires_grad_(False)
             with watch():
-                total = total_log_likelihood(score or self.score, call(self.model, batch), batch.target)
+                total = total_log_likelihood(score or self.score, call_model(self.model, batch), batch.target)
             trace.recording = False
             if not total.requires_grad:
                 raise Unsupported("no layer that it knows leads to the output")

@@ -161,14 +161,14 @@ class KFAC:
         """Factors of the batch that the ranks have together."""
         ranks = ranks_of(self.group)
         size = batch_of(inputs, targets).size
-        sizes = ranks.heard(lambda: size)
+        sizes = ranks.gather_objects(lambda: size)
         among = Among(sum(sizes[: ranks.rank]), sum(sizes))
         if ranks.size > 1 and not size:  # the draws of the others are drawn here, too
             if self.fisher == "mc":
                 torch.rand(among.total, 1, dtype=torch.float64, generator=self.generator)
-            fresh: dict[str, Factors] = ranks.all_do(dict)
+            fresh: dict[str, Factors] = ranks.run_together(dict)
         else:
-            fresh = ranks.all_do(
+            fresh = ranks.run_together(
                 lambda: kfac_factors(
                     self.model,
                     inputs,
@@ -188,7 +188,7 @@ class KFAC:
         if ranks.size > 1:  # which may have more batches than another: all go on from the same state
             seed = int(torch.randint(2**62, (), generator=self.generator))
             generator = torch.Generator().manual_seed(seed + ranks.rank)
-        means, counts = ranks.all_do(
+        means, counts = ranks.run_together(
             lambda: counted_factors(self.model, batches, self.fisher, generator, self.log_likelihood)
         )
         found = factors_of_all(means, counts, kfac_layers(self.model), ranks)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, call, read_batch
+from tmln.curvature.batches import Batch, call_model, read_batch
 from tmln.curvature.kfac_layers import Layer, at_least_single, factor_sizes, input_gram, kfac_layers, output_gram
 from tmln.curvature.kfac_objectives import FISHERS, Among, objectives
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.process_group import Ranks
 
 Inputs = Tensor | Mapping[str, Any]  # of one argument, or by name, the targets perhaps among them
@@ -79,7 +79,7 @@ def kfac_factors(
     layers = kfac_layers(model)
     sums = {name: _Sums() for name in layers}
     roots: list[Tensor] = []
-    with untouched(model), torch.enable_grad():
+    with preserve_model(model), torch.enable_grad():
         # g needs activations only: without weight gradients the pass skips a third of the work.
         for p in model.parameters():
             p.requires_grad_(False)
@@ -124,7 +124,7 @@ def counted_factors(
     """:func:`mean_factors`, and of how many samples each layer's are."""
     means: dict[str, Factors] = {}
     counts: dict[str, int] = {}
-    with untouched(model, training=False):
+    with preserve_model(model, training=False):
         for raw in batches:
             inputs, targets = (raw, None) if isinstance(raw, Mapping) else raw
             size = batch_of(inputs, targets).size
@@ -148,7 +148,7 @@ def factors_of_all(
     """The factors of all ranks' samples as of one batch, where each rank's are means over ``counts`` of them."""
     if ranks.size == 1:
         return factors
-    told = ranks.heard(lambda: counts)
+    told = ranks.gather_objects(lambda: counts)
     totals = {name: sum(rank.get(name, 0) for rank in told) for name in layers}
     found: dict[str, Factors] = {}
     for name in (name for name, total in totals.items() if total):
@@ -169,7 +169,7 @@ def _recorded_forward(
         for name, layer in layers.items()
     ]
     try:
-        return call(model, batch.detached())
+        return call_model(model, batch.detached())
     finally:
         for handle in handles:
             handle.remove()

@@ -50,7 +50,7 @@ NAMES: dict[str, LogLikelihood] = {
 }
 
 
-def shifted(target: Tensor) -> Tensor:
+def shift_labels(target: Tensor) -> Tensor:
     """Labels moved one position to the left: what the output at t is scored against is the label at t + 1."""
     return F.pad(target[:, 1:], (0, 1), value=IGNORED)
 
@@ -81,7 +81,7 @@ class Likelihood:
             return value
         name = self.settled(output, target)
         score: LogLikelihood = NAMES[name]
-        return score(output, shifted(target) if self.shifts else target)
+        return score(output, shift_labels(target) if self.shifts else target)
 
     def draw(self, output: Any, target: Any, attended: Any, generator: torch.Generator) -> Tensor:
         """Targets from the model's own distribution; labels that are ignored stay so."""

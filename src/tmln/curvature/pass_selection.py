@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, LogLikelihood, joined, kind_of
+from tmln.curvature.batches import Batch, batch_signature, concatenate_batches
 from tmln.curvature.crosscheck import Mismatch, Order, Witness, draw, signed
 from tmln.curvature.data_dependence import NoDataDependence, Unsupported
 from tmln.curvature.functional import LoopPass, VmapPass
 from tmln.curvature.hooks import HookPass
+from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.reductions import SQUARED, Size
 from tmln.curvature.shared_arguments import tell_apart
 from tmln.curvature.square_sums import Keep, Sums
@@ -80,7 +81,7 @@ class Ways:
     def add(self, batch: Batch) -> None:
         """Add the sizes of every sample's gradients."""
         batch = self._tell_apart(batch)
-        kind = kind_of(batch)
+        kind = batch_signature(batch)
         if kind not in self.verdicts:
             batch = self._met(kind, batch)
         verdict = self.verdicts.get(kind) or Verdict("loop", self.loop)
@@ -91,7 +92,7 @@ class Ways:
         """Find out which arguments are shared by all samples, where one may be as long as the batch by chance."""
         if batch.size == 1 or sum(batch.by_sample) < 2:
             return batch
-        key = kind_of(batch), batch.size
+        key = batch_signature(batch), batch.size
         if key not in self._shared:
             self._shared[key] = tell_apart(self.model, self.score, batch, self.label_again)
         return replace(batch, by_sample=self._shared[key])
@@ -105,7 +106,7 @@ class Ways:
             known, other = self._alone or (None, batch)
             self._alone = (kind, batch)
             if known == kind:
-                pair = self.label_again(joined(other, batch))
+                pair = self.label_again(concatenate_batches(other, batch))
                 witness = Witness.of(self.model, self.trainable, self.score, pair)
                 run = self._hooks()
                 self.verdicts[kind] = self._find(pair, witness, Sums(self.size, self.keep), run)
@@ -118,7 +119,7 @@ class Ways:
         size = self.chunk(_floats(run, witness))
         chunk = pair
         if size > 2 and batch.size > 2:
-            chunk = batch[:size] if pair is first else joined(pair, self.label(batch[2:size]))
+            chunk = batch[:size] if pair is first else concatenate_batches(pair, self.label(batch[2:size]))
         sums = Sums(self.size, self.keep)
         verdict = self.verdicts[kind] = self._find(chunk, witness, sums, run)
         if verdict.way == "hooks":

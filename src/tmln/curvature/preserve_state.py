@@ -12,13 +12,13 @@ from torch import nn
 _ASIDE = ContextVar("aside", default=False)
 
 
-def leaves_no_trace() -> bool:
+def is_measuring() -> bool:
     """Whether what a model is passed now is passed within :func:`untouched`."""
     return _ASIDE.get()
 
 
 @contextmanager
-def same_buffers(model: nn.Module) -> Iterator[None]:
+def preserve_buffers(model: nn.Module) -> Iterator[None]:
     """Running statistics and other buffers are, on leaving, as they were."""
     buffers = [
         (module, name, buffer, None if buffer is None else buffer.clone())
@@ -36,7 +36,7 @@ def same_buffers(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def in_eval(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """As ``model.eval()`` makes it, with all that a model of the user's does then; on leaving, in its modes again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -48,7 +48,7 @@ def in_eval(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
+def preserve_model(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
     """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
 
     ``training`` is every module's mode for the duration, without a call of its ``train``; ``None`` leaves modes alone.
@@ -57,7 +57,7 @@ def untouched(model: nn.Module, *, training: bool | None = None) -> Iterator[Non
     modes = [(module, module.training) for module in model.modules()]
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     devices = {p.device for p, _, _ in parameters if p.device.type == "cuda"}
-    with same_buffers(model), torch.random.fork_rng(devices):
+    with preserve_buffers(model), torch.random.fork_rng(devices):
         aside = _ASIDE.set(True)
         try:
             for p, _, _ in parameters:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, LogLikelihood, call
+from tmln.curvature.batches import Batch, call_model
+from tmln.curvature.likelihoods import LogLikelihood
 
 SEVERAL = 5  # arguments of a batch up to which all combinations are tried; of more, one shared argument at a time
 
@@ -29,7 +30,7 @@ def tell_apart(
     with torch.no_grad():
         try:
             labelled = label(batch)
-            whole = call(model, labelled)
+            whole = call_model(model, labelled)
         except Exception:  # a model that takes single samples only: all is as long as it looks
             return batch.by_sample
         candidates = list(_candidates(batch.by_sample))
@@ -69,7 +70,7 @@ def _fits_alone(model: nn.Module, score: LogLikelihood, batch: Batch, whole: Any
     """Return whether samples that are cut from the batch, each alone, have the output that they have in ``whole``."""
     for n in sorted({0, batch.size // 2, batch.size - 1}):
         row = slice(n, n + 1)
-        if not _same(score, call(model, batch[row]), batch[row], whole, batch, row):
+        if not _same(score, call_model(model, batch[row]), batch[row], whole, batch, row):
             return False
     return True
 
@@ -78,7 +79,7 @@ def _fits_moved(model: nn.Module, score: LogLikelihood, batch: Batch, whole: Any
     """Return whether outputs move with their samples, when each takes the place of the next."""
     order = torch.arange(batch.size).roll(1)
     moved = batch.map_samples(lambda leaf: leaf[order.to(leaf.device)], batch.size)
-    return _same(score, call(model, moved), moved, whole, batch, order)
+    return _same(score, call_model(model, moved), moved, whole, batch, order)
 
 
 def _same(score: LogLikelihood, output: Any, batch: Batch, whole: Any, all_of_it: Batch, rows: slice | Tensor) -> bool:

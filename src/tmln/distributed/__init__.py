@@ -1,1 +1,1 @@
-"""Process groups, sharded weights and synchronised batch normalisation."""
+"""Process groups, data-parallel training, sharded weights and synchronised batch normalisation."""

@@ -1,4 +1,4 @@
-"""What the processes of a group know together: exact totals, one maximum, and a failure that all of them hear of."""
+"""Collective operations over a process group, and helpers for tensors in shards (DTensor)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-# None is every process, where torch.distributed is initialised; "local" is this one alone, whatever there is.
+# None: all processes, where torch.distributed is initialised. "local": this process alone.
 Group = dist.ProcessGroup | Literal["local"] | None
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a group, of which this is number ``rank``; one where there is no group.
+    """The processes of a group, seen from process number ``rank``; one process without a group.
 
     >>> ranks = ranks_of("local")
-    >>> ranks.heard(lambda: 3)
+    >>> ranks.gather_objects(lambda: 3)
     [3]
     """
 
@@ -29,196 +29,194 @@ class Ranks:
     rank: int = 0
     size: int = 1
 
-    def heard(self, work: Callable[[], T]) -> list[T]:
-        """What ``work`` gives on each rank. Where it fails on one it fails on all: nobody waits for who is gone."""
+    def gather_objects(self, work: Callable[[], T]) -> list[T]:
+        """Return the result of ``work`` on each rank; if it raises on one rank, all ranks raise."""
         if self.size == 1:
             return [work()]
-        return self._exchanged(work, lambda found: found)[0]
+        return self._exchange(work, lambda result: result)[0]
 
-    def all_do(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives here, which stays here; where it fails on one rank it fails on all."""
-        return work() if self.size == 1 else self._exchanged(work, lambda _: None)[1]
+    def run_together(self, work: Callable[[], T]) -> T:
+        """Return this rank's result of ``work``; if it raises on one rank, all ranks raise."""
+        return work() if self.size == 1 else self._exchange(work, lambda _: None)[1]
 
-    def _exchanged(self, work: Callable[[], T], tell: Callable[[T], Any]) -> tuple[list[Any], T]:
+    def _exchange(self, work: Callable[[], T], choose: Callable[[T], Any]) -> tuple[list[Any], T]:
         try:
-            found = work()
+            result = work()
         except Exception as reason:
-            self._told((f"{type(reason).__name__}: {reason}", None))
+            self._gather((f"{type(reason).__name__}: {reason}", None))
             raise
-        told = self._told((None, tell(found)))
-        for rank, (failure, _) in enumerate(told):
+        gathered = self._gather((None, choose(result)))
+        for rank, (failure, _) in enumerate(gathered):
             if failure is not None:
                 raise RuntimeError(f"rank {rank} failed, so rank {self.rank} stops too: {failure}")
-        return [value for _, value in told], found
+        return [value for _, value in gathered], result
 
-    def _told(self, mine: tuple[str | None, Any]) -> list[tuple[str | None, Any]]:
-        told: list[Any] = [None] * self.size
-        dist.all_gather_object(told, mine, group=self.group)
-        return told
+    def _gather(self, own: tuple[str | None, Any]) -> list[tuple[str | None, Any]]:
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, own, group=self.group)
+        return gathered
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives on the first rank, which alone does it; all are told."""
+    def broadcast_object(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the first rank only and return its result on every rank."""
         if self.size == 1:
             return work()
-        told: list[Any] = [self.all_do(lambda: work() if self.rank == 0 else None)]
-        dist.broadcast_object_list(told, group=self.group, group_src=0)
-        found: T = told[0]
-        return found
+        box: list[Any] = [self.run_together(lambda: work() if self.rank == 0 else None)]
+        dist.broadcast_object_list(box, group=self.group, group_src=0)
+        result: T = box[0]
+        return result
 
     def rows(self, total: int) -> slice:
-        """This rank's share of so many rows: rank after rank, as even as can be, maybe none.
+        """Return this rank's rows of ``total``: contiguous, as even as possible, maybe empty.
 
         >>> [Ranks(None, rank, 3).rows(7) for rank in range(3)]
         [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
         """
         return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
-    def joined(self, here: Tensor, total: int) -> Tensor:
-        """All ``total`` rows of which each rank has its share ``here``, the same on every rank; without gradients."""
+    def gather_rows(self, own: Tensor, total: int) -> Tensor:
+        """Return all ``total`` rows; ``own`` are this rank's :meth:`rows`. No gradients pass."""
         if self.size == 1:
-            return here.detach()
-        shares = [Ranks(None, rank, self.size).rows(total) for rank in range(self.size)]
-        counts = [share.stop - share.start for share in shares]
-        row = here.shape[1:]
-        width = row.numel() * here.element_size()
-        padded = torch.zeros(max(counts), width, dtype=torch.uint8, device=here.device)  # as bytes: any type goes
-        padded[: len(here)] = here.detach().contiguous().view(len(here), row.numel()).view(torch.uint8)
-        told = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(told, padded, group=self.group)
-        every = torch.cat([rows[:count] for rows, count in zip(told, counts, strict=True)])
-        return every.view(here.dtype).view(total, *row)
+            return own.detach()
+        slices = [Ranks(None, rank, self.size).rows(total) for rank in range(self.size)]
+        counts = [rows.stop - rows.start for rows in slices]
+        row = own.shape[1:]
+        width = row.numel() * own.element_size()
+        # as bytes, so that every dtype works
+        padded = torch.zeros(max(counts), width, dtype=torch.uint8, device=own.device)
+        padded[: len(own)] = own.detach().contiguous().view(len(own), row.numel()).view(torch.uint8)
+        gathered = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(gathered, padded, group=self.group)
+        joined = torch.cat([rows[:count] for rows, count in zip(gathered, counts, strict=True)])
+        return joined.view(own.dtype).view(total, *row)
 
-    def sum_all_(self, values: Sequence[Tensor]) -> None:
-        """The sum over the ranks of each tensor, in place: one message for all of a type."""
+    def sum_tensors_(self, values: Sequence[Tensor]) -> None:
+        """Sum each tensor over the ranks in place, with one message per dtype and device."""
         kinds = {(value.dtype, value.device) for value in values} if self.size > 1 else ()
         for kind in sorted(kinds, key=str):
             alike = [value for value in values if (value.dtype, value.device) == kind]
             flat = self.sum_(torch.cat([value.reshape(-1) for value in alike]))
-            for value, found in zip(alike, flat.split([value.numel() for value in alike]), strict=True):
-                value.copy_(found.view(value.shape))
+            for value, total in zip(alike, flat.split([value.numel() for value in alike]), strict=True):
+                value.copy_(total.view(value.shape))
 
     def sum_(self, value: Tensor) -> Tensor:
-        """The sum over the ranks, in place, the same bits on each."""
+        """Sum over the ranks in place; every rank gets the same bits."""
         if self.size > 1:
             dist.all_reduce(value, group=self.group)
         return value
 
-    def largest(self, values: Sequence[float]) -> list[float]:
-        """Of each number the largest on any rank; one that is not a number counts as infinite."""
+    def reduce_max(self, values: Sequence[float]) -> list[float]:
+        """Return the maximum of each number over the ranks; NaN counts as infinite."""
         if self.size == 1:
             return list(values)
-        found = torch.tensor(values, dtype=torch.float64).nan_to_num(torch.inf, torch.inf, -torch.inf)
+        maxima = torch.tensor(values, dtype=torch.float64).nan_to_num(torch.inf, torch.inf, -torch.inf)
         if "nccl" in str(dist.get_backend(self.group)):
-            found = found.cuda()
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
-        result: list[float] = found.tolist()
+            maxima = maxima.cuda()
+        dist.all_reduce(maxima, dist.ReduceOp.MAX, group=self.group)
+        result: list[float] = maxima.tolist()
         return result
 
-    def apart(self, values: Sequence[float]) -> int | None:
-        """The first of these numbers that is not the same on all ranks."""
-        highest = self.largest([*values, *(-value for value in values)])
-        pairs = zip(highest[: len(values)], highest[len(values) :], strict=True)
-        return next((index for index, (most, least) in enumerate(pairs) if most != -least), None)
+    def find_difference(self, values: Sequence[float]) -> int | None:
+        """Return the index of the first number that differs between ranks, or None."""
+        reduced = self.reduce_max([*values, *(-value for value in values)])
+        pairs = zip(reduced[: len(values)], reduced[len(values) :], strict=True)
+        return next((index for index, (high, low) in enumerate(pairs) if high != -low), None)
 
 
-ALONE = Ranks(None)
+SINGLE = Ranks(None)
 
 
 def ranks_of(group: Group) -> Ranks:
-    """The ranks that are meant by ``group``."""
+    """Return the ranks of ``group``: a process group, ``"local"``, or None for all processes."""
     if isinstance(group, str):
         if group != "local":
             raise ValueError(f"group must be None, 'local' or a process group, got {group!r}")
-        return ALONE
+        return SINGLE
     if not (dist.is_available() and dist.is_initialized()):
-        return ALONE
+        return SINGLE
     rank = dist.get_rank(group)
     if rank < 0:
         raise ValueError("group: this process is not in it; only its members may call")
     return Ranks(group, rank, dist.get_world_size(group))
 
 
-# -- tensors that lie in shards (FSDP2's and tensor parallel parameters) ----------------------------------------------
+# -- tensors in shards: parameters under FSDP2 and tensor parallelism ------------------------
 
 
 def is_sharded(value: Tensor) -> bool:
-    """A DTensor: each rank holds a part of it."""
-    return hasattr(value, "device_mesh")  # without an import that takes as long as torch's own
+    """Return whether the tensor is a DTensor, of which each rank holds a part."""
+    return hasattr(value, "device_mesh")  # importing DTensor takes as long as importing torch
 
 
-def whole(value: Tensor) -> Tensor:
-    """All of it, on every rank; all ranks that have a part must ask."""
+def gather_full(value: Tensor) -> Tensor:
+    """Return the full tensor on every rank; all ranks that hold a part must call."""
     full: Tensor = value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined]
     return full
 
 
-def part(value: Tensor) -> Tensor:
-    """What lies here: the tensor itself, or this rank's part of it, of which changes are changes of the whole."""
-    here: Tensor = value.to_local() if is_sharded(value) else value  # type: ignore[attr-defined]
-    return here
+def local_part(value: Tensor) -> Tensor:
+    """Return this rank's part of a sharded tensor (sharing its memory), or the tensor itself."""
+    own: Tensor = value.to_local() if is_sharded(value) else value  # type: ignore[attr-defined]
+    return own
 
 
-def cut(value: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of ``value``, which every rank has whole, as ``like`` is cut: a tensor of its own."""
-    return part(_replicated(value, like).redistribute(placements=like.placements)).clone()  # type: ignore[attr-defined]
+def local_shard(value: Tensor, like: Tensor) -> Tensor:
+    """Return a copy of this rank's part of the full tensor ``value``, sharded as ``like``."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh: Any = like.device_mesh  # type: ignore[attr-defined]
+    full = DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return local_part(full.redistribute(placements=like.placements)).clone()  # type: ignore[attr-defined]
 
 
-def as_sharded(value: Tensor, like: Tensor) -> Tensor:
-    """``value`` laid out as ``like``: cut if it is whole, dealt out anew if it was cut in another way."""
+def shard_like(value: Tensor, like: Tensor) -> Tensor:
+    """Return ``value`` laid out as ``like``: gathered, sharded or redistributed as needed."""
     if not is_sharded(like):
-        return whole(value)
+        return gather_full(value)
     if is_sharded(value):
-        dealt: Tensor = value.redistribute(placements=like.placements)  # type: ignore[attr-defined]
-        return dealt
-    return assembled(cut(value, like), like)
+        moved: Tensor = value.redistribute(placements=like.placements)  # type: ignore[attr-defined]
+        return moved
+    return from_local_part(local_shard(value, like), like)
 
 
-def assembled(here: Tensor, like: Tensor) -> Tensor:
-    """The tensor whose part on this rank is ``here``, sharded as ``like``."""
+def from_local_part(own: Tensor, like: Tensor) -> Tensor:
+    """Return the tensor, sharded as ``like``, whose part on this rank is ``own``."""
     from torch.distributed.tensor import DTensor
 
-    found: Any = like
+    sharded: Any = like
     return DTensor.from_local(
-        here, found.device_mesh, found.placements, run_check=False, shape=like.shape, stride=like.stride()
+        own, sharded.device_mesh, sharded.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
 
 
-def _replicated(value: Tensor, like: Tensor) -> Any:
-    from torch.distributed.tensor import DTensor, Replicate
-
-    mesh = like.device_mesh  # type: ignore[attr-defined]
-    return DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
-
-
 class ShardValue(NamedTuple):
-    """A number that a rank found in its part of the tensor ``of``."""
+    """A number computed from this rank's part of the tensor ``of``."""
 
     of: Tensor
     value: float
 
 
-def over_parts(found: Iterable[ShardValue], how: Literal["sum", "max"]) -> list[float]:
-    """Each number over all parts of its tensor; a tensor that is not in parts keeps its own.
+def reduce_parts(values: Iterable[ShardValue], how: Literal["sum", "max"]) -> list[float]:
+    """Reduce each number over all parts of its tensor; numbers of unsharded tensors stay.
 
-    One message for all tensors that are cut alike.
+    Tensors that are sharded alike share one message.
     """
-    found = list(found)
-    result = [number.value for number in found]
+    values = list(values)
+    result = [number.value for number in values]
     alike: dict[Any, list[int]] = {}
-    for index, number in enumerate(found):
+    for index, number in enumerate(values):
         if is_sharded(number.of):
             tensor: Any = number.of
             dims = tuple(not place.is_replicate() for place in tensor.placements)
             alike.setdefault((tensor.device_mesh, dims), []).append(index)
-    for (mesh, dims), places in alike.items():
-        numbers = torch.tensor([result[k] for k in places], dtype=torch.float64, device=mesh.device_type)
-        for k, value in zip(places, over_mesh(numbers, mesh, dims, how).tolist(), strict=True):
+    for (mesh, dims), indices in alike.items():
+        numbers = torch.tensor([result[k] for k in indices], dtype=torch.float64, device=mesh.device_type)
+        for k, value in zip(indices, reduce_over_mesh(numbers, mesh, dims, how).tolist(), strict=True):
             result[k] = value
     return result
 
 
-def over_mesh(value: Tensor, mesh: Any, dims: Sequence[bool], how: Literal["sum", "max"]) -> Tensor:
-    """``value`` summed, or its maximum taken, along those dimensions of the mesh."""
+def reduce_over_mesh(value: Tensor, mesh: Any, dims: Sequence[bool], how: Literal["sum", "max"]) -> Tensor:
+    """Return the sum or maximum of ``value`` along the chosen dimensions of the device mesh."""
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
     placements = [Partial(how) if dim else Replicate() for dim in dims]

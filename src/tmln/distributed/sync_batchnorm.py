@@ -1,4 +1,4 @@
-"""Batch norm by the rows of all ranks, as one process normalises: also on the CPU, which torch's own does not do."""
+"""Batch normalisation over the rows of all ranks; unlike torch's SyncBatchNorm also on the CPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.distributed.process_group import Ranks
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+
 
 class _Sum(torch.autograd.Function):
-    """The sum over ranks, whose gradient is the sum over ranks."""
+    """The sum over ranks; its gradient is the sum of gradients over ranks."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, ranks: Ranks) -> Tensor:
@@ -27,35 +28,34 @@ class _Sum(torch.autograd.Function):
         return ctx.ranks.sum_(gradients[0].clone()), None
 
 
-def normalise(norm: _BatchNorm, ranks: Ranks, x: Tensor) -> Tensor:
-    """What ``norm`` in training mode gives for this rank's rows, by mean and variance of the rows of all ranks.
+def normalise_across_ranks(norm: BatchNorm, ranks: Ranks, x: Tensor) -> Tensor:
+    """Return ``norm(x)`` in training mode, with mean and variance over the rows of all ranks.
 
-    Each rank's own mean and sum of squares around it go to the others, in one message: squares around zero would lose
-    what the mean is larger by.
+    Ranks exchange their means and sums of squares around them in one message: sums of squares
+    around zero would lose precision where the mean is large.
     """
-    norm._check_input_dim(x)
     values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
     count = values.new_tensor([values.numel() / max(1, values.shape[1])])
     mean = values.mean(axes)
-    around = (values - mean.view(shape)).square().sum(axes)
-    told = values.new_zeros(ranks.size, 2 * len(mean) + 1)
-    told[ranks.rank] = torch.cat([mean, around, count])
-    every: Tensor = _Sum.apply(told, ranks)  # type: ignore[no-untyped-call]
-    means, squares, counts = every.split([len(mean), len(mean), 1], 1)
+    squares = (values - mean.view(shape)).square().sum(axes)
+    own = values.new_zeros(ranks.size, 2 * len(mean) + 1)
+    own[ranks.rank] = torch.cat([mean, squares, count])
+    gathered: Tensor = _Sum.apply(own, ranks)  # type: ignore[no-untyped-call]
+    all_means, all_squares, counts = gathered.split([len(mean), len(mean), 1], 1)
     total = counts.detach().sum()
-    mean = (means * counts.detach()).sum(0) / total
-    variance = (squares + counts.detach() * (means - mean).square()).sum(0) / total
-    _remember(norm, mean.detach(), variance.detach(), float(total))
+    mean = (all_means * counts.detach()).sum(0) / total
+    variance = (all_squares + counts.detach() * (all_means - mean).square()).sum(0) / total
+    _update_running_statistics(norm, mean.detach(), variance.detach(), float(total))
     scaled = (values - mean.view(shape)) * (variance + norm.eps).rsqrt().view(shape)
     if norm.affine:
         scaled = scaled * norm.weight.view(shape) + norm.bias.view(shape)
-    found: Tensor = scaled.to(x.dtype)
-    return found
+    result: Tensor = scaled.to(x.dtype)
+    return result
 
 
 @torch.no_grad()
-def _remember(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
+def _update_running_statistics(norm: BatchNorm, mean: Tensor, variance: Tensor, count: float) -> None:
     if not norm.track_running_stats or norm.running_mean is None or norm.running_var is None:
         return
     assert norm.num_batches_tracked is not None
@@ -66,11 +66,11 @@ def _remember(norm: _BatchNorm, mean: Tensor, variance: Tensor, count: float) ->
 
 
 @contextmanager
-def synced_statistics(model: nn.Module, ranks: Ranks) -> Iterator[None]:
-    """Within the block batch norms that are in training mode normalise by all ranks' rows."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
+def sync_batch_statistics(model: nn.Module, ranks: Ranks) -> Iterator[None]:
+    """Normalise by the rows of all ranks in batch norms in training mode, within the block."""
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm) and module.training]
     for norm in norms:
-        norm.forward = partial(normalise, norm, ranks)  # type: ignore[method-assign]
+        norm.forward = partial(normalise_across_ranks, norm, ranks)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -79,11 +79,11 @@ def synced_statistics(model: nn.Module, ranks: Ranks) -> Iterator[None]:
 
 
 @torch.no_grad()
-def average_statistics(model: nn.Module, ranks: Ranks) -> None:
-    """Running statistics that each rank took of its own rows become their mean, the same on all."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.training]
-    # as data: autograd keeps them, though a backward pass in training does not look at them
+def average_running_statistics(model: nn.Module, ranks: Ranks) -> None:
+    """Replace each rank's running statistics by their mean over the ranks."""
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm) and module.training]
+    # .data: autograd has saved these tensors, though backward in training mode does not read them
     values = [value.data for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None]
-    ranks.sum_all_(values)
+    ranks.sum_tensors_(values)
     for value in values:
         value.div_(ranks.size)

@@ -56,7 +56,7 @@ class TogetherPool(SerialPool):
     def dismiss(self) -> None:
         """Nothing is left to be done."""
         if self.ranks.size > 1:
-            self.ranks.from_first(lambda: None)
+            self.ranks.broadcast_object(lambda: None)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def follow(fabric: Any) -> None:
 
 def _next(ranks: Ranks) -> RunRequest | None:
     try:
-        return ranks.from_first(lambda: None)
+        return ranks.broadcast_object(lambda: None)
     except RuntimeError:  # the leader has gone, and has said why
         os._exit(1)
 

@@ -12,7 +12,6 @@ import torch
 
 from tmln.distributed.process_group import ranks_of
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.experiments.eager import eager
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import LockLost, RunLocked
 from tmln.experiments.process_memory import keep_memory
@@ -68,12 +67,12 @@ def _result(task: RunRequest, on_step: Callable[[Moment], None], stop: Callable[
     keep_memory()
     store, config = Store(task.root), task.job.config
     run = store.open(config)
-    with run.lock, eager(not config.compile):
+    with run.lock:
         result = run.result  # another process may have finished it in between
         if result is None:
             reference = reference_of(store, config, task.terms.oracle)
             if fabric is not None and fabric.world_size > 1:
-                ranks_of(None).from_first(lambda: task)  # those that follow begin it, too
+                ranks_of(None).broadcast_object(lambda: task)  # those that follow begin it, too
             result = Execution(run, task.terms, reference, on_step=on_step, stop=stop, fabric=fabric)()
     return result
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 
 from tmln.experiments.device import VARIABLE as DEVICE
-from tmln.learner.fsdp import refuse_in_shards
+from tmln.learner.fabric import check_shardable
 from tmln.methods.recipes import Recipe
 from tmln.suggest import did_you_mean
 
@@ -56,7 +56,7 @@ class Devices:
         """A method that cannot be done so is refused before a process is started."""
         if self.strategy == "fsdp" and self.asked and self.count != 1:
             recipe.check_code()
-            refuse_in_shards(recipe)
+            check_shardable(recipe)
 
     def fabric(self) -> Any:
         """Fabric, not launched yet."""

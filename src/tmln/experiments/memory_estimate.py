@@ -16,10 +16,10 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.kfac_layers import factor_elements
-from tmln.distributed.process_group import part
+from tmln.distributed.process_group import local_part
+from tmln.distributed.sharding import is_sharded_model
 from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
-from tmln.learner.fsdp import in_shards
 from tmln.learner.micro_batches import bytes_per_sample
 from tmln.methods import feed
 from tmln.optim.precision import state_dtype
@@ -87,9 +87,9 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
     inputs = feed(learner.model, few, learner.prepare)
     stored = few[0].numel() * few.element_size()
-    weights = sum(part(p).numel() * p.element_size() for p in learner.model.parameters())
+    weights = sum(local_part(p).numel() * p.element_size() for p in learner.model.parameters())
     whole = sum(p.numel() * p.element_size() for p in learner.model.parameters())
-    gathered = GATHERED * whole if in_shards(learner.model) else 0
+    gathered = GATHERED * whole if is_sharded_model(learner.model) else 0
     memory = learner.replay.memory
     drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)

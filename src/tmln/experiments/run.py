@@ -17,7 +17,8 @@ from torch import nn
 
 import tmln
 from tmln import metrics
-from tmln.distributed.process_group import ALONE, ranks_of, whole
+from tmln.distributed.process_group import SINGLE, gather_full, ranks_of
+from tmln.distributed.sharding import gather_state, is_sharded_model
 from tmln.experiments.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.experiments.command import changed_of
 from tmln.experiments.commit import commit
@@ -34,7 +35,6 @@ from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
-from tmln.learner.fsdp import assembled_for, in_shards
 from tmln.signals import Interrupted, saving
 from tmln.streams.test_fingerprint import exam_of
 
@@ -60,7 +60,7 @@ def fingerprint(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(whole(value.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(gather_full(value.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -85,8 +85,8 @@ class Execution:
         self.on_step, self.stop = on_step, stop
         reset_peak()
         self.epochs = int(run.config.resolved()["epochs"])
-        together = ranks_of(None) if fabric is not None and fabric.world_size > 1 else ALONE
-        self.stream = together.all_do(lambda: stream_of(run.config))
+        together = ranks_of(None) if fabric is not None and fabric.world_size > 1 else SINGLE
+        self.stream = together.run_together(lambda: stream_of(run.config))
         self.learner = learner_of(run.config, self.stream, fabric, self.terms.accumulate)
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
         self.total = steps_in(self.stream, run.config)
@@ -100,7 +100,7 @@ class Execution:
 
     def _fitting(self) -> int | None:
         """Samples at a time that fit on every rank: all pass the same ones at a task's end."""
-        pieces = self.learner.ranks.heard(lambda: fit(self.learner, self.stream).pieces)
+        pieces = self.learner.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
         if least != pieces[self.learner.ranks.rank]:
             self.learner.in_pieces(least)
@@ -214,13 +214,13 @@ class Execution:
 
     def _agreed(self, *asked: bool) -> list[bool]:
         """What one rank is asked, all are: a signal comes to one, and clocks differ."""
-        return [bool(found) for found in self.learner.ranks.largest([float(value) for value in asked])]
+        return [bool(found) for found in self.learner.ranks.reduce_max([float(value) for value in asked])]
 
     def _save(self) -> None:
-        if not (isinstance(self.run, Run) or in_shards(self.learner.model)):
+        if not (isinstance(self.run, Run) or is_sharded_model(self.learner.model)):
             return
         with saving():
-            learned = assembled_for(self.learner.state_dict(), self.learner.ranks.rank)
+            learned = gather_state(self.learner.state_dict(), self.learner.ranks.rank)
             self._saved_at = time.monotonic()
             if not isinstance(self.run, Run):
                 return
@@ -241,7 +241,9 @@ class Execution:
 
     def _restore(self) -> None:
         run = self.run
-        saved = self.learner.ranks.from_first(lambda: read_newest(run.checkpoints) if isinstance(run, Run) else None)
+        saved = self.learner.ranks.broadcast_object(
+            lambda: read_newest(run.checkpoints) if isinstance(run, Run) else None
+        )
         if saved is None:
             self.run.truncate_log(-1)
             tests = [(task.test, task.classes) for task in self.stream]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from tmln.analysis.text_table import grid_markdown
-from tmln.curvature.batches import call, read_batch
-from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood, shifted
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.batches import call_model, read_batch
+from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood, shift_labels
+from tmln.curvature.preserve_state import preserve_model
 from tmln.report.page import plain_page
 
 Values = dict[str, float]
@@ -27,13 +27,13 @@ def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikeli
     score = Likelihood(model, likelihood)
     device = next(model.parameters()).device
     lost = right = scored = judged = 0.0
-    with untouched(model, training=False), torch.no_grad():
+    with preserve_model(model, training=False), torch.no_grad():
         for raw in batches:
             batch = read_batch(raw).to(device)
-            output, target = call(model, batch), batch.target
+            output, target = call_model(model, batch), batch.target
             lost -= float(score(output, target).double().sum())
             known = isinstance(target, Tensor) and not target.is_floating_point()
-            labels = shifted(target) if score.shifts else target
+            labels = shift_labels(target) if score.shifts else target
             counted = int((labels != IGNORED).sum()) if known else batch.size
             scored += counted
             if known and score.name in ("classes", "tokens", "masked-tokens"):

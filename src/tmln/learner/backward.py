@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tmln.distributed.data_parallel import average_gradients
 from tmln.distributed.process_group import Ranks
-from tmln.learner.data_parallel import average_gradients
 from tmln.learner.mixed_precision import Scale
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.curvature.preserve_state import same_buffers, untouched
+from tmln.curvature.preserve_state import preserve_buffers, preserve_model
 from tmln.learner.diverged import diverged
 from tmln.methods import Batch, TaskContext
 
@@ -78,7 +78,7 @@ class BatchClosure:
 def once_more(model: nn.Module, random: list[Tensor], device: torch.device) -> Iterator[None]:
     """With the random numbers of the first call; statistics and random numbers come back as they were."""
     cuda = [device] if device.type == "cuda" else []
-    with same_buffers(model), torch.random.fork_rng(cuda):
+    with preserve_buffers(model), torch.random.fork_rng(cuda):
         torch.set_rng_state(random[0])
         if cuda:
             torch.cuda.set_rng_state(random[1], device)
@@ -99,7 +99,7 @@ def explain(model: nn.Module, batch: Batch, batch_size: int) -> None:
             f"a batch of one sample is left over, by which BatchNorm cannot normalise: choose another batch_size "
             f"than {batch_size}, or leave a sample out"
         )
-    with untouched(model, training=False):
+    with preserve_model(model, training=False):
         outputs = model(batch.x[:1]).shape[1]
     if (label := int(batch.y.max())) >= outputs:
         raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")

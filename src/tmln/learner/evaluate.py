@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import in_eval
-from tmln.distributed.process_group import ALONE, Ranks
+from tmln.curvature.preserve_state import eval_mode
+from tmln.distributed.process_group import SINGLE, Ranks
 from tmln.learner.logit_mask import mask_logits
 from tmln.methods import feed, home, to_model
 from tmln.streams.samples import Samples
@@ -48,7 +48,7 @@ def evaluate_tasks(
     batch_size: int = 512,
     scores: Scores = plain,
     look: Look | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> list[dict[str, float]]:
     """Accuracy, loss, and accuracy among the task's own classes, of every (samples, classes): one forward pass each.
     Where classes are None, that among them is left out.
@@ -57,7 +57,7 @@ def evaluate_tasks(
     labels)`` is shown what answers in every batch of the test ``index`` in that pass. Each of ``ranks`` passes its
     share of a batch, and all of them have what was found of the whole.
     """
-    with in_eval(model):
+    with eval_mode(model):
         return [
             _measure(
                 model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index), ranks
@@ -85,8 +85,8 @@ def _measure(
         y = to_model(first, y)
         raw, scored = scores(model, feed(first, x[ranks.rows(len(x))], prepare))
         if ranks.size > 1:
-            same, raw = scored is raw, ranks.joined(raw, len(x))
-            scored = raw if same else ranks.joined(scored, len(x))
+            same, raw = scored is raw, ranks.gather_rows(raw, len(x))
+            scored = raw if same else ranks.gather_rows(scored, len(x))
         output = mask_logits(raw, open_classes)
         answered = output if scored is raw else mask_logits(scored, open_classes)
         if look is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import leaves_no_trace
+from tmln.curvature.preserve_state import is_measuring
 from tmln.distributed.process_group import Ranks
 from tmln.evaluation_counts import BINS
 
@@ -102,7 +102,7 @@ class Liveliness:
     def _hook(self, name: str) -> Any:
         def look(module: nn.Module, given: tuple[Any, ...]) -> None:
             x = given[0] if given and isinstance(given[0], Tensor) else None
-            if x is None or x.dim() < 2 or not x.is_floating_point() or leaves_no_trace():
+            if x is None or x.dim() < 2 or not x.is_floating_point() or is_measuring():
                 return
             known = any(before() is x for before in self._given)
             first = not self._given
@@ -135,7 +135,7 @@ class Liveliness:
     def of_all(self, ranks: Ranks) -> None:
         """What was counted on each rank, together."""
         counts = torch.tensor([float(count) for count in self.counts.values()], dtype=torch.float64)
-        ranks.sum_all_([*self.sums.values(), counts, *([] if self.gram is None else [self.gram])])
+        ranks.sum_tensors_([*self.sums.values(), counts, *([] if self.gram is None else [self.gram])])
         self.counts = {name: int(count) for name, count in zip(self.counts, counts.tolist(), strict=True)}
 
     @property

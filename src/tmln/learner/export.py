@@ -15,8 +15,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
-from tmln.distributed.unshard import gathered
+from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.sharding import gather_parameters
 from tmln.methods import feed
 from tmln.suggest import did_you_mean
 from tmln.writing import writing
@@ -46,8 +46,8 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
         try:
             with (
                 learner.weights.prediction_weights(),
-                gathered(learner.model),
-                untouched(learner.model, training=False),
+                gather_parameters(learner.model),
+                preserve_model(learner.model, training=False),
             ):
                 WRITERS[path.suffix](learner, aside)
             os.replace(aside, path)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
-from tmln.learner.fsdp import REMEDY, in_shards
+from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.sharding import REMEDY, is_sharded_model
 from tmln.learner.head import candidates, find_head, resize
 from tmln.methods import Growth, feed
 from tmln.seeds import seed_of
@@ -43,7 +43,7 @@ def make_room(learner: Learner, samples: Samples, outputs: int) -> None:
 def _outputs(model: nn.Module, x: Tensor) -> int | None:
     """None where the model does not take the sample: training will say so in its own words."""
     try:
-        with untouched(model, training=False):
+        with preserve_model(model, training=False):
             return int(model(x).shape[1])
     except Exception:
         return None
@@ -51,7 +51,7 @@ def _outputs(model: nn.Module, x: Tensor) -> int | None:
 
 def grow(learner: Learner, name: str, rows: int) -> Growth:
     """The layer called ``name`` gets so many rows, and every part follows."""
-    if in_shards(learner.model):
+    if is_sharded_model(learner.model):
         raise ValueError(
             f"{name!r} would have to be given {rows} rows, and a head in shards does not change: make the model with "
             f"an output for every class that will come, or {REMEDY}"

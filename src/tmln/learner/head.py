@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Growth
 from tmln.suggest import did_you_mean
 
@@ -54,7 +54,7 @@ def find_head(model: nn.Module, x: Tensor, name: str | None = None) -> str:
 
     handles = [module.register_forward_hook(remember(key)) for key, module in found.items()]
     try:
-        with untouched(model, training=False), torch.no_grad():
+        with preserve_model(model, training=False), torch.no_grad():
             output = model(x)
     finally:
         for handle in handles:

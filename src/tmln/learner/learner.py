@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.distributed.process_group import ALONE
+from tmln.distributed.data_parallel import DataParallel
+from tmln.distributed.process_group import SINGLE
+from tmln.distributed.sharding import gather_state, is_sharded_model, load_model_weights
 from tmln.learner.backward import Backward
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.learner.data_parallel import Dealt
 from tmln.learner.epoch import Place
 from tmln.learner.evaluate import Look, evaluate_tasks
 from tmln.learner.export import export
-from tmln.learner.fabric import piece_of, placed, precision_of, refuse_together
-from tmln.learner.fsdp import assembled_for, in_shards, load_weights
+from tmln.learner.fabric import check_compile, choose_precision, micro_batch_size, place_model
 from tmln.learner.logit_mask import Scored
 from tmln.learner.micro_batches import InPieces
 from tmln.learner.mixed_precision import HALVES, Mixed, Precision, Scale
@@ -134,11 +134,11 @@ class Learner:
         self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
-        self.ranks, self.batch_statistics = placed(model, fabric, self.recipe), batch_statistics
-        refuse_together(model, self.ranks, compile, batch_statistics == "global")
-        self.precision: Precision = precision_of(precision, fabric)
+        self.ranks, self.batch_statistics = place_model(model, fabric, self.recipe), batch_statistics
+        check_compile(model, self.ranks, compile, batch_statistics == "global")
+        self.precision: Precision = choose_precision(precision, fabric)
         self.backward = Backward(self.ranks, Scale() if self.precision == "16-mixed" else None)
-        piece = piece_of(batch_size, accumulate, self.ranks)
+        piece = micro_batch_size(batch_size, accumulate, self.ranks)
         micro_batch = piece if micro_batch is None else micro_batch
         self.compile, self.micro_batch = compile, micro_batch
         self.at_a_time = min(AT_A_TIME, micro_batch or AT_A_TIME)  # in passes that take no step
@@ -265,7 +265,7 @@ class Learner:
     def start(self, met: Iterable[int]) -> None:
         """A task with these classes is to begin: afresh, where the recipe says so."""
         if self.initial is not None:
-            load_weights(self.model, self.initial)
+            load_model_weights(self.model, self.initial)
             self._make_parts()
         self.place = Place(known=self.classes, order=self.order.get_state())
         self.meet({*self.classes, *met})
@@ -297,9 +297,9 @@ class Learner:
     def _made_forward(self) -> nn.Module:
         forward: nn.Module = torch.compile(self.scored) if self.compile else self.scored  # type: ignore[assignment]
         forward = forward if self.precision == "32" else Mixed(forward, HALVES[self.precision])
-        even = self.ranks if in_shards(self.model) else ALONE
+        even = self.ranks if is_sharded_model(self.model) else SINGLE
         forward = forward if self.micro_batch is None else InPieces(forward, self.micro_batch, even)
-        return forward if self.ranks.size == 1 else Dealt(forward, self.ranks, self.batch_statistics == "global")
+        return forward if self.ranks.size == 1 else DataParallel(forward, self.ranks, self.batch_statistics == "global")
 
     def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
         """Accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
@@ -354,8 +354,8 @@ class Learner:
         saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
         before = [{"state": state, "record": record.plain()} for state, record in self.previous]
         content = {**saved, "record": self.record.plain(), "previous": before, "about": self.about}
-        content = assembled_for(content, self.ranks.rank)
-        self.ranks.all_do(lambda: save_file(path, content) if self.ranks.rank == 0 else None)
+        content = gather_state(content, self.ranks.rank)
+        self.ranks.run_together(lambda: save_file(path, content) if self.ranks.rank == 0 else None)
 
     @classmethod
     def load(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tmln.distributed.data_parallel import check_identical_weights
 from tmln.learner.closure import BatchClosure
-from tmln.learner.data_parallel import check_same
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.transform_fingerprint import observe_intake
 from tmln.methods import Batch, TaskContext, feed, to_model
@@ -61,7 +61,7 @@ def learn_task(
             group.pop("initial_lr", None)
     if boundary:
         end_task(learner, context)
-        check_same(learner.model, learner.ranks)
+        check_identical_weights(learner.model, learner.ranks)
         learner.tasks += 1
 
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
-from tmln.curvature.preserve_state import untouched
-from tmln.distributed.process_group import ALONE, Ranks, part
+from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.process_group import SINGLE, Ranks, local_part
 
 
 class InPieces(nn.Module):
@@ -19,7 +19,7 @@ class InPieces(nn.Module):
     pass, so that all of them pass as many pieces, whatever rows each has.
     """
 
-    def __init__(self, model: nn.Module, rows: int, ranks: Ranks = ALONE) -> None:
+    def __init__(self, model: nn.Module, rows: int, ranks: Ranks = SINGLE) -> None:
         super().__init__()
         if rows < 1:
             raise ValueError(f"micro_batch must be at least 1, got {rows}")
@@ -31,7 +31,7 @@ class InPieces(nn.Module):
         self.model, self.rows, self.ranks = model, rows, ranks
 
     def forward(self, x: Tensor) -> Tensor:
-        most = int(self.ranks.largest([len(x)])[0])
+        most = int(self.ranks.reduce_max([len(x)])[0])
         if most <= self.rows or not torch.is_grad_enabled():
             whole: Tensor = self.model(x)
             return whole
@@ -41,7 +41,7 @@ class InPieces(nn.Module):
 
 def bytes_per_sample(model: nn.Module, x: Tensor) -> int:
     """What a training pass keeps of each sample of ``x`` for its backward pass, beside the weights."""
-    weights = {part(p).untyped_storage().data_ptr() for p in [*model.parameters(), *model.buffers()]}
+    weights = {local_part(p).untyped_storage().data_ptr() for p in [*model.parameters(), *model.buffers()]}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def count(saved: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def bytes_per_sample(model: nn.Module, x: Tensor) -> int:
             kept[storage._cdata] = storage
         return saved
 
-    with untouched(model, training=True), torch.enable_grad():
+    with preserve_model(model, training=True), torch.enable_grad():
         with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
             output = model(x)
         size = sum(storage.nbytes() for storage in kept.values())  # weights that were gathered are gone by now

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import ShardValue, is_sharded, over_parts, part
+from tmln.distributed.process_group import ShardValue, is_sharded, local_part, reduce_parts
 
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 HALVES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -67,6 +67,6 @@ class Scale:
 
 def _finite(values: list[Tensor]) -> bool:
     """One number for all: a sum of norms is finite where all of them are, in all parts."""
-    total = float(torch.stack(torch._foreach_norm([part(value) for value in values])).sum())
+    total = float(torch.stack(torch._foreach_norm([local_part(value) for value in values])).sum())
     cut = next((value for value in values if is_sharded(value)), values[0])
-    return math.isfinite(over_parts([ShardValue(cut, total)], "sum")[0])
+    return math.isfinite(reduce_parts([ShardValue(cut, total)], "sum")[0])

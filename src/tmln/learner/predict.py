@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tmln.curvature.preserve_state import in_eval
+from tmln.curvature.preserve_state import eval_mode
 from tmln.learner.logit_mask import mask_logits
 from tmln.methods import feed, home
 from tmln.streams.arrays import as_samples
@@ -41,7 +41,7 @@ def outputs(learner: Learner, samples: Samples) -> Iterator[Tensor]:
     """What the answer part goes by, in batches, of the weights that answer, in eval mode: logits, where it is
     ``argmax``. Closed classes have -inf. Modes come back."""
     model, seen = learner.model, learner.classes or None if learner.logit_mask == "seen" else None
-    with in_eval(model), learner.weights.prediction_weights():
+    with eval_mode(model), learner.weights.prediction_weights():
         for x, _ in samples.batches(2 * learner.at_a_time):
             _, scores = learner.answer.scores(model, feed(model, x, learner.prepare))
             yield mask_logits(scores, seen)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tmln.distributed.unshard import at_rest
+from tmln.distributed.sharding import load_model_weights, reshard_model
 from tmln.learner.epoch import Place
-from tmln.learner.fsdp import load_weights
 from tmln.learner.growth import fit_head
 from tmln.learner.transform_fingerprint import check_intake
 from tmln.methods import copied, home
@@ -50,8 +49,8 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
         if part.saved and family not in states:
             raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
     fit_head(learner, state["model"])
-    at_rest(learner.model)  # a pass that failed may have left layers gathered
-    load_weights(learner.model, state["model"])
+    reshard_model(learner.model)  # a pass that failed may have left layers gathered
+    load_model_weights(learner.model, state["model"])
     learner.meet(state["classes"])  # before the parts: a teacher copies the model with the classes that it has open
     for family, part in learner.by_family.items():
         if family in states:

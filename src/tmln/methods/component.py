@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import as_sharded
+from tmln.distributed.process_group import shard_like
 from tmln.methods.growth import Growth
 from tmln.methods.guide import Guide
 from tmln.methods.task_context import TaskContext
@@ -199,10 +199,10 @@ class Component(Generic[S]):
     def _laid_out(self, value: Any) -> Any:
         """Tensors that are about parameters in shards are cut as these are."""
         if isinstance(value, list) and self.aligned and all(isinstance(item, Tensor) for item in value):
-            return [as_sharded(item, p) for item, p in zip(value, self.aligned, strict=False)]
+            return [shard_like(item, p) for item, p in zip(value, self.aligned, strict=False)]
         if isinstance(value, dict) and self.named:
             named = self.named
-            return {key: as_sharded(item, named[key]) if key in named else item for key, item in value.items()}
+            return {key: shard_like(item, named[key]) if key in named else item for key, item in value.items()}
         return value
 
 
@@ -218,7 +218,7 @@ def cut_alike(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[s
 
 
 def _cut(value: Any, p: Tensor | None) -> Any:
-    return as_sharded(value, p) if p is not None and isinstance(value, Tensor) and value.shape == p.shape else value
+    return shard_like(value, p) if p is not None and isinstance(value, Tensor) and value.shape == p.shape else value
 
 
 def _pack(value: Any) -> Any:

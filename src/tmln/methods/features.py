@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.suggest import did_you_mean
 
 
@@ -71,7 +71,7 @@ class Features:
         layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
         handles = [m.register_forward_hook(lambda module, _, out: said.append((module, out))) for m in layers]
         try:
-            with untouched(model, training=False):
+            with preserve_model(model, training=False):
                 output = model(x)
         finally:
             for handle in handles:

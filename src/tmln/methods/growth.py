@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tmln.optim.growth import check_follows, follow, knows, replace
+from tmln.optim.growth import check_replacement, grow_tensor, has_parameter, replace_parameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +49,13 @@ class Growth:
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Whatever optimizer it is: by its own ``replace`` if it has one."""
         for old, new in self.parameters.items():
-            if not knows(optimizer, old):
+            if not has_parameter(optimizer, old):
                 continue
             if hasattr(optimizer, "replace") and len(new) >= len(old):
-                check_follows(old, new)
+                check_replacement(old, new)
                 optimizer.replace(old, new)
             else:
-                replace(optimizer, old, new)
+                replace_parameter(optimizer, old, new)
 
     def _new(self, key: Any) -> Tensor | None:
         return self.parameters.get(key) if isinstance(key, Tensor) else self.names.get(key)
@@ -63,4 +63,4 @@ class Growth:
     def _one(self, value: Any, new: Tensor | None, copy: bool) -> Any:
         if new is None or not isinstance(value, Tensor) or value.shape[1:] != new.shape[1:]:
             return value
-        return follow(value, new, copy)
+        return grow_tensor(value, new, copy)

@@ -24,7 +24,6 @@ from tmln.methods.component import BuildContext, Component, S
 from tmln.methods.growth import Growth
 from tmln.methods.task_context import Batch, TaskContext
 from tmln.methods.weight_copies import moving
-from tmln.optim.step_utils import stepped
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -137,7 +136,7 @@ class Step(Component[S]):
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         """Ask for the gradient, once or more often, and move the weights along it."""
-        stepped(self.optimizer, closure)
+        self.optimizer.step(closure)
 
     def after_update(self) -> None:
         """After ``after_backward`` and ``step``: all that moves the weights in this step has done so."""

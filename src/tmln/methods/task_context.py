@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import ALONE, Ranks
+from tmln.distributed.process_group import SINGLE, Ranks
 
 if TYPE_CHECKING:
     from tmln.methods.replay.reservoir import Reservoir
@@ -27,7 +27,7 @@ class TaskContext:
     samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
     at_a_time: int = 256  # samples that fit through the model
-    ranks: Ranks = ALONE  # who learns it together: all of them have the task, the memory and the weights whole
+    ranks: Ranks = SINGLE  # who learns it together: all of them have the task, the memory and the weights whole
 
     @cached_property
     def home(self) -> Tensor:

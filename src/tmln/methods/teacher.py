@@ -9,7 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import as_sharded, is_sharded
+from tmln.distributed.process_group import is_sharded, shard_like
 from tmln.methods.weight_copies import everything, said_with
 
 
@@ -46,7 +46,7 @@ class _Remembered(nn.Module):
         return self.values
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        self.values = {name: as_sharded(state_dict[name], own) for name, own in self.values.items()}
+        self.values = {name: shard_like(state_dict[name], own) for name, own in self.values.items()}
 
 
 class Taught:

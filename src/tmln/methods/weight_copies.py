@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tmln.curvature.preserve_state import in_eval
-from tmln.distributed.process_group import is_sharded, whole
+from tmln.curvature.preserve_state import eval_mode
+from tmln.distributed.process_group import gather_full, is_sharded
 from tmln.optim.precision import state_dtype
 
 
@@ -73,7 +73,7 @@ def said_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tens
     """The model's output with these weights in place of its own, in eval mode; it comes back as it was."""
     own = everything(model)
     weights = {name: value.to(own[name].dtype) for name, value in values.items()}
-    with in_eval(model):
+    with eval_mode(model):
         if not any(map(is_sharded, weights.values())):
             said: Tensor = functional_call(model, weights, (x,))
             return said
@@ -86,7 +86,7 @@ def said_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tens
 def check_finite(values: dict[str, Tensor], what: str) -> None:
     """An average over, or a merger with, weights that are no numbers is none either."""
     for name, value in values.items():
-        if value.is_floating_point() and not bool(whole(value.isfinite().all())):
+        if value.is_floating_point() and not bool(gather_full(value.isfinite().all())):
             raise FloatingPointError(
                 f"{what} of {name} is not finite at the task's end: training diverged; lower lr or raise the damping"
             )

@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tmln.distributed.process_group import (
-    ALONE,
+    SINGLE,
     Ranks,
     ShardValue,
-    as_sharded,
-    assembled,
+    from_local_part,
+    gather_full,
     is_sharded,
-    over_parts,
-    part,
-    whole,
+    local_part,
+    reduce_parts,
+    shard_like,
 )
 from tmln.optim.adam import MOMENTS
 from tmln.optim.offload import fetched, stowed
@@ -105,7 +105,7 @@ class Shield(NamedTuple):
         result = torch.ones(self.size if at is None else len(at), dtype=torch.float64)
         for value, factor in ((self.fisher, 1.0), (self.sensitivity, self.trajectory)):
             if value is not None:
-                flat = whole(value).flatten()
+                flat = gather_full(value).flatten()
                 chosen = flat if at is None else flat[at.to(flat.device)]
                 result.add_(chosen.cpu().double(), alpha=factor / self.damping)
         return result
@@ -174,16 +174,16 @@ class Shares(NamedTuple):
     mass: dict[Tensor, float]
 
 
-def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ranks: Ranks = ALONE) -> Shares:
+def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ranks: Ranks = SINGLE) -> Shares:
     """Divide by the maximum of all, or, for parameters set ``apart``, by their own; uses ``scores`` up.
 
     Of a parameter in shards its score is this rank's part; maxima and sums are of all parts, and the maximum of all is
     that of all ``ranks``, of which each may have parameters of its own.
     """
     own = [ShardValue(p, float(score.max()) if score.numel() else 0.0) for p, score in scores.items()]
-    tops = dict(zip(scores, over_parts(own, "max"), strict=True))
+    tops = dict(zip(scores, reduce_parts(own, "max"), strict=True))
     worst = next((top for top in tops.values() if not math.isfinite(top)), None)
-    peak = ranks.largest([max(tops.values(), default=0.0) if worst is None else worst])[0]
+    peak = ranks.reduce_max([max(tops.values(), default=0.0) if worst is None else worst])[0]
     if not math.isfinite(peak):
         raise FloatingPointError(f"a score overflowed ({peak if worst is None else worst}); raise eps")
     shares: dict[Tensor, Tensor] = {}
@@ -194,10 +194,10 @@ def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ra
         shares[p] = score.div_(top) if top > 0 else score
         active.append(ShardValue(p, int((shares[p] > ACTIVE_ABOVE).sum())))
         sums.append(ShardValue(p, float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0))
-    masses = over_parts(sums, "sum")
+    masses = reduce_parts(sums, "sum")
     total = sum(masses)
     mass = {p: value / total if total > 0 else 0.0 for p, value in zip(scores, masses, strict=True)}
-    return Shares(shares, peak, int(sum(over_parts(active, "sum"))), mass)
+    return Shares(shares, peak, int(sum(reduce_parts(active, "sum"))), mass)
 
 
 class Boundary(NamedTuple):
@@ -209,18 +209,18 @@ class Boundary(NamedTuple):
     protection: Protection
 
 
-def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = ALONE) -> Boundary:
+def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = SINGLE) -> Boundary:
     """The path so far scored and added to S-bar, and what the shield will do under it and the new ``metric``.
 
     All ``ranks`` do so together: what cannot be scored on one of them changes nothing on any.
     """
-    result = shared_out(*ranks.all_do(lambda: scored(optimizer, metric)), ranks)
+    result = shared_out(*ranks.run_together(lambda: scored(optimizer, metric)), ranks)
     groups = {p: group for group in optimizer.param_groups for p in group["params"]}
     fisher = {p: stowed(laid_out(value, p), groups[p]) for p, value in metric.items()}
     sensitivity: dict[Tensor, Tensor] = {}
     for p, share in result.shares.items():
-        share.add_(part(optimizer.state[p]["sensitivity"]), alpha=groups[p]["decay"])
-        sensitivity[p] = assembled(share, p) if is_sharded(p) else share
+        share.add_(local_part(optimizer.state[p]["sensitivity"]), alpha=groups[p]["decay"])
+        sensitivity[p] = from_local_part(share, p) if is_sharded(p) else share
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = protection(shields)
     active = result.active / max(1, sum(shield.size for shield in shields))
@@ -238,7 +238,7 @@ def scored(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> tuple[dict[
             state = optimizer.state.get(p)
             if not state:
                 continue
-            path, moved = part(walked_so_far(p, state, group)), part(p - fetched(state, "anchor", group))
+            path, moved = local_part(walked_so_far(p, state, group)), local_part(p - fetched(state, "anchor", group))
             for what, value in (("path integral", path), ("displacement", moved)):
                 if not value.isfinite().all():
                     raise FloatingPointError(
@@ -248,7 +248,7 @@ def scored(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> tuple[dict[
             old = fetched(state, "fisher", group) if "fisher" in state else None
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
             measured = group["geometry"] in ("fisher", "kfac")
-            used = None if weight is None or not measured else part(as_sharded(weight, p))
+            used = None if weight is None or not measured else local_part(shard_like(weight, p))
             scores[p] = stowed(sensitivity_score(path, moved, used, group["eps"]), group)
             apart[p] = group["score_max"] == "tensor"
     return scores, apart

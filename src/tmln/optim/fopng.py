@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.optim.adam import MOMENTS, adam_directions
 from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient
-from tmln.optim.growth import check_follows, replace
+from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.preconditioner import laid_out, match_fisher
 from tmln.optim.step_utils import opened
@@ -30,7 +30,7 @@ def output_gradients(
     """
     params = [p for p in model.parameters() if p.requires_grad]
     rows: list[list[Tensor]] = []
-    with untouched(model, training=False), torch.enable_grad():
+    with preserve_model(model, training=False), torch.enable_grad():
         for k in range(len(inputs)):
             output = model(inputs[k : k + 1]).flatten()
             is_open = output.isfinite()
@@ -228,8 +228,8 @@ class FOPNG(Optimizer):
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """``new`` is in the model in place of ``old``, with more rows, which no stored direction knows."""
-        check_follows(old, new)
-        replace(self, old, new)
+        check_replacement(old, new)
+        replace_parameter(self, old, new)
         self.solve = None
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ STACKS = ("directions",)  # several of the weights' shape, one behind the other
 
 
 @torch.no_grad()
-def follow(value: Tensor, new: Tensor, copy: bool = False) -> Tensor:
+def grow_tensor(value: Tensor, new: Tensor, copy: bool = False) -> Tensor:
     """``value``, of the rows there were, for those of ``new``: zero where they came, or (``copy``) ``new`` itself.
 
     >>> follow(torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0, 7.0]))
@@ -36,23 +36,23 @@ def follow(value: Tensor, new: Tensor, copy: bool = False) -> Tensor:
     return made
 
 
-def knows(optimizer: Optimizer, p: Tensor) -> bool:
+def has_parameter(optimizer: Optimizer, p: Tensor) -> bool:
     """Is it one of the optimizer's parameters?"""
     return any(q is p for group in optimizer.param_groups for q in group["params"])
 
 
-def replace(optimizer: Optimizer, old: Tensor, new: Tensor) -> None:
+def replace_parameter(optimizer: Optimizer, old: Tensor, new: Tensor) -> None:
     """``new`` takes the place of ``old`` in its group, and all state of the shape of ``old`` goes with it.
 
     Works for any optimizer whose state is kept by parameter: sums begin at zero in new rows, copies of the weights
     at the new weights. Fewer rows cut the state; whether that is meant is the caller's to ask.
     """
-    if not knows(optimizer, old):
+    if not has_parameter(optimizer, old):
         raise KeyError(
             f"replace(old, new): old, of shape {tuple(old.shape)}, is not a parameter of this optimizer; was it "
             "replaced before?"
         )
-    if new is not old and knows(optimizer, new):
+    if new is not old and has_parameter(optimizer, new):
         raise ValueError("replace(old, new): new is a parameter of this optimizer already; do not add it besides")
     for group in optimizer.param_groups:
         group["params"][:] = [new if p is old else p for p in group["params"]]
@@ -65,12 +65,12 @@ def replace(optimizer: Optimizer, old: Tensor, new: Tensor) -> None:
 
 def _followed(key: str, value: Any, old: Tensor, new: Tensor) -> Any:
     if key in STACKS:
-        rows = [follow(row, new) for row in value]
+        rows = [grow_tensor(row, new) for row in value]
         return torch.stack(rows) if rows else value.new_zeros(0, *new.shape)
-    return follow(value, new, key in COPIES) if isinstance(value, Tensor) and value.shape == old.shape else value
+    return grow_tensor(value, new, key in COPIES) if isinstance(value, Tensor) and value.shape == old.shape else value
 
 
-def check_follows(old: Tensor, new: Tensor) -> None:
+def check_replacement(old: Tensor, new: Tensor) -> None:
     """Before anything changes: more rows, or as many, of the same width."""
     if old.dim() != new.dim() or old.shape[1:] != new.shape[1:] or (old.dim() and len(new) < len(old)):
         raise ValueError(
@@ -98,7 +98,7 @@ def check_nothing_lost(optimizer: Optimizer, model: nn.Module | None = None) -> 
         return
     known = set(map(id, everything))
     moving = [p for p in everything if p.grad is not None]
-    family = {id(p): p for top in ([model] if model is not None else models_of(moving)) for p in top.parameters()}
+    family = {id(p): p for top in ([model] if model is not None else find_models(moving)) for p in top.parameters()}
     strange = [p for p in family.values() if p.requires_grad and p.grad is not None and id(p) not in known]
     lost = [p for p in silent if id(p) not in family]
     if strange and lost:
@@ -111,7 +111,7 @@ def check_nothing_lost(optimizer: Optimizer, model: nn.Module | None = None) -> 
     optimizer._resting = resting  # type: ignore[attr-defined]  # looked at: not again at every step
 
 
-def models_of(moving: Iterable[Tensor]) -> list[nn.Module]:
+def find_models(moving: Iterable[Tensor]) -> list[nn.Module]:
     """The outermost modules that hold any of these parameters."""
     modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     parents: dict[int, list[nn.Module]] = {}

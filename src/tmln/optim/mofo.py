@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.distributed.process_group import is_sharded, whole
+from tmln.distributed.process_group import gather_full, is_sharded
 from tmln.optim.adam import adam_directions, check_betas
 from tmln.optim.checks import check_above, check_at_least, check_gradient
-from tmln.optim.growth import check_follows, replace
+from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.step_utils import opened
 
@@ -26,7 +26,7 @@ def largest(momentum: Tensor, fraction: float) -> Tensor:
     """
     size = momentum.abs()
     count = max(1, int(size.numel() * fraction))
-    last = whole(size).flatten().kthvalue(size.numel() - count + 1).values
+    last = gather_full(size).flatten().kthvalue(size.numel() - count + 1).values
     return size >= (float(last) if is_sharded(size) else last)
 
 
@@ -112,8 +112,8 @@ class MoFO(Optimizer):
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """``new`` is in the model in place of ``old``, with more rows, whose means begin at zero."""
-        check_follows(old, new)
-        replace(self, old, new)
+        check_replacement(old, new)
+        replace_parameter(self, old, new)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Means of half-precision weights stay in float32."""

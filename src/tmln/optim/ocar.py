@@ -12,9 +12,9 @@ from torch.optim.optimizer import Optimizer
 from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, batch_of
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.distributed.process_group import ALONE, Group, Ranks, ranks_of
+from tmln.distributed.process_group import SINGLE, Group, Ranks, ranks_of
 from tmln.optim.checks import check_above, check_at_least, check_choice
-from tmln.optim.growth import check_follows, check_in_model, replace
+from tmln.optim.growth import check_in_model, check_replacement, replace_parameter
 from tmln.optim.step_utils import opened
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
@@ -25,7 +25,7 @@ def sample_weights(
     replay: int,
     replay_weight: float | str,
     targets: Tensor | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE,
 ) -> Tensor | None:
     """w: 1 for new samples, ``replay_weight`` for the last ``replay`` ones; ``None`` where all are 1.
 
@@ -39,7 +39,7 @@ def sample_weights(
                 "replay_weight='class_ratio' of OCAR counts labels, one a sample: pass targets to observe()"
             )
         labels = targets.tolist()
-        told = ranks.heard(lambda: (labels[samples - replay :], labels[: samples - replay]))
+        told = ranks.gather_objects(lambda: (labels[samples - replay :], labels[: samples - replay]))
         known, new = (len({label for rank in told for label in rank[part]}) for part in (0, 1))
         replay_weight = known / new if known and new else 1.0
     weight = 1.0 if replay_weight == "one" else float(replay_weight)
@@ -186,9 +186,9 @@ class OCAR(Optimizer):
 
         Put the new layer into the model first: its factors are found by the layer that has ``new``.
         """
-        check_follows(old, new)
+        check_replacement(old, new)
         check_in_model(self.kfac.model, new)
-        replace(self, old, new)
+        replace_parameter(self, old, new)
         self.kfac.fit()
 
     def state_dict(self) -> dict[str, Any]:

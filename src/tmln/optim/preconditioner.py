@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tmln.distributed.process_group import Ranks, ShardValue, as_sharded, over_parts, part
+from tmln.distributed.process_group import Ranks, ShardValue, local_part, reduce_parts, shard_like
 from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import state_dtype
 
@@ -76,7 +76,7 @@ def take_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
 
 def laid_out(value: Tensor, p: Tensor) -> Tensor:
     """A copy of ``value`` in the layout of ``p``, in its shards too, so that fused steps need no strided loops."""
-    return torch.empty_like(p, dtype=state_dtype(p)).copy_(as_sharded(value, p))
+    return torch.empty_like(p, dtype=state_dtype(p)).copy_(shard_like(value, p))
 
 
 def parameter_names(optimizer: Optimizer) -> dict[Tensor, str]:
@@ -94,16 +94,16 @@ def check_agrees(fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: 
     if ranks.size == 1:
         return
     items = list(fisher.items() if isinstance(fisher, Mapping) else enumerate(fisher or ()))
-    counts = ranks.heard(lambda: len(items))
+    counts = ranks.gather_objects(lambda: len(items))
     if len(set(counts)) > 1:
         raise ValueError(
             f"the Fisher diagonal has {counts} tensors on the ranks 0, 1, ...; every rank must give the same"
         )
     marks: list[ShardValue] = []
     for _, value in items:
-        flat = part(value).reshape(-1)
+        flat = local_part(value).reshape(-1)
         marks += [ShardValue(value, float(some.sum(dtype=torch.float64))) for some in (flat, flat[::2], flat.square())]
-    different = ranks.apart(over_parts(marks, "sum"))
+    different = ranks.find_difference(reduce_parts(marks, "sum"))
     if different is not None:
         key = items[different // 3][0]
         name = repr(key) if isinstance(key, str) else f"parameter {different // 3}"
@@ -165,7 +165,7 @@ def _by_parameter(fisher: Mapping[Any, Tensor] | Sequence[Tensor], names: dict[T
 def _check(value: Tensor, p: Tensor, name: str) -> None:
     if value.shape != p.shape:
         raise ValueError(f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}")
-    value = part(value)
+    value = local_part(value)
     if not torch.isfinite(value).all():
         raise ValueError(f"the Fisher diagonal of {name} has entries that are not finite")
     if value.numel() and (least := float(value.min())) < 0:

@@ -12,7 +12,7 @@ from tmln.curvature.fisher import diagonal_fisher
 from tmln.optim.boundary import Consolidation
 from tmln.optim.checks import check_at_least, check_choice
 from tmln.optim.drift import Drift
-from tmln.optim.growth import models_of
+from tmln.optim.growth import find_models
 from tmln.optim.tmln import TMLN
 from tmln.optim.tmln_kfac import TMLNKFAC
 
@@ -116,7 +116,7 @@ class Boundaries:
 
     def _found(self) -> nn.Module:
         """The outermost module that has the optimizer's parameters."""
-        found = models_of(p for group in self.optimizer.param_groups for p in group["params"])
+        found = find_models(p for group in self.optimizer.param_groups for p in group["params"])
         if len(found) != 1:
             names = ", ".join(type(module).__name__ for module in found) or "none"
             raise ValueError(

@@ -22,7 +22,7 @@ from tmln.optim.boundary import (
     weigh,
 )
 from tmln.optim.checks import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
-from tmln.optim.growth import check_follows, replace
+from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.offload import WAITING, parted, restore
 from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.preconditioner import (
@@ -281,7 +281,7 @@ class TMLN(Optimizer):
         ``zero.optim.consolidate(...)`` on every rank), what is found is of these, save ``peak``.
         """
         ranks = ranks_of(group)
-        if not any(ranks.heard(lambda: any(self.state.values()))):
+        if not any(ranks.gather_objects(lambda: any(self.state.values()))):
             raise RuntimeError("consolidate() before any step(): there is no path to score; train first")
         boundary = weigh(self, self._agreed(fisher, ranks), ranks)
         meant = any(g["trajectory"] or g["geometry"] != "euclidean" for g in self.param_groups)
@@ -292,7 +292,7 @@ class TMLN(Optimizer):
         return boundary.found
 
     def _agreed(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks) -> dict[Tensor, Tensor]:
-        matched = ranks.all_do(lambda: match_fisher(self, fisher))
+        matched = ranks.run_together(lambda: match_fisher(self, fisher))
         check_agrees(fisher, ranks)
         return matched
 
@@ -318,8 +318,8 @@ class TMLN(Optimizer):
                     new[: len(old)] = old
                 optimizer.replace(old, new)
         """
-        check_follows(old, new)
-        replace(self, old, new)
+        check_replacement(old, new)
+        replace_parameter(self, old, new)
 
     @torch.no_grad()
     def path(self, p: Tensor) -> Tensor:

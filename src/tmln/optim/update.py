@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tmln.distributed.process_group import whole
+from tmln.distributed.process_group import gather_full
 from tmln.optim.adam import adam_directions
 from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import is_half, state_dtype
@@ -90,7 +90,7 @@ def _still(gradient: Tensor, moved: Tensor) -> Tensor:
 
 def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
     """What the gradients are multiplied with so that their norm, of all together, is at most this."""
-    norm = whole(torch.nn.utils.get_total_norm(gradients))
+    norm = gather_full(torch.nn.utils.get_total_norm(gradients))
     if torch.compiler.is_compiling():
         return (most / (norm + 1e-6)).clamp(max=1.0)
     return min(1.0, most / (float(norm) + 1e-6))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from tmln.distributed.process_group import Group, cut, is_sharded, over_mesh, part, ranks_of
+from tmln.distributed.process_group import Group, is_sharded, local_part, local_shard, ranks_of, reduce_over_mesh
 from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient, check_share
-from tmln.optim.growth import check_follows, replace
+from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.step_utils import opened
 
@@ -60,13 +60,13 @@ def global_gates(
 
 def local_gates(utilities: list[Tensor], corrections: list[float]) -> list[Tensor]:
     """q = 1 - sigmoid(U-hat / |U-hat|), the L2 norm taken over the last dimension of each tensor, all of its parts."""
-    gates = torch._foreach_mul([part(u) for u in utilities], [-1.0 / correction for correction in corrections])
+    gates = torch._foreach_mul([local_part(u) for u in utilities], [-1.0 / correction for correction in corrections])
     for gate, utility in zip(gates, utilities, strict=True):
         norm = torch.linalg.vector_norm(gate, dim=-1, keepdim=gate.dim() > 0)
         if is_sharded(utility):
             tensor: Any = utility
             across = [place.is_shard(tensor.dim() - 1) for place in tensor.placements]
-            norm = over_mesh(norm.square_(), tensor.device_mesh, across, "sum").sqrt() if any(across) else norm
+            norm = reduce_over_mesh(norm.square_(), tensor.device_mesh, across, "sum").sqrt() if any(across) else norm
         gate.div_(norm.clamp_min_(1e-12))
     torch._foreach_sigmoid_(gates)
     return list(gates)
@@ -153,9 +153,10 @@ class UPGD(Optimizer):
         for group, weights in moves:
             self._trace(group, weights)
         compared = [(g, p) for g, weights in moves if g["variant"] == "global" for p in weights]
-        peak, corrected_peak = ranks_of(self._group).largest(
+        peak, corrected_peak = ranks_of(self._group).reduce_max(
             peak_utility(
-                [part(self.state[p]["utility"]) for _, p in compared], [self._correction(g, p) for g, p in compared]
+                [local_part(self.state[p]["utility"]) for _, p in compared],
+                [self._correction(g, p) for g, p in compared],
             )
         )
         for group, weights in moves:
@@ -164,8 +165,8 @@ class UPGD(Optimizer):
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """``new`` is in the model in place of ``old``, with more rows, whose utility begins at zero."""
-        check_follows(old, new)
-        replace(self, old, new)
+        check_replacement(old, new)
+        replace_parameter(self, old, new)
 
     def _correction(self, group: dict[str, Any], p: Tensor) -> float:
         return float(1.0 - group["beta_utility"] ** self.state[p]["step"])
@@ -177,9 +178,9 @@ class UPGD(Optimizer):
                 state["step"] = 0
                 state["utility"] = torch.zeros_like(p, dtype=state_dtype(p), memory_format=torch.preserve_format)
             state["step"] += 1
-        utilities = [part(self.state[p]["utility"]) for p in weights]
+        utilities = [local_part(self.state[p]["utility"]) for p in weights]
         sign = -1.0 if group["maximize"] else 1.0
-        trace_utilities(utilities, [part(p) for p in weights], _gradients(weights), group["beta_utility"], sign)
+        trace_utilities(utilities, [local_part(p) for p in weights], _gradients(weights), group["beta_utility"], sign)
 
     def _move(self, group: dict[str, Any], weights: list[Tensor], peak: float) -> None:
         lr, sigma, factor = float(group["lr"]), group["sigma"], group["factor"]
@@ -189,10 +190,10 @@ class UPGD(Optimizer):
         if group["variant"] == "local":
             gates = local_gates(utilities, corrections)
         else:
-            gates = global_gates([part(u) for u in utilities], corrections, peak, group["guard_negative_max"])
+            gates = global_gates([local_part(u) for u in utilities], corrections, peak, group["guard_negative_max"])
         noise = [self._standard_normal(p) for p in weights]
         gradients = _gradients(weights)
-        moved = [part(p).to(state_dtype(p)) for p in weights]  # half precision is rounded once, at the end
+        moved = [local_part(p).to(state_dtype(p)) for p in weights]  # half precision is rounded once, at the end
         if group["weight_decay"]:
             torch._foreach_mul_(moved, 1.0 - lr * group["weight_decay"])
         if group["protecting"]:
@@ -203,8 +204,8 @@ class UPGD(Optimizer):
             torch._foreach_add_(moved, gradients, alpha=-lr * sign)
             torch._foreach_addcmul_(moved, noise, gates, value=-lr * factor * sigma)
         for p, value in zip(weights, moved, strict=True):
-            if value is not part(p):
-                part(p).copy_(value)
+            if value is not local_part(p):
+                local_part(p).copy_(value)
 
     def _standard_normal(self, p: Tensor) -> Tensor:
         """Drawn in logical order, so that the noise does not depend on the memory format (and 6x faster than
@@ -217,7 +218,7 @@ class UPGD(Optimizer):
             generator = self._generators[device]
         noise = torch.randn(p.shape, dtype=state_dtype(p), device=p.device, generator=generator)
         if is_sharded(p):
-            return cut(noise, p)  # of the noise that one process would draw
+            return local_shard(noise, p)  # of the noise that one process would draw
         return noise if p.is_contiguous() else torch.empty_like(p, dtype=noise.dtype).copy_(noise)
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
 
 
 def _gradients(weights: list[Tensor]) -> list[Tensor]:
-    return [part(p.grad) for p in weights if p.grad is not None]
+    return [local_part(p.grad) for p in weights if p.grad is not None]
 
 
 def _check(group: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Answer, BuildContext, Features, MemoryConditions, MemoryTerm, Settings, TaskContext
 from tmln.methods.component import S
 from tmln.methods.replay.reservoir import Reservoir
@@ -74,7 +74,7 @@ class MemoryAnswer(Answer[S]):
         if not len(self.memory):
             return
         found = []
-        with untouched(context.model, training=False):
+        with preserve_model(context.model, training=False):
             for x, y in context.batches(self.memory):
                 output, features = self.features.of(context.model, x)
                 found.append((features, output, y))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import whole
+from tmln.distributed.process_group import gather_full
 from tmln.methods import BuildContext, Growth, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 
@@ -98,7 +98,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         assert isinstance(layer, nn.Linear)
         closed = output.isinf().all(0)
         s = self.settings
-        weight, bias = whole(layer.weight), None if layer.bias is None else whole(layer.bias)
+        weight, bias = gather_full(layer.weight), None if layer.bias is None else gather_full(layer.bias)
         rows = refitted(features, y, weight, bias, closed, s.decay, s.iterations)
         self.rows = [t.to(layer.weight.dtype) for t in rows]
 

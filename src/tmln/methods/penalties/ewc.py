@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tmln.curvature.batches import LogLikelihood, class_log_likelihood
 from tmln.curvature.fisher import diagonal_fisher
+from tmln.curvature.likelihoods import LogLikelihood, class_log_likelihood
 from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, zeros
 

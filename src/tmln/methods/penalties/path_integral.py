@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tmln.distributed.process_group import as_sharded
+from tmln.distributed.process_group import shard_like
 from tmln.methods import Growth
 from tmln.methods.penalties.quadratic import zeros
 from tmln.optim.precision import state_dtype
@@ -84,6 +84,6 @@ class Path:
         """A step that was looked at and not yet walked is forgotten."""
         for name in ("banked", "recent"):
             pairs = zip(state[name], self.weights, strict=False)
-            setattr(self, name, [as_sharded(value.to(p.device, state_dtype(p), copy=True), p) for value, p in pairs])
+            setattr(self, name, [shard_like(value.to(p.device, state_dtype(p), copy=True), p) for value, p in pairs])
         self.steps = state["steps"]
         self._gradients, self._before = [], []

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import ShardValue, over_parts, part
+from tmln.distributed.process_group import ShardValue, local_part, reduce_parts
 from tmln.methods import Growth, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext, weight_sums
 from tmln.optim.checks import check_gradient
 from tmln.optim.precision import state_dtype
@@ -63,9 +63,12 @@ def peak(values: list[Tensor]) -> float:
     filled = [value for value in values if value.numel()]
     if not filled:
         return 0.0
-    here = [part(value) if part(value).numel() else part(value).new_full((1,), -math.inf) for value in filled]
+    here = [
+        local_part(value) if local_part(value).numel() else local_part(value).new_full((1,), -math.inf)
+        for value in filled
+    ]
     tops = torch.stack([m.to(here[0].device) for m in torch._foreach_max(here)]).tolist()
-    return max(over_parts([ShardValue(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
+    return max(reduce_parts([ShardValue(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
 
 
 def over_peak(values: list[Tensor]) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.distributed.process_group import part
+from tmln.distributed.process_group import local_part
 from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.ewc_pp import continue_average_
 from tmln.methods.penalties.path_integral import Path
@@ -185,5 +185,5 @@ class RWalk(Quadratic[RWalkSettings]):
         )
         torch._foreach_add_(self.score, scores)
         self.path.begin()
-        torch._foreach_copy_([part(value) for value in self.origin], [part(p) for p in self.weights])
+        torch._foreach_copy_([local_part(value) for value in self.origin], [local_part(p) for p in self.weights])
         self.steps = 0

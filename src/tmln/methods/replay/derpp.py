@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.er import ERSettings, MemoryReplay
 
@@ -108,5 +108,5 @@ class DERpp(MemoryReplay[DERSettings]):
 
     @torch.no_grad()
     def _fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
-        with untouched(context.model, training=False):
+        with preserve_model(context.model, training=False):
             return {"logits": context.model(context.ready(x, y)[0]).to(x.device)}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Features, TaskContext
 from tmln.methods.replay.fields import kinds_of
 from tmln.methods.replay.reservoir import Reservoir
@@ -71,7 +71,7 @@ def choose(
     is stored with new samples besides.
     """
     before, phi, labels = len(memory), [], []
-    with untouched(context.model, training=False):
+    with preserve_model(context.model, training=False):
         for source in (context.batches(memory) if before else (), context.batches()):
             for x, y in source:
                 phi.append(F.normalize(features.of(context.model, x)[1].float()))

@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.curvature.preserve_state import untouched
-from tmln.distributed.process_group import ALONE, Ranks, ShardValue, is_sharded, over_parts, part
+from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.process_group import SINGLE, Ranks, ShardValue, is_sharded, local_part, reduce_parts
 from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
@@ -32,9 +32,9 @@ class AGEMSettings(WrappingSettings):
 def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
     """g - (g.r / r.r) r where g.r < 0, so that the move does not raise the memory's loss; else g itself."""
     pairs = list(zip(gradient, reference, strict=True))
-    dots = [ShardValue(r, float((part(g) * part(r)).sum())) for g, r in pairs]
-    norms = [ShardValue(r, float(part(r).square().sum())) for _, r in pairs]
-    found = over_parts([*dots, *norms], "sum")
+    dots = [ShardValue(r, float((local_part(g) * local_part(r)).sum())) for g, r in pairs]
+    norms = [ShardValue(r, float(local_part(r).square().sum())) for _, r in pairs]
+    found = reduce_parts([*dots, *norms], "sum")
     dot, norm = sum(found[: len(pairs)]), sum(found[len(pairs) :])
     if dot >= 0 or norm == 0:
         return gradient
@@ -93,9 +93,9 @@ class AGEMStep(Wrapping[AGEMSettings]):
 class _Projected:
     """The closure whose gradient is projected on the half-space in which the loss of (x, y) does not rise."""
 
-    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = ALONE) -> None:
+    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = SINGLE) -> None:
         self.closure, self.model, self.x, self.y = closure, model, x, y
-        self.ranks = ranks if len(y) >= ranks.size else ALONE  # too few to be dealt out: each rank takes all
+        self.ranks = ranks if len(y) >= ranks.size else SINGLE  # too few to be dealt out: each rank takes all
 
     def __call__(self) -> float:
         value = self.closure()
@@ -109,7 +109,7 @@ class _Projected:
         """The gradient of the memory's loss, each rank's share of it by its samples."""
         rows = self.ranks.rows(len(self.y))
         x, y = self.x[rows], self.y[rows]
-        with untouched(self.model):  # the memory's pass leaves no trace in batch statistics
+        with preserve_model(self.model):  # the memory's pass leaves no trace in batch statistics
             loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
             sharded = any(map(is_sharded, moving))
             if sharded:  # its pass cuts what it leaves in .grad, and takes the mean over all ranks
@@ -119,5 +119,5 @@ class _Projected:
                 found = torch.autograd.grad(loss, moving, allow_unused=True)
         reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
         if not sharded:
-            self.ranks.sum_all_(reference)
+            self.ranks.sum_tensors_(reference)
         return reference

@@ -13,7 +13,6 @@ from tmln.curvature import diagonal_fisher
 from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.fopng import FOPNG, output_gradients
-from tmln.optim.step_utils import stepped
 
 
 class FOPNGSettings(Settings):
@@ -84,7 +83,7 @@ class FOPNGStep(Step[FOPNGSettings]):
         self.optimizer.begin(diagonal_fisher(context.model, context.dealt(), progress=False))
 
     def step(self, closure: Closure, context: TaskContext) -> None:
-        stepped(self.optimizer, closure)
+        self.optimizer.step(closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.optimizer.counts:

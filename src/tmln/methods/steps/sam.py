@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tmln.distributed.process_group import ShardValue, is_sharded, over_parts, part
+from tmln.distributed.process_group import ShardValue, is_sharded, local_part, reduce_parts
 from tmln.methods import Closure, Guide, TaskContext
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
 from tmln.optim.precision import state_dtype
@@ -31,11 +31,11 @@ class SAMSettings(WrappingSettings):
 def ascent(gradients: list[Tensor], rho: float) -> list[Tensor]:
     """e = rho*g/||g||, with one norm over all tensors; no move where the gradient is zero."""
     wide = [g if (dtype := state_dtype(g)) is g.dtype else g.to(dtype) for g in gradients]
-    norms = [norm.to(wide[0].device) for norm in torch._foreach_norm([part(g) for g in wide])]
+    norms = [norm.to(wide[0].device) for norm in torch._foreach_norm([local_part(g) for g in wide])]
     norm = float(torch.linalg.vector_norm(torch.stack(norms)))
     if any(map(is_sharded, wide)):
         pairs = zip(wide, torch.stack(norms).tolist(), strict=True)
-        norm = math.sqrt(sum(over_parts([ShardValue(g, value**2) for g, value in pairs], "sum")))
+        norm = math.sqrt(sum(reduce_parts([ShardValue(g, value**2) for g, value in pairs], "sum")))
     return list(torch._foreach_mul(wide, rho / norm if norm > 0 else 0.0))
 
 
@@ -90,5 +90,5 @@ class _Sharp:
             self.closure()
         finally:
             with torch.no_grad():
-                torch._foreach_copy_([part(p) for p in moving], [part(p) for p in here])
+                torch._foreach_copy_([local_part(p) for p in moving], [local_part(p) for p in here])
         return value

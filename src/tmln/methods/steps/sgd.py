@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import nn
+from torch.optim import SGD
 
 from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 from tmln.methods.replay.reservoir import Reservoir
-from tmln.optim.sgd import SGD
 
 
 class SGDSettings(Settings):

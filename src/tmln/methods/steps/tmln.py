@@ -12,7 +12,6 @@ from tmln.curvature import diagonal_fisher
 from tmln.methods import Batch, Closure, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, weight_sums
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.tmln_guide import guide_of
-from tmln.optim.step_utils import stepped
 from tmln.optim.tmln import TMLN
 from tmln.optim.tmln_kfac import TMLNKFAC
 
@@ -252,7 +251,7 @@ class TMLNStep(Step[TMLNSettings]):
         self.optimizer.after_backward()
 
     def step(self, closure: Closure, context: TaskContext) -> None:
-        stepped(self.optimizer, closure)
+        self.optimizer.step(closure)
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tmln.distributed.process_group import cut, is_sharded, part, whole
+from tmln.distributed.process_group import gather_full, is_sharded, local_part, local_shard
 from tmln.methods import BuildContext, Features, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, moving
 from tmln.optim.precision import state_dtype
@@ -92,17 +92,17 @@ class AlignedWeights(Weights[AlignedSettings]):
     @torch.no_grad()
     def after_step(self) -> None:
         if self.settings.positive:
-            part(self._rows).clamp_(min=0.0)
+            local_part(self._rows).clamp_(min=0.0)
 
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
         check_finite(moving(self.model), "the solution")
         new = [label for label in context.classes if label not in context.known]
         rows = self._rows
-        gamma = alignment(whole(rows), context.known, new)
+        gamma = alignment(gather_full(rows), context.known, new)
         if not self.settings.lengthen:
             gamma = min(gamma, 1.0)
         chosen = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
         chosen[new] = True
-        part(rows)[cut(chosen, rows) if is_sharded(rows) else chosen] *= gamma
+        local_part(rows)[local_shard(chosen, rows) if is_sharded(rows) else chosen] *= gamma
         self.diagnostics = {"new rows scaled by": gamma}

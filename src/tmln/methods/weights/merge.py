@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.preserve_state import untouched
+from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import (
     BuildContext,
     Guide,
@@ -144,7 +144,7 @@ def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
     batches = list(_mixed(context, memory))
     momenta = [module.momentum for module in norms]
     found: list[tuple[Tensor, Tensor]] = []
-    with untouched(context.model, training=False):
+    with preserve_model(context.model, training=False):
         for module in norms:
             module.reset_running_stats()
             module.train()
