@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tmln.models import MODELS, ReducedResNet18, make_model
+from tmln.models import BACKBONES, MODELS, ReducedResNet18, make_model
 from tmln.models.memory_format import is_narrow, to_channels_last
 from tmln.models.resnet import BasicBlock
 
@@ -53,10 +53,14 @@ def calls(model: nn.Module, x: Tensor) -> Convolutions:
 @pytest.mark.parametrize("name", IMAGES)
 def test_no_width_and_no_number_of_channels_takes_it(name: str) -> None:
     widths = (0.01, 0.2, 0.5) if name == "mobilenetv2" else range(1, 9)
-    for width, channels in [(width, 3) for width in widths] + [(widths[1], channels) for channels in (1, 2, 4, 7, 8)]:
-        found = calls(make_model(name, (channels, 8, 8), 3, width=width).eval(), torch.zeros(1, channels, 8, 8))
+    cases = [(width, 3) for width in widths] + [(widths[1], channels) for channels in (1, 2, 4, 7, 8)]
+    options: list[tuple[dict[str, object], int]] = [({"width": width}, channels) for width, channels in cases]
+    if name in BACKBONES:
+        options = [({"size": 32, "pretrained": False}, channels) for channels in (1, 3)]
+    for given, channels in options:
+        found = calls(make_model(name, (channels, 8, 8), 3, **given).eval(), torch.zeros(1, channels, 8, 8))
         assert found.count > 1
-        assert found.strided == [], (width, channels)
+        assert found.strided == [], (given, channels)
 
 
 def test_that_would_be_noticed() -> None:

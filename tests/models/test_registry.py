@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tmln.models import MODELS, make_model
+from tmln.models import BACKBONES, MODELS, make_model
 from tmln.models.custom import check_allowed
 
 # Small enough to train here; every option a row has is given once.
@@ -21,6 +21,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "resnet18": {"width": 4},
     "resnet18-slim": {"width": 2},
     "mobilenetv2": {"width": 0.25, "dropout": 0.0},
+    **{name: {"size": 32, "pretrained": False} for name in BACKBONES},
 }
 
 

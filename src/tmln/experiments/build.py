@@ -10,7 +10,7 @@ import torch
 from tmln.experiments.config import RunConfig
 from tmln.experiments.device import run_device
 from tmln.learner import Learner
-from tmln.models import make_model
+from tmln.models import BACKBONES, make_model
 from tmln.models.custom import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
@@ -33,7 +33,8 @@ def stream_of(config: RunConfig) -> Stream:
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
-    return make_stream(full["benchmark"], **options)
+    stream = make_stream(full["benchmark"], **options)
+    return stream.as_pixels() if full["model"] in BACKBONES else stream
 
 
 def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:

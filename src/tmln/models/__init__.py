@@ -1,9 +1,22 @@
-"""Networks by name, each with a single head over all classes: built in, from timm, or user code."""
+"""Networks by name with one head over all classes: ours, pre-trained, timm's, your own."""
 
+from tmln.models.backbones import BACKBONES, Backbone, make_backbone
 from tmln.models.custom import factory
 from tmln.models.mobilenet import MobileNetV2
 from tmln.models.registry import MODELS, Model, make_model
 from tmln.models.resnet import ReducedResNet18
 from tmln.models.small import MLP, SmallCNN
 
-__all__ = ["MLP", "MODELS", "MobileNetV2", "Model", "ReducedResNet18", "SmallCNN", "factory", "make_model"]
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "MODELS",
+    "Backbone",
+    "MobileNetV2",
+    "Model",
+    "ReducedResNet18",
+    "SmallCNN",
+    "factory",
+    "make_backbone",
+    "make_model",
+]

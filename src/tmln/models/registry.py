@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from torch import nn
 
+from tmln.models.backbones import BACKBONES, make_backbone
 from tmln.models.custom import own_model
 from tmln.models.memory_format import to_channels_last
 from tmln.models.mobilenet import MobileNetV2
@@ -49,6 +50,15 @@ def _mobilenet(shape: Shape, classes: int, *, width: float = 1.0, dropout: float
     return MobileNetV2(classes, width, shape[0], dropout)
 
 
+def _backbone(name: str) -> Callable[..., nn.Module]:
+    def build(shape: Shape, classes: int, *, size: int = BACKBONES[name].size, pretrained: bool = True) -> nn.Module:
+        if shape[0] not in (1, 3):
+            raise ValueError(f"model {name!r} takes pictures of 1 or 3 channels, not {shape[0]}")
+        return make_backbone(name, classes, size, pretrained)
+
+    return build
+
+
 @dataclass(frozen=True)
 class Model:
     """One row of the table: ``build(shape, classes, **options)`` makes the network."""
@@ -65,6 +75,7 @@ MODELS: dict[str, Model] = {
     "resnet18": Model(_resnet18, "reduced ResNet18 for small images, width 64: the paper's"),
     "resnet18-slim": Model(_resnet18_slim, "reduced ResNet18 of width 20, for CPUs"),
     "mobilenetv2": Model(_mobilenet, "MobileNetV2 of width 1, for CORe50"),
+    **{name: Model(_backbone(name), row.summary) for name, row in BACKBONES.items()},
 }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, TypeAlias
 
 from torch import Generator, Tensor
 
@@ -62,6 +62,20 @@ class Stream:
     def tests(self) -> tuple[Samples, ...]:
         """One test set a task: the columns of the accuracy matrix."""
         return tuple(task.test for task in self.tasks)
+
+    def as_pixels(self) -> Stream:
+        """Return the stream with inputs between 0 and 1, for a network that normalises them itself."""
+        plain: dict[str, Any] = {"mean": tuple(0.0 for _ in self.mean), "std": tuple(1.0 for _ in self.std)}
+        changed: dict[str, Any] = {}
+        for name in ("augment", "prepare"):
+            transform: Any = getattr(self, name)
+            if not (is_dataclass(transform) and {"mean", "std"} <= vars(transform).keys()):
+                raise ValueError(
+                    f"benchmark {self.name} prepares its inputs in its own way, and a pre-trained backbone takes "
+                    "pictures: choose another model, or another benchmark"
+                )
+            changed[name] = replace(transform, **plain)  # type: ignore[type-var]
+        return replace(self, **plain, **changed)
 
     def seen(self, index: int) -> tuple[int, ...]:
         """Classes met in training up to task ``index``: those that ``logit_mask=seen`` leaves open."""
