@@ -41,7 +41,7 @@ def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable
         def once() -> Iterator[tuple[Tensor, Tensor]]:
             yield x, y
 
-        return TaskContext(index, learner.model, (0,), (1,), learner.step.rate, once, learner.prepare)
+        return TaskContext(index, learner.model, (0,), (1,), learner.step.effective_lr, once, learner.prepare)
 
     parts = (learner.replay, learner.penalty, learner.step)
     for part in parts:

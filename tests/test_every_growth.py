@@ -28,7 +28,9 @@ WITHIN, BETWEEN = "within a task", "between tasks"
 
 def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, TaskContext]:
     """After a task, or some steps into the second, which has no other classes yet."""
-    learner = Learner(network(outputs), recipe(family, name, dict(kind(family, name).active)), lr=0.01, batch_size=10)
+    learner = Learner(
+        network(outputs), recipe(family, name, dict(kind(family, name).active_settings)), lr=0.01, batch_size=10
+    )
     learner.learn(task(0), epochs=2)
     x, y = task(0)
     context = make_task_context(learner, as_samples((x, y)), (0, 1), (0, 1))
@@ -87,9 +89,9 @@ class Forgetful(Penalty[Settings]):
     """Keeps a sum for each weight, under numbers that nobody knows the meaning of."""
 
     name = "forgetful"
-    saved = ("sums",)
-    off: Mapping[str, Any] | None = None  # type: ignore[misc]
-    active: Mapping[str, Any] = {}  # type: ignore[misc]
+    state_names = ("sums",)
+    off_settings: Mapping[str, Any] | None = None  # type: ignore[misc]
+    active_settings: Mapping[str, Any] = {}  # type: ignore[misc]
 
     def __init__(self, settings: Settings, model: nn.Module) -> None:
         super().__init__(settings, model)

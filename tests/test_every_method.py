@@ -81,7 +81,7 @@ def test_joint_starts_afresh_on_all_data_so_far() -> None:
 
 def test_defaults_are_the_papers() -> None:
     settings = {
-        method: {family: RECIPES[method].part(family)[1].model_dump() for family in ("replay", "penalty", "step")}
+        method: {family: RECIPES[method].resolve(family)[1].model_dump() for family in ("replay", "penalty", "step")}
         for method in RECIPES
     }
     assert settings["naive"]["step"]["momentum"] == settings["er"]["step"]["momentum"] == 0.9

@@ -18,7 +18,7 @@ from tmln.learner.loop import end_task, take_step
 from tmln.learner.nested_state import encode
 from tmln.methods import Batch, Closure, Component, Step, TaskContext, read_settings
 from tmln.methods.penalties import PENALTIES
-from tmln.methods.recipes import FAMILIES, Choice, Recipe
+from tmln.methods.recipes import FAMILIES, ComponentSpec, Recipe
 from tmln.methods.replay import REPLAYS
 from tmln.methods.steps import STEPS
 from tmln.methods.steps.sgd import SGDStep
@@ -26,7 +26,7 @@ from tmln.methods.weights import WEIGHTS
 
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
-ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].prediction_only]
+ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].is_prediction_only]
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +51,14 @@ def task(k: int) -> tuple[Tensor, Tensor]:
 
 
 def recipe(family: str, name: str, settings: dict[str, Any] | None = None) -> Recipe:
-    return Recipe(chosen={**needed(family, name).chosen, family: Choice(name, settings or {})})
+    return Recipe(components={**needed(family, name).components, family: ComponentSpec(name, settings or {})})
 
 
 def needed(family: str, name: str) -> Recipe:
     """The defaults, with what this part cannot do without."""
-    return Recipe(chosen={other: Choice(beside) for other, beside in kind(family, name).needs.items()})
+    return Recipe(
+        components={other: ComponentSpec(beside) for other, beside in kind(family, name).required_components.items()}
+    )
 
 
 def learner(made_of: Recipe, seed: int = 0) -> Learner:
@@ -87,7 +89,7 @@ def test_tables_and_names_agree() -> None:
 
 @pytest.mark.parametrize(("family", "name"), CHANGING)
 def test_switched_off_it_is_the_plain_step(family: str, name: str) -> None:
-    off = kind(family, name).off
+    off = kind(family, name).off_settings
     if off is None:
         pytest.skip(f"{name} has no settings that turn it off")
     plain, switched = after(needed(family, name), 2), after(recipe(family, name, dict(off)), 2)
@@ -107,10 +109,10 @@ def test_switched_on_it_changes_the_second_task(family: str, name: str) -> None:
 @pytest.mark.parametrize(("family", "name"), ANSWERING)
 def test_what_only_answers_is_no_part_of_training(family: str, name: str) -> None:
     """Weights are the same to the bit, also where a metric and a penalty are taken at boundaries; the answer is not."""
-    trained, names = [], {"step": "tmln", "penalty": "lwf", **kind(family, name).needs}
-    others = {other: Choice(part) for other, part in names.items()}
-    for chosen in (others, {**others, family: Choice(name, kind(family, name).active)}):
-        trained.append(learner(Recipe(chosen=chosen)))
+    trained, names = [], {"step": "tmln", "penalty": "lwf", **kind(family, name).required_components}
+    others = {other: ComponentSpec(part) for other, part in names.items()}
+    for chosen in (others, {**others, family: ComponentSpec(name, kind(family, name).active_settings)}):
+        trained.append(learner(Recipe(components=chosen)))
         for k in range(2):
             trained[-1].learn(task(k), epochs=2)
     plain, answering = trained
@@ -173,7 +175,7 @@ def parts(trained: Learner) -> tuple[Component[Any], ...]:
 
 def make_task_context(trained: Learner, k: int) -> TaskContext:
     x, y = task(min(k, 1))
-    return TaskContext(k, trained.model, (2, 3), (0, 1), trained.step.rate, lambda: iter([(x, y)]), lambda x: x)
+    return TaskContext(k, trained.model, (2, 3), (0, 1), trained.step.effective_lr, lambda: iter([(x, y)]), lambda x: x)
 
 
 def begin(trained: Learner, context: TaskContext) -> None:
@@ -216,7 +218,7 @@ def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
     end_task(trained, context)
     assert [m.training for m in trained.model.modules()] == flags
     assert torch.equal(torch.get_rng_state(), random)
-    if family == "weights" and kind(family, name).turned:
+    if family == "weights" and kind(family, name).changed_settings:
         return  # whose boundary is where weights are taken over
     assert torch.equal(weights(trained.model), moved)
     for key, value in trained.model.named_buffers():
@@ -225,7 +227,10 @@ def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
 
 def declared(family: str, name: str, turned: bool) -> dict[str, Any]:
     part = kind(family, name)
-    return {f"{family}.{key}": value for key, value in {**part.active, **(part.turned if turned else {})}.items()}
+    return {
+        f"{family}.{key}": value
+        for key, value in {**part.active_settings, **(part.changed_settings if turned else {})}.items()
+    }
 
 
 def combined(chosen: dict[str, str], turned: str | None, steps: Mapping[str, type[Step[Any]]] = STEPS) -> Tensor:
@@ -248,7 +253,7 @@ def assert_all_parts_are_felt(chosen: dict[str, str], steps: Mapping[str, type[S
     plain = combined(chosen, None, steps)
     assert plain.isfinite().all()
     for family, name in chosen.items():
-        if kind(family, name).turned:
+        if kind(family, name).changed_settings:
             moved = (combined(chosen, family, steps) - plain).abs().max()
             assert moved > 1e-6, f"{family} {name} is not felt in {chosen}"
 
@@ -267,7 +272,7 @@ def beside_each(*tables: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("taken", [name for name in WEIGHTS if WEIGHTS[name].turned])
+@pytest.mark.parametrize("taken", [name for name in WEIGHTS if WEIGHTS[name].changed_settings])
 @pytest.mark.parametrize(("replay", "penalty", "step"), beside_each(REPLAYS, PENALTIES, STEPS))
 def test_every_choice_of_weights_is_felt_beside_every_part(replay: str, penalty: str, step: str, taken: str) -> None:
     """All pairs of it with another part; all combinations of the others are above."""

@@ -141,7 +141,10 @@ def test_tables_help_and_search_find_it() -> None:
         assert f"{family} {part.name}" in parts
         assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
     assert (
-        as_text(Recipe().with_part("step", "toy-step").with_part("penalty", "toy-penalty").memory_terms() or []) == "2N"
+        as_text(
+            Recipe().with_component("step", "toy-step").with_component("penalty", "toy-penalty").memory_terms() or []
+        )
+        == "2N"
     )
     assert as_text(configs(LISTED)["all"].recipe().memory_terms() or []) == "3N + 8 samples"
 
@@ -241,7 +244,7 @@ def test_nothing_is_imported_that_nobody_allowed(tmp_path: Path, monkeypatch: py
 
 def test_the_command_line_asks_and_is_told(tmp_path: Path) -> None:
     words = ["run", "--benchmark", "split-digits", "--method", "naive", "--epochs", "1", "--oracle", "none"]
-    words += ["--set", "benchmark.per_class=12", "--out", str(tmp_path), "--logger", "none"]
+    words += ["--set", "benchmark.class_row_names=12", "--out", str(tmp_path), "--logger", "none"]
     words += [word for family, name in CODE.items() for word in (f"--{family}", name)]
     refused = typed(*words)
     assert refused.returncode == 2

@@ -36,16 +36,16 @@ class LastReplay(Replay[LastSettings]):
 
     name = "toy-replay"
     Settings = LastSettings
-    saved = ("last",)
-    off: ClassVar[Mapping[str, Any] | None] = {"keep": 0}
-    turned: ClassVar[Mapping[str, Any]] = {"keep": 3}
+    state_names = ("last",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"keep": 0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"keep": 3}
 
     def __init__(self, settings: LastSettings, seed: int) -> None:
         super().__init__(settings, seed)
         self.last: list[Tensor] = []
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("last", "samples", settings.keep)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
@@ -64,7 +64,7 @@ class LeashPenalty(Penalty[LeashSettings]):
 
     name = "toy-penalty"
     Settings = LeashSettings
-    saved = ("anchor",)
+    state_names = ("anchor",)
     needs_boundary = True
 
     def __init__(self, settings: LeashSettings, model: nn.Module) -> None:
@@ -72,7 +72,7 @@ class LeashPenalty(Penalty[LeashSettings]):
         self.anchor: list[Tensor] = []
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return weight_sums("anchor")
 
     @torch.no_grad()
@@ -94,9 +94,9 @@ class SignStep(Step[SignSettings]):
 
     name = "toy-step"
     Settings = SignSettings
-    saved = ("mean",)
-    off: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
-    turned: ClassVar[Mapping[str, Any]] = {"share": 0.5}
+    state_names = ("mean",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.5}
 
     def __init__(
         self, settings: SignSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
@@ -106,7 +106,7 @@ class SignStep(Step[SignSettings]):
         self.mean = [torch.zeros_like(p) for p in model.parameters()]
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("mean", "W")]
 
     def step(self, closure: Closure, context: TaskContext) -> None:
@@ -127,17 +127,17 @@ class StartWeights(Weights[StartSettings]):
 
     name = "toy-weights"
     Settings = StartSettings
-    saved = ("start",)
+    state_names = ("start",)
     needs_boundary = True
-    off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
-    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.9}
 
-    def __init__(self, settings: StartSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: StartSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.start: list[Tensor] = []
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("start", "W")]
 
     def begin(self, context: TaskContext) -> None:
@@ -158,15 +158,15 @@ class ShyAnswer(Answer[ShySettings]):
 
     name = "toy-answer"
     Settings = ShySettings
-    saved = ("last",)
-    off: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
+    state_names = ("last",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
 
-    def __init__(self, settings: ShySettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: ShySettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.last: list[int] = []
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     def end(self, context: TaskContext) -> None:

@@ -42,7 +42,7 @@ NAMES = [
 
 def keys_of(method: str) -> list[str]:
     """What can be set of it."""
-    parts = {family: RECIPES[method].part(family)[0] for family in FAMILIES}
+    parts = {family: RECIPES[method].resolve(family)[0] for family in FAMILIES}
     return [
         *DIRECT,
         *OTHERS,

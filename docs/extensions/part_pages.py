@@ -129,11 +129,11 @@ def with_it(methods: list[str]) -> str:
 def otherwise(family: str, name: str, methods: list[str]) -> list[str]:
     """Other rules that a part has at settings of methods, each with the first that has it, and what it costs then."""
     part = FAMILIES[family][name]
-    usual = [guide for guide in (part.guide, part.guide_at(part.Settings())) if guide]
+    usual = [guide for guide in (part.guide, part.guide_for(part.Settings())) if guide]
     shown, said = {guide.equation for guide in usual}, {text for guide in usual for text in (guide.origin, guide.cost)}
     lines: list[str] = []
     for method in methods:
-        guide = part.guide_at(RECIPES[method].part(family)[1])
+        guide = part.guide_for(RECIPES[method].resolve(family)[1])
         if guide and guide.equation not in shown:
             shown.add(guide.equation)
             new = replace(guide, origin="") if guide.origin in said else guide
@@ -144,14 +144,14 @@ def otherwise(family: str, name: str, methods: list[str]) -> list[str]:
 
 def own_settings(recipe: Recipe, family: str) -> str:
     """``step.momentum=0.9`` and the like, in which a method differs from its part."""
-    return ", ".join(f"`{family}.{key}={value}`" for key, value in recipe.chosen[family].settings.items())
+    return ", ".join(f"`{family}.{key}={value}`" for key, value in recipe.components[family].settings.items())
 
 
 def part_page(family: str, name: str) -> str:
     """Of one part."""
     part = FAMILIES[family][name]
     guide = part.guide
-    users = [method for method, recipe in RECIPES.items() if recipe.chosen[family].name == name]
+    users = [method for method, recipe in RECIPES.items() if recipe.components[family].name == name]
     held = part.memory_terms(part.Settings(), MemoryConditions())
     lines = [f"# {family} `{name}`", "", f"*{FAMILIES[family].question}*", ""]
     lines += ["```{raw} html", said, "```", ""] if (said := in_words(part)) else []
@@ -161,7 +161,7 @@ def part_page(family: str, name: str) -> str:
     lines += ["## What it costs", "", linked(guide.cost) if guide else "", ""]
     lines += [f"It holds {as_text(held)} beside the model. {UNITS}", ""] if held else []
     lines += ["It needs to be told where a task ends.", ""] if part.needs_boundary else []
-    needs = ", ".join(part_link(other, needed) for other, needed in part.needs.items())
+    needs = ", ".join(part_link(other, needed) for other, needed in part.required_components.items())
     lines += [f"It needs {needs}.", ""] if needs else []
     lines += otherwise(family, name, users)
     lines += ["## Methods with it, in our results", "", with_it(users), ""]
@@ -172,9 +172,9 @@ def part_page(family: str, name: str) -> str:
 
 def guides(recipe: Recipe) -> Iterator[tuple[str, str, Guide]]:
     """Family, name and guide, at a method's settings, of its step and of those parts that are not the defaults."""
-    for family, choice in recipe.chosen.items():
-        part, chosen = recipe.part(family)
-        guide = part.guide_at(chosen)
+    for family, choice in recipe.components.items():
+        part, chosen = recipe.resolve(family)
+        guide = part.guide_for(chosen)
         if guide and (choice.name != FAMILIES.default(family) or family == "step"):
             yield family, choice.name, guide
 
@@ -200,7 +200,7 @@ def method_page(name: str) -> str:
     recipe = RECIPES[name]
     lines = [f"# `{name}`", "", f"{_upper(recipe.about)}.", ""]
     parts = [["question", "part", "settings of its own"]]
-    for family, choice in recipe.chosen.items():
+    for family, choice in recipe.components.items():
         parts.append([FAMILIES[family].question, part_link(family, choice.name), own_settings(recipe, family)])
     lines += [worded(parts), "", *told(recipe)]
     held = recipe.memory_terms()
@@ -237,7 +237,7 @@ def methods_index() -> str:
     """Every method with its parts."""
     lines = [["method", *FAMILIES, "about"]]
     for name, recipe in RECIPES.items():
-        parts = (part_link(family, choice.name) for family, choice in recipe.chosen.items())
+        parts = (part_link(family, choice.name) for family, choice in recipe.components.items())
         lines.append([method_link(name, ""), *parts, recipe.about])
     said = "Every named method: a part of every family, with the numbers that differ from the parts' own."
     toc = ["```{toctree}", ":hidden:", "", *map(slug, RECIPES), "```", ""]

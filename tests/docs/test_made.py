@@ -123,9 +123,9 @@ def ruled(method: str) -> str:
 def has(method: str, family: str, part: str, values: dict[str, Any]) -> bool:
     """Whether a method speaks through this part, at these settings."""
     recipe = RECIPES[method]
-    if recipe.guide or recipe.chosen[family].name != part:
+    if recipe.guide or recipe.components[family].name != part:
         return False
-    found = recipe.settings_of(family)
+    found = recipe.resolve_settings(family)
     return all(found[name] == value for name, value in values.items())
 
 
@@ -135,7 +135,7 @@ def test_a_method_tells_what_its_settings_make_of_it(method: str) -> None:
     for family, part, values, symbols in OFF:
         if has(method, family, part, values):
             shown = [symbol for symbol in symbols if symbol in page]
-            assert shown == [], f"{method} has {family} {part} at {values}: give the part a guide_at that knows of it"
+            assert shown == [], f"{method} has {family} {part} at {values}: give the part a guide_for that knows of it"
     for family, part, values, symbols in ON:
         if has(method, family, part, values):
             assert [symbol for symbol in symbols if symbol not in page] == []
@@ -145,11 +145,11 @@ def test_a_method_tells_what_its_settings_make_of_it(method: str) -> None:
 def test_no_setting_of_a_method_is_passed_over_in_silence(method: str) -> None:
     """It changes what is told of the part, or it is known not to change the rule."""
     recipe = RECIPES[method]
-    for family, choice in recipe.chosen.items():
+    for family, choice in recipe.components.items():
         told = {f"{family}.{name}" for name in choice.settings} - SAME_RULE
-        part, chosen = recipe.part(family)
+        part, chosen = recipe.resolve(family)
         if told:
-            assert part.guide_at(chosen) != part.guide_at(part.Settings()), f"{sorted(told)}: see SAME_RULE"
+            assert part.guide_for(chosen) != part.guide_for(part.Settings()), f"{sorted(told)}: see SAME_RULE"
 
 
 @pytest.mark.parametrize("method", RECIPES)
@@ -159,8 +159,8 @@ def test_a_methods_equations_are_drawn_and_its_origins_named(method: str) -> Non
     assert equations
     assert all("<math" in convert(equation) for equation in equations)
     for family in FAMILIES if recipe.guide is None else ():
-        part, chosen = recipe.part(family)
-        guide = part.guide_at(chosen)
+        part, chosen = recipe.resolve(family)
+        guide = part.guide_for(chosen)
         assert guide is not None
         if part.name != FAMILIES.default(family):
             assert f"Origin: {guide.origin}" in page
@@ -188,8 +188,8 @@ def test_advice_on_a_plain_step_is_for_those_who_have_nothing_else() -> None:
 def test_what_a_method_says_of_itself_is_no_part_of_what_it_is() -> None:
     joint = RECIPES["joint"]
     assert joint.guide is not None
-    assert "guide" not in joint.plain()
-    assert joint.with_part("step", "tmln").guide is None
+    assert "guide" not in joint.to_dict()
+    assert joint.with_component("step", "tmln").guide is None
     assert joint.with_setting("step.momentum", 0.5).guide is None
     assert replace(joint, guide=None) == joint
 

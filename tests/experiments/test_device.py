@@ -39,7 +39,7 @@ def test_the_model_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_name(torch.device("cpu")) == "cpu"
 
 
-@pytest.mark.parametrize("name", [name for name, part in PENALTIES.items() if "anchor" in part.saved])
+@pytest.mark.parametrize("name", [name for name, part in PENALTIES.items() if "anchor" in part.state_names])
 def test_a_loaded_state_goes_to_the_weights(name: str) -> None:
     here, there = nn.Linear(2, 2), nn.Linear(2, 2, device="meta")
     parts: list[Component[Any]] = [PENALTIES[name](PENALTIES[name].Settings(), model) for model in (here, there)]

@@ -66,7 +66,7 @@ class Thrice(SGDStep):
 
 
 def learned(replay: str, penalty: str, mask: Any = "none") -> tuple[Learner, list[float]]:
-    settings = {f"penalty.{key}": value for key, value in PENALTIES[penalty].active.items()}
+    settings = {f"penalty.{key}": value for key, value in PENALTIES[penalty].active_settings.items()}
     learner = Learner(
         network(), "naive", replay=replay, penalty=penalty, settings=settings, batch_size=10, augment=noisy,
         logit_mask=mask,

@@ -65,7 +65,9 @@ def far(**options: Any) -> Learner:
 
 def covering() -> list[str]:
     """Few methods that have among them all parts of all methods."""
-    parts = {method: {(f, choice.name) for f, choice in recipe.chosen.items()} for method, recipe in RECIPES.items()}
+    parts = {
+        method: {(f, choice.name) for f, choice in recipe.components.items()} for method, recipe in RECIPES.items()
+    }
     wanted, found = set[tuple[str, str]]().union(*parts.values()), list[str]()
     while wanted:
         found.append(max(parts, key=lambda method: len(parts[method] & wanted)))

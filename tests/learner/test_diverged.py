@@ -27,7 +27,7 @@ def test_every_method_is_advised_what_it_has_and_what_lowers_its_rate(method: st
         learner = Learner(nn.Linear(5, 4), method)
         for name in advised(learner):
             other = Learner(nn.Linear(5, 4), method, settings={name: 2 * learner.step.settings.damping})
-            assert other.step.rate == pytest.approx(learner.step.rate / 2)
+            assert other.step.effective_lr == pytest.approx(learner.step.effective_lr / 2)
 
 
 @pytest.mark.parametrize(

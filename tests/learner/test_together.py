@@ -74,6 +74,6 @@ def test_what_a_learner_does_not_do_on_fabrics_devices() -> None:
 def test_shares_of_a_batch_by_hand() -> None:
     """Eleven samples of which seven are the task's, for three ranks."""
     batch = Batch(torch.arange(11.0), torch.arange(11), 7, {"logits": torch.zeros(4)})
-    shares = [batch.dealt(Ranks(None, rank, 3)) for rank in range(3)]
+    shares = [batch.rank_share(Ranks(None, rank, 3)) for rank in range(3)]
     assert [share.y.tolist() for share in shares] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]]
     assert [share.current for share in shares] == [3, 4, 0]

@@ -34,17 +34,17 @@ OTHER_KEPT: dict[str, Any] = {"method": "wa", "penalty": "consistency", "step": 
 def recipe_of(given: dict[str, Any]) -> Recipe:
     recipe = find_recipe(given["method"])
     for family in FAMILIES:
-        recipe = recipe.with_part(family, given[family]) if family in given else recipe
+        recipe = recipe.with_component(family, given[family]) if family in given else recipe
     return recipe.with_settings(given.get("settings", {}))
 
 
 def parts_of(given: dict[str, Any]) -> set[tuple[str, str]]:
-    return {(family, choice.name) for family, choice in recipe_of(given).chosen.items()}
+    return {(family, choice.name) for family, choice in recipe_of(given).components.items()}
 
 
 def able(given: dict[str, Any]) -> bool:
     """Whether every part of the method says that it works in shards."""
-    return all(kind.supports_fsdp_at(settings) for kind, settings in map(recipe_of(given).part, FAMILIES))
+    return all(kind.supports_fsdp_at(settings) for kind, settings in map(recipe_of(given).resolve, FAMILIES))
 
 
 def covering() -> list[str]:

@@ -9,7 +9,7 @@ from torch import nn
 from tmln.learner import Learner
 from tmln.measure.memory_cost import as_text, bytes_of, held, saved_bytes, units_of
 from tmln.methods import MemoryTerm, Penalty, Settings
-from tmln.methods.recipes import FAMILIES, RECIPES, Choice, Recipe
+from tmln.methods.recipes import FAMILIES, RECIPES, ComponentSpec, Recipe
 from tmln.streams.samples import Samples
 
 CLASSES, BATCH = 3, 8
@@ -47,30 +47,33 @@ def by_name(recipe: Recipe, model: nn.Module | None = None) -> dict[str, int]:
     return found
 
 
-def recipe(**choices: Choice) -> Recipe:
-    return Recipe(chosen=choices)
+def recipe(**choices: ComponentSpec) -> Recipe:
+    return Recipe(components=choices)
 
 
 def alone(family: str, name: str) -> Recipe:
     """With nothing but what it cannot do without."""
     return recipe(
-        **{other: Choice(part) for other, part in FAMILIES[family][name].needs.items()}, **{family: Choice(name)}
+        **{other: ComponentSpec(part) for other, part in FAMILIES[family][name].required_components.items()},
+        **{family: ComponentSpec(name)},
     )
 
 
 CASES = {
     **{f"{family} {name}": alone(family, name) for family, table in FAMILIES.items() for name in table},
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
-    "tmln with momentum": recipe(step=Choice("tmln", {"momentum": 0.9})),
-    "tmln on adam": recipe(step=Choice("tmln", {"base": "adam"})),
-    "tmln refreshed": recipe(replay=Choice("er"), step=Choice("tmln", {"fisher_refresh_every": 2})),
-    "tmln on factors of boundaries": recipe(step=Choice("tmln", {"geometry": "kfac"})),
-    "a-gem around tmln": recipe(step=Choice("a-gem", {"inner": "tmln", "capacity": 7})),
-    "sam around tmln": recipe(step=Choice("sam", {"inner": "tmln"})),
-    "a-gem around sam around tmln": recipe(step=Choice("a-gem", {"inner": "sam", "inner.inner": "tmln"})),
-    "merged by F": recipe(weights=Choice("merge", {"by": "fisher"})),
-    "merged by the shield": recipe(step=Choice("tmln"), weights=Choice("merge", {"by": "shield"})),
-    "three parts at once": recipe(replay=Choice("er"), penalty=Choice("ewc++"), step=Choice("tmln")),
+    "tmln with momentum": recipe(step=ComponentSpec("tmln", {"momentum": 0.9})),
+    "tmln on adam": recipe(step=ComponentSpec("tmln", {"base": "adam"})),
+    "tmln refreshed": recipe(replay=ComponentSpec("er"), step=ComponentSpec("tmln", {"fisher_refresh_every": 2})),
+    "tmln on factors of boundaries": recipe(step=ComponentSpec("tmln", {"geometry": "kfac"})),
+    "a-gem around tmln": recipe(step=ComponentSpec("a-gem", {"inner": "tmln", "capacity": 7})),
+    "sam around tmln": recipe(step=ComponentSpec("sam", {"inner": "tmln"})),
+    "a-gem around sam around tmln": recipe(step=ComponentSpec("a-gem", {"inner": "sam", "inner.inner": "tmln"})),
+    "merged by F": recipe(weights=ComponentSpec("merge", {"by": "fisher"})),
+    "merged by the shield": recipe(step=ComponentSpec("tmln"), weights=ComponentSpec("merge", {"by": "shield"})),
+    "three parts at once": recipe(
+        replay=ComponentSpec("er"), penalty=ComponentSpec("ewc++"), step=ComponentSpec("tmln")
+    ),
 }
 
 
@@ -83,7 +86,7 @@ def test_the_formula_is_what_is_found(case: str) -> None:
 def test_every_part_has_a_formula() -> None:
     for family, table in FAMILIES.items():
         for name in table:
-            assert recipe(**{family: Choice(name)}).memory_terms() is not None, (
+            assert recipe(**{family: ComponentSpec(name)}).memory_terms() is not None, (
                 f"{family} {name} does not say what it holds"
             )
 
@@ -156,5 +159,5 @@ def test_a_part_without_a_formula_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
         name = "other"
 
     monkeypatch.setitem(FAMILIES["penalty"], "other", Other)
-    assert recipe(penalty=Choice("other")).memory_terms() is None
+    assert recipe(penalty=ComponentSpec("other")).memory_terms() is None
     assert bytes_of(None, {}) is None

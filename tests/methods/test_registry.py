@@ -11,7 +11,7 @@ import pytest
 from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
 from tmln.methods import Answer, Penalty, Replay, Step, Weights
-from tmln.methods.recipes import RECIPES, Choice, Recipe
+from tmln.methods.recipes import RECIPES, ComponentSpec, Recipe
 from tmln.methods.registry import FAMILIES
 
 # Taken before there were families as a table, and steps with a closure; those of der++ when its defaults were changed.
@@ -46,7 +46,7 @@ def test_changed_runs_keep_their_names(changes: dict[str, object], digest: str) 
 
 
 def test_each_knows_its_name_its_question_and_its_default() -> None:
-    assert [family.kind for family in FAMILIES.values()] == [Replay, Penalty, Step, Weights, Answer]
+    assert [family.base for family in FAMILIES.values()] == [Replay, Penalty, Step, Weights, Answer]
     assert [family.name for family in FAMILIES.values()] == list(FAMILIES)
     assert [FAMILIES.default(name) for name in FAMILIES] == ["none", "none", "sgd", "last", "argmax"]
     assert all(family.question.endswith("?") for family in FAMILIES.values())
@@ -55,13 +55,15 @@ def test_each_knows_its_name_its_question_and_its_default() -> None:
 
 def test_a_recipe_goes_through_plain_containers_and_back() -> None:
     for recipe in RECIPES.values():
-        plain = recipe.plain()
-        assert Recipe.of(plain) == recipe
+        plain = recipe.to_dict()
+        assert Recipe.from_dict(plain) == recipe
         del plain["penalty"]  # saved before there was this family
-        assert Recipe.of(plain) == Recipe.of({**recipe.plain(), "penalty": {"name": "none", "settings": {}}})
-    assert Recipe(step=Choice("tmln")) != Recipe()
+        assert Recipe.from_dict(plain) == Recipe.from_dict(
+            {**recipe.to_dict(), "penalty": {"name": "none", "settings": {}}}
+        )
+    assert Recipe(step=ComponentSpec("tmln")) != Recipe()
     with pytest.raises(TypeError, match="a recipe has no 'stpe'; did you mean 'step'"):
-        Recipe(stpe=Choice("sgd"))
+        Recipe(stpe=ComponentSpec("sgd"))
     with pytest.raises(AttributeError, match="a recipe has no 'stpe'"):
         _ = Recipe().stpe
 
@@ -84,7 +86,7 @@ from tmln.methods import BuildContext, Component, Family, MemoryTerm, Settings
 class Mood(Component[Settings]):
     """How does it feel?"""
     family = "mood"
-    saved = ("told",)
+    state_names = ("told",)
     def __init__(self): self.told = 0
     @classmethod
     def make(cls, settings, given): return cls()
@@ -95,7 +97,7 @@ class Mood(Component[Settings]):
 class Calm(Mood):
     """Calm."""
     name = "calm"
-    off = {}
+    off_settings = {}
 
 class Keen(Mood):
     """Keen."""

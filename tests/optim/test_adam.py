@@ -60,7 +60,7 @@ def test_in_a_recipe() -> None:
     learner = Learner(
         model, "tmln", settings={"step.base": "adam", "step.beta1": 0.5, "step.match_base_lr": True}, lr=0.02
     )
-    assert learner.step.rate == 0.02
+    assert learner.step.effective_lr == 0.02
     assert learner.step.optimizer.param_groups[0]["betas"] == (0.5, 0.999)
     for settings, words in (
         ({"step.beta1": 0.5}, "tmln.beta1 = 0.5 is about Adam's means, and base 'sgd' has none"),

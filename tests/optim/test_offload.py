@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tests.optim.test_tmln import batch, small, train, weights
 from tmln.curvature import diagonal_fisher
-from tmln.methods import copied
+from tmln.methods import copy_state
 from tmln.optim import TMLN, offload
 from tmln.optim.growth import grow_tensor
 
@@ -127,7 +127,7 @@ def test_a_state_goes_on_wherever_it_waited(traffic: Traffic, saved: bool, loads
     twin = small(seed=1)
     twin.load_state_dict(model.state_dict())
     second = TMLN(twin.parameters(), offload=loads)
-    second.load_state_dict(copied(optimizer.state_dict()))
+    second.load_state_dict(copy_state(optimizer.state_dict()))
     waits = {key for state in second.state.values() for key, value in state.items() if isinstance(value, Far)}
     assert waits == ({"anchor", "fisher", "sensitivity"} if loads else set())
     for trained, steps in ((model, optimizer), (twin, second)):

@@ -185,7 +185,7 @@ def _rows(what: Kind, name: str | None) -> Iterable[tuple[str, ...]]:
 
         yield "name", *FAMILIES, "about"
         for name, recipe in RECIPES.items():
-            yield name, *(recipe.chosen[family].name for family in FAMILIES), recipe.about
+            yield name, *(recipe.components[family].name for family in FAMILIES), recipe.about
     elif what is Kind.parts:
         yield "name", "value", "about"
         for family, table in FAMILIES.items():

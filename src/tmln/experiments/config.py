@@ -161,7 +161,7 @@ class RunConfig(_Parts):
         recipe = find_recipe(self.method)
         for family in FAMILIES:
             name = getattr(self, family)
-            recipe = recipe if name is None else recipe.with_part(family, name)
+            recipe = recipe if name is None else recipe.with_component(family, name)
         return recipe.with_settings(self.settings)
 
     def resolved(self) -> dict[str, Any]:
@@ -246,12 +246,12 @@ def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, 
     """
     parts: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    for family, choice in recipe.chosen.items():
-        values, usual, own = recipe.settings_of(family), FAMILIES.default(family), method.chosen[family]
-        plain = choice.name == own.name == usual and values == Recipe().settings_of(family)
+    for family, choice in recipe.components.items():
+        values, usual, own = recipe.resolve_settings(family), FAMILIES.default(family), method.components[family]
+        plain = choice.name == own.name == usual and values == Recipe().resolve_settings(family)
         if family in NAMED or not plain:
             parts[family] = choice.name
-            left_out = recipe.neutral(family) - own.settings.keys()
+            left_out = recipe.later_defaults(family) - own.settings.keys()
             settings.update({f"{family}.{name}": value for name, value in values.items() if name not in left_out})
     return parts, settings
 

@@ -21,7 +21,7 @@ from tmln.distributed.sharding import is_sharded_model
 from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
 from tmln.learner.micro_batches import bytes_per_sample
-from tmln.methods import feed
+from tmln.methods import prepare_inputs
 from tmln.optim.precision import state_dtype
 from tmln.streams import Stream
 from tmln.streams.samples import Samples
@@ -85,7 +85,7 @@ def shown(size: float) -> str:
 def footprint(learner: Learner, stream: Stream) -> Footprint:
     """Counted, but for what a sample takes in a training pass: that is found with two samples."""
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
-    inputs = feed(learner.model, few, learner.prepare)
+    inputs = prepare_inputs(learner.model, few, learner.prepare)
     stored = few[0].numel() * few.element_size()
     weights = sum(local_part(p).numel() * p.element_size() for p in learner.model.parameters())
     whole = sum(p.numel() * p.element_size() for p in learner.model.parameters())

@@ -91,7 +91,7 @@ class Execution:
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
         self.total = steps_in(self.stream, run.config)
         self.ends = {*itertools.accumulate(steps_of(self.stream, self.learner, self.epochs))}
-        self.rate = float(self.learner.step.rate)  # as it starts, also for a run that goes on
+        self.rate = float(self.learner.step.effective_lr)  # as it starts, also for a run that goes on
         self.progress = Progress()
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()

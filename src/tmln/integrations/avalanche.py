@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from tmln.learner.closure import once_more, random_states
 from tmln.methods import Batch, Penalty, Replay, Step, TaskContext
-from tmln.methods.recipes import Recipe, find_recipe, make_parts
+from tmln.methods.recipes import Recipe, find_recipe, make_components
 
 try:
     from avalanche.benchmarks import OnlineCLExperience
@@ -62,7 +62,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         for family, name in parts.items():
             if family not in ("replay", "penalty", "step"):
                 raise TypeError(f"Parts has no argument {family!r}; there are replay, penalty and step")
-            recipe = recipe.with_part(family, name)
+            recipe = recipe.with_component(family, name)
         self.recipe, self.seed = recipe.with_settings(settings or {}), seed
         _check(self.recipe)
         self.step: Step[Any] | None = None  # made when the strategy shows its model
@@ -102,7 +102,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         samples = partial(_samples, strategy.experience.dataset)
         self._follow(strategy)
         self._lesson = TaskContext(
-            self.tasks, strategy.model, new, self.classes, self.step.rate, samples, _as_it_is, AT_A_TIME
+            self.tasks, strategy.model, new, self.classes, self.step.effective_lr, samples, _as_it_is, AT_A_TIME
         )
         for part in (self.replay, self.penalty, self.step):
             part.begin(self._lesson)
@@ -158,7 +158,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         if "optimizer_step" in vars(strategy):
             raise ValueError("something moves the weights of this strategy already: give it one Parts")
         self._rate = float(groups[0]["lr"])
-        made: dict[str, Any] = make_parts(self.recipe, strategy.model, self._rate, self.seed)
+        made: dict[str, Any] = make_components(self.recipe, strategy.model, self._rate, self.seed)
         self.replay, self.penalty, self.step = made["replay"], made["penalty"], made["step"]
         strategy.optimizer_step = partial(self._move, strategy)
 
@@ -170,7 +170,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
             usual = group.setdefault("initial_lr", group["lr"])
             if group["lr"] != usual * factor:
                 group["lr"] = usual * factor
-                self.penalty.set_rate(self.step.rate)
+                self.penalty.set_effective_lr(self.step.effective_lr)
 
     def _move(self, strategy: Any) -> None:
         """In place of ``optimizer.step()``: the gradient of the strategy's loss is in ``.grad``."""
@@ -216,7 +216,7 @@ class _Closure:
 
 def _check(recipe: Recipe) -> None:
     """What a plugin cannot do is refused by name."""
-    settings = recipe.settings_of("replay")
+    settings = recipe.resolve_settings("replay")
     if recipe.replay.name not in ("none", "er") or settings.get("balance") or settings.get("selection") == "herding":
         raise ValueError(
             f"replay {recipe.replay.name!r} with {settings} has a loss or a memory of its own, and the loss is the "
@@ -225,7 +225,7 @@ def _check(recipe: Recipe) -> None:
     for family, usual in (("weights", "last"), ("answer", "argmax")):
         if (name := getattr(recipe, family).name) != usual:
             raise ValueError(f"{family} {name!r} is about evaluation, which is the strategy's; use tmln.Learner")
-    if recipe.afresh:
+    if recipe.restarts_each_task:
         raise ValueError("a method that begins afresh at every task is a reference of ours; use tmln.Learner")
 
 

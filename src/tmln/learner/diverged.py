@@ -23,15 +23,15 @@ def diverged(loss: float, inputs: Tensor, where: str, lr: float, step: Step[Any]
         )
     return Diverged(
         f"the loss is {loss} in {where} (a batch of {len(inputs)}): the steps are too long (lr {lr}, rate in flat "
-        f"directions {step.rate:g}); {' or '.join(['lower lr', *(f'raise {name}' for name in dampings(step))])}"
+        f"directions {step.effective_lr:g}); {' or '.join(['lower lr', *(f'raise {name}' for name in dampings(step))])}"
     )
 
 
 def dampings(step: Step[Any]) -> list[str]:
     """Return the name of the setting by which the step divides its rate, if there is one."""
     name = "step."
-    while step.wraps:
+    while step.is_wrapper:
         name, step = f"{name}inner.", getattr(step, "inner")  # noqa: B009
     damping = getattr(step.settings, "damping", None)
     lr = float(step.optimizer.param_groups[0]["lr"])
-    return [] if damping is None or not math.isclose(step.rate * damping, lr) else [f"{name}damping"]
+    return [] if damping is None or not math.isclose(step.effective_lr * damping, lr) else [f"{name}damping"]

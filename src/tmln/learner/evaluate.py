@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature.preserve_state import eval_mode
 from tmln.distributed.process_group import SINGLE, Ranks
 from tmln.learner.logit_mask import mask_logits
-from tmln.methods import feed, home, to_model
+from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
 from tmln.streams.samples import Samples
 
 Look = Callable[[int, Tensor, Tensor], None]
@@ -79,11 +79,11 @@ def _measure(
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
-    first, count = home(model), len(samples)
+    first, count = get_reference_weight(model), len(samples)
     right, masked, loss = 0, 0, 0.0
     for x, y in samples.batches(batch_size):
-        y = to_model(first, y)
-        raw, scored = scores(model, feed(first, x[ranks.rows(len(x))], prepare))
+        y = move_to_model(first, y)
+        raw, scored = scores(model, prepare_inputs(first, x[ranks.rows(len(x))], prepare))
         if ranks.size > 1:
             same, raw = scored is raw, ranks.gather_rows(raw, len(x))
             scored = raw if same else ranks.gather_rows(scored, len(x))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import gather_parameters
-from tmln.methods import feed
+from tmln.methods import prepare_inputs
 from tmln.suggest import did_you_mean
 from tmln.writing import writing
 
@@ -75,7 +75,7 @@ def _example(learner: Learner, count: int = 2) -> Tensor:
     shape = (count, *learner.intake["shape"])
     ramp = torch.arange(torch.Size(shape).numel()) * 37 % 256
     stored = (ramp if dtype == torch.uint8 else ramp / 128 - 1).to(dtype).reshape(shape)
-    return feed(learner.model, stored, learner.prepare)
+    return prepare_inputs(learner.model, stored, learner.prepare)
 
 
 def _weights(learner: Learner, path: Path) -> None:

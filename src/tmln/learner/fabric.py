@@ -45,10 +45,10 @@ def place_model(model: nn.Module, fabric: Any, recipe: Recipe) -> Ranks:
 def check_shardable(recipe: Recipe) -> None:
     """Raise if a component of the recipe needs full weights."""
     for family in FAMILIES:
-        component, settings = recipe.part(family)
+        component, settings = recipe.resolve(family)
         if component.supports_fsdp_at(settings):
             continue
-        choice = recipe.chosen[family]
+        choice = recipe.components[family]
         others = [name for name, other in FAMILIES[family].items() if other.supports_fsdp]
         given = ""
         if component.supports_fsdp:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import REMEDY, is_sharded_model
 from tmln.learner.head import candidates, find_head, resize
-from tmln.methods import Growth, feed
+from tmln.methods import Growth, prepare_inputs
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 
@@ -27,7 +27,7 @@ def make_room(learner: Learner, samples: Samples, outputs: int) -> None:
     rows = [len(module.weight) for module in candidates(learner.model).values()]  # type: ignore[arg-type]
     if not rows or outputs <= min(rows):
         return
-    x = feed(learner.model, samples.gather(torch.arange(1))[0], learner.prepare)
+    x = prepare_inputs(learner.model, samples.gather(torch.arange(1))[0], learner.prepare)
     found = _outputs(learner.model, x)
     if found is None or outputs <= found:
         return
@@ -63,7 +63,7 @@ def grow(learner: Learner, name: str, rows: int) -> Growth:
         part.grow(growth)
     if learner.initial is not None:
         unwrapped = {key.removeprefix(f"{prefix}."): value for key, value in growth.names.items()}
-        learner.initial = replace(growth, names=unwrapped).state(learner.initial, copy=True)
+        learner.initial = replace(growth, names=unwrapped).grow_state(learner.initial, copy=True)
     return growth
 
 

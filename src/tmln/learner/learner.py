@@ -35,7 +35,7 @@ from tmln.learner.task_lifecycle import learn_lesson, undo
 from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights
-from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_parts
+from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_components
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
@@ -130,7 +130,7 @@ class Learner:
                 raise TypeError(
                     f"a Learner has no argument {family!r}{did_you_mean(family, [*FAMILIES, *OPTIONS, *LATER])}"
                 )
-            recipe = recipe if name is None else recipe.with_part(family, name)
+            recipe = recipe if name is None else recipe.with_component(family, name)
         self.schedule, self.warmup, self.pace = schedule, warmup, Schedule(schedule, warmup)
         self.model, self.recipe = model, recipe.with_settings(settings or {})
         self.scored: nn.Module = Scored(model) if logit_mask == "seen" else model
@@ -156,7 +156,7 @@ class Learner:
             torch.Generator().manual_seed(seed_of(seed, use)) for use in ("order", "augmentation")
         )
         self.place: Place | None = None  # within a task; None between tasks
-        self.initial = copy.deepcopy(model.state_dict()) if self.recipe.afresh else None
+        self.initial = copy.deepcopy(model.state_dict()) if self.recipe.restarts_each_task else None
         self.history: list[Samples] = []
         self.record = Record()  # of the lessons so far
         self.previous: list[tuple[dict[str, Any], Record]] = []  # states that undo() goes back to, the newest last
@@ -259,7 +259,7 @@ class Learner:
         return {f"{family}/{key}": value for family, part in named for key, value in part.diagnostics.items()}
 
     def _make_parts(self) -> None:
-        for family, part in make_parts(self.recipe, self.scored, self.lr, self.seed).items():
+        for family, part in make_components(self.recipe, self.scored, self.lr, self.seed).items():
             setattr(self, family, part)
 
     def start(self, met: Iterable[int]) -> None:
@@ -351,7 +351,7 @@ class Learner:
         """
         options = {name: getattr(self, name) for name in OPTIONS}
         options |= {name: value for name, usual in LATER.items() if (value := getattr(self, name)) != usual}
-        saved = {"recipe": self.recipe.plain(), "options": options, "state": self.state_dict()}
+        saved = {"recipe": self.recipe.to_dict(), "options": options, "state": self.state_dict()}
         before = [{"state": state, "record": record.plain()} for state, record in self.previous]
         content = {**saved, "record": self.record.plain(), "previous": before, "about": self.about}
         content = gather_state(content, self.ranks.rank)
@@ -389,7 +389,7 @@ class Learner:
         fabric: Any = None,
     ) -> Learner:
         """As :meth:`load`, of what :func:`tmln.learner.checkpoint.load_file` read."""
-        recipe = Recipe.of(saved["recipe"])
+        recipe = Recipe.from_dict(saved["recipe"])
         if not allow_code:
             recipe.check_code()
         learner = cls(model, recipe, augment=augment, prepare=prepare, fabric=fabric, **saved["options"])

@@ -13,7 +13,7 @@ from tmln.distributed.data_parallel import check_identical_weights
 from tmln.learner.closure import BatchClosure
 from tmln.learner.epoch import rest_of_epoch
 from tmln.learner.transform_fingerprint import observe_intake
-from tmln.methods import Batch, TaskContext, feed, to_model
+from tmln.methods import Batch, TaskContext, move_to_model, prepare_inputs
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def set_rate(learner: Learner, factor: float) -> None:
     """The step's rate is ``factor`` times the one it has between tasks, which torch's schedulers, too, keep so."""
     for group in learner.step.optimizer.param_groups:
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-    learner.penalty.set_rate(learner.step.rate)
+    learner.penalty.set_effective_lr(learner.step.effective_lr)
 
 
 def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoch: int, number: int) -> float:
     """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
-    batch = joined(learner, x, y, context.home)
+    batch = joined(learner, x, y, context.reference_weight)
     learner.last_batch = len(batch.y)
     step.before_forward(batch, context)
     closure = BatchClosure(learner, batch, context, epoch, number)
@@ -108,14 +108,16 @@ def joined(learner: Learner, x: Tensor, y: Tensor, first: Tensor) -> Batch:
     more_x, more_y, fields = learner.replay.draw(x, y)
     if len(more_y):
         x, y = torch.cat([x, more_x]), torch.cat([y, more_y])
-    inputs = feed(first, x, lambda x: learner.augment(x, learner.noise))
-    return Batch(inputs, to_model(first, y), current, {name: to_model(first, field) for name, field in fields.items()})
+    inputs = prepare_inputs(first, x, lambda x: learner.augment(x, learner.noise))
+    return Batch(
+        inputs, move_to_model(first, y), current, {name: move_to_model(first, field) for name, field in fields.items()}
+    )
 
 
 def make_task_context(
     learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]
 ) -> TaskContext:
     """What the parts are told of a task."""
-    at_a_time, rate, prepare = learner.at_a_time, learner.step.rate, learner.prepare
+    at_a_time, rate, prepare = learner.at_a_time, learner.step.effective_lr, learner.prepare
     once = partial(samples.batches, at_a_time)
     return TaskContext(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, learner.ranks)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tmln.curvature.preserve_state import eval_mode
 from tmln.learner.logit_mask import mask_logits
-from tmln.methods import feed, home
+from tmln.methods import get_reference_weight, prepare_inputs
 from tmln.streams.arrays import as_samples
 from tmln.streams.own_data import own_pictures
 from tmln.streams.samples import Samples
@@ -43,7 +43,7 @@ def outputs(learner: Learner, samples: Samples) -> Iterator[Tensor]:
     model, seen = learner.model, learner.classes or None if learner.logit_mask == "seen" else None
     with eval_mode(model), learner.weights.prediction_weights():
         for x, _ in samples.batches(2 * learner.at_a_time):
-            _, scores = learner.answer.scores(model, feed(model, x, learner.prepare))
+            _, scores = learner.answer.scores(model, prepare_inputs(model, x, learner.prepare))
             yield mask_logits(scores, seen)
 
 
@@ -82,4 +82,4 @@ def _unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Path]]:
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
         data = (x, torch.zeros(len(x), dtype=torch.int64))
-    return as_samples(data, home(learner.model).dtype), ()
+    return as_samples(data, get_reference_weight(learner.model).dtype), ()

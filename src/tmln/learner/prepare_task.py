@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tmln.learner.class_names import by_name, check_numbers, merged, names_in
 from tmln.learner.task_history import FRACTION
-from tmln.methods import home
+from tmln.methods import get_reference_weight
 from tmln.streams.arrays import as_samples
 from tmln.streams.own_data import Own, own_samples
 from tmln.streams.samples import Samples
@@ -90,7 +90,7 @@ def _read(learner: Learner, data: Any, side: int | None) -> tuple[Samples, Sampl
     if isinstance(data, Own):
         return data.train, data.test, data.names
     if not _is_place(data):
-        return as_samples(data, home(learner.model).dtype), None, names_in(data)
+        return as_samples(data, get_reference_weight(learner.model).dtype), None, names_in(data)
     shape = None if learner.intake is None else learner.intake["shape"]
     own = own_samples(data, shape, side)
     return own.train, own.test, own.names

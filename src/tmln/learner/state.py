@@ -13,7 +13,7 @@ from tmln.distributed.sharding import load_model_weights, reshard_model
 from tmln.learner.epoch import Place
 from tmln.learner.growth import fit_head
 from tmln.learner.transform_fingerprint import check_intake
-from tmln.methods import copied, home
+from tmln.methods import copy_state, get_reference_weight
 from tmln.streams.arrays import as_samples
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
         raise ValueError(f"'joint' learned {state['tasks']} tasks; pass their data as history, got {len(history)}")
     states = _by_family(state["parts"])
     for family, part in learner.by_family.items():
-        if part.saved and family not in states:
+        if part.state_names and family not in states:
             raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
     fit_head(learner, state["model"])
     reshard_model(learner.model)  # a pass that failed may have left layers gathered
@@ -65,7 +65,7 @@ def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) 
     learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
     place = state["place"]
     learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
-    learner.history = [as_samples(data, home(learner.model).dtype) for data in history]
+    learner.history = [as_samples(data, get_reference_weight(learner.model).dtype) for data in history]
 
 
 def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
@@ -76,7 +76,7 @@ def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
 @contextmanager
 def as_before(learner: Learner) -> Iterator[dict[str, Any]]:
     """Within the block, which is given the state, all may fail: then it is as it was, and the exception goes on."""
-    before = copied(state_of(learner), torch.device("cpu"))
+    before = copy_state(state_of(learner), torch.device("cpu"))
     history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
     try:
         yield before

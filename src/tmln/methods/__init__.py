@@ -1,6 +1,6 @@
 """Methods: components for replay, penalty, step, weights and answer, and the recipes that combine them.
 
-Components of your own derive from the classes named here.
+Components of your own derive from the classes exported here.
 """
 
 from __future__ import annotations
@@ -12,30 +12,25 @@ if TYPE_CHECKING:
     from tmln.methods.component import (
         BuildContext,
         Component,
+        Growth,
         MemoryConditions,
         MemoryTerm,
         Settings,
-        copied,
+        copy_state,
         weight_sums,
     )
-    from tmln.methods.family import Family, read_settings
     from tmln.methods.features import Features
-    from tmln.methods.growth import Growth
-    from tmln.methods.guide import Guide
     from tmln.methods.interfaces import Answer, Closure, Penalty, Replay, Step, Weights
-    from tmln.methods.registry import INNER
-    from tmln.methods.task_context import Batch, TaskContext, feed, home, to_model
+    from tmln.methods.registry import INNER, Family, Guide, read_settings
+    from tmln.methods.task_context import Batch, TaskContext, get_reference_weight, move_to_model, prepare_inputs
 
-# Imported when first used: the table of methods is read without torch.
-_HOMES = {
-    "tmln.methods.component": "BuildContext Component MemoryConditions MemoryTerm Settings copied weight_sums",
-    "tmln.methods.family": "Family read_settings",
-    "tmln.methods.features": "Features",
-    "tmln.methods.growth": "Growth",
-    "tmln.methods.guide": "Guide",
-    "tmln.methods.interfaces": "Answer Closure Penalty Replay Step Weights",
-    "tmln.methods.registry": "INNER",
-    "tmln.methods.task_context": "Batch TaskContext feed home to_model",
+# Imported at first use: the table of methods is read without torch.
+_MODULES = {
+    "component": "BuildContext Component Growth MemoryConditions MemoryTerm Settings copy_state weight_sums",
+    "features": "Features",
+    "interfaces": "Answer Closure Penalty Replay Step Weights",
+    "registry": "INNER Family Guide read_settings",
+    "task_context": "Batch TaskContext get_reference_weight move_to_model prepare_inputs",
 }
 __all__ = [
     "INNER",
@@ -56,17 +51,17 @@ __all__ = [
     "Step",
     "TaskContext",
     "Weights",
-    "copied",
-    "feed",
-    "home",
+    "copy_state",
+    "get_reference_weight",
+    "move_to_model",
+    "prepare_inputs",
     "read_settings",
-    "to_model",
     "weight_sums",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    for home_module, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names.split():
-            return getattr(importlib.import_module(home_module), name)
+            return getattr(importlib.import_module(f"tmln.methods.{module}"), name)
     raise AttributeError(f"module 'tmln.methods' has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""A part: what it declares of itself, how it is configured, made and saved, and when it is told of a task."""
+"""A component: what it declares about itself, how it is built and saved, and how its state follows a growing head."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -13,19 +13,19 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tmln.distributed.process_group import shard_like
-from tmln.methods.growth import Growth
-from tmln.methods.guide import Guide
+from tmln.methods.registry import Guide
 from tmln.methods.task_context import TaskContext
+from tmln.optim.growth import check_replacement, grow_tensor, has_parameter, replace_parameter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 class Settings(BaseModel):
-    """A part's numbers: typed, with ranges, frozen.
+    """A component's settings: typed, with ranges, frozen.
 
-    A field's ``description`` is shown by ``tmln list parts``; ``json_schema_extra={"search": ...}`` says where
-    ``tmln sweep`` and ``tmln tune`` look for its value: ``{"low", "high", "log"}``, or a list of values.
+    A field's ``description`` is shown by ``tmln list parts``; ``json_schema_extra={"search": ...}`` is the range that
+    ``tmln sweep`` and ``tmln tune`` search: ``{"low", "high", "log"}``, or a list of values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,189 +36,252 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class MemoryTerm:
-    """``times`` a unit of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds it.
+    """``times`` units of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds the tensors.
 
-    Units: N, a sum for every trainable weight (in single precision for weights in half); W, the same in the weights'
-    own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model; ``statistics``,
-    its buffers; ``samples`` and ``logits``, what a memory stores of a sample; ``counts``, a number for every tensor of
-    weights; ``doubles``, single numbers.
+    Units: N, a number for every trainable weight (in float32 for weights in half precision); W, the same in the
+    weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model;
+    ``statistics``, its buffers; ``samples`` and ``logits``, what a memory stores of a sample; ``counts``, a number for
+    every tensor of weights; ``doubles``, single numbers.
     """
 
     name: str
     unit: str
     times: int = 1
-    derived: bool = False  # made from the rest and in no checkpoint: kept so that a step need not make it again
+    derived: bool = False  # computed from other state, and in no checkpoint
 
 
 @dataclass(frozen=True)
 class MemoryConditions:
-    """What a formula depends on besides a part's settings."""
+    """What a memory formula depends on besides the component's settings."""
 
-    gradient_modified: bool = False  # another part of the method changes the task's gradient or moves the weights
+    gradient_modified: bool = False  # another component changes the task's gradient or moves the weights
     half: bool = False  # the weights are in half precision
 
 
 def weight_sums(*names: str) -> list[MemoryTerm]:
-    """Each of these is a sum for every weight."""
+    """Return a term of N for each name: one number for every trainable weight."""
     return [MemoryTerm(name, "N") for name in names]
 
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a part can be made of: the model as it is scored, the rate, a seed of its own, the parts made before it."""
+    """What a component is built from: the model, the learning rate, its own seed, and the components built before."""
 
     model: nn.Module
     lr: float
     seed: int
-    parts: Mapping[str, Component[Any]]
+    components: Mapping[str, Component[Any]]  # by family
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """A head that got more outputs: which parameters replaced which.
+
+    A restored state may have fewer outputs than the model: then rows are cut.
+    """
+
+    parameters: Mapping[Tensor, Tensor]  # old -> new
+    names: Mapping[str, Tensor]  # as in ``model.state_dict()`` -> new
+    before: int  # outputs
+    after: int
+
+    def replace_parameters(self, parameters: list[Tensor]) -> None:
+        """Replace in place every parameter that has a successor."""
+        parameters[:] = [self.parameters.get(p, p) for p in parameters]
+
+    def grow_state(self, value: Any, parameters: Sequence[Tensor] = (), copy: bool = False) -> Any:
+        """Return state with rows for the new outputs: zeros or, with ``copy``, the new weights.
+
+        ``value`` is a mapping from parameters or their names, or a list in the order of ``parameters`` (which are
+        already the new ones).
+        """
+        if isinstance(value, Mapping):
+            return {
+                self.parameters.get(key, key) if isinstance(key, Tensor) else key: _grow(item, self._new(key), copy)
+                for key, item in value.items()
+            }
+        if isinstance(value, list) and parameters and all(isinstance(item, Tensor) for item in value):
+            new = set(map(id, self.parameters.values()))
+            pairs = zip(value, parameters, strict=False)
+            return [_grow(item, p if id(p) in new else None, copy) for item, p in pairs]
+        return value
+
+    def grow_rows(self, value: Tensor) -> Tensor:
+        """Return a tensor with one row per output, with zeros for the new outputs."""
+        made, kept = value.new_zeros(self.after, *value.shape[1:]), min(self.after, len(value))
+        made[:kept] = value[:kept]
+        return made
+
+    def update_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Replace parameters in any optimizer, by its own ``replace`` if it has one."""
+        for old, new in self.parameters.items():
+            if not has_parameter(optimizer, old):
+                continue
+            if hasattr(optimizer, "replace") and len(new) >= len(old):
+                check_replacement(old, new)
+                optimizer.replace(old, new)
+            else:
+                replace_parameter(optimizer, old, new)
+
+    def _new(self, key: Any) -> Tensor | None:
+        return self.parameters.get(key) if isinstance(key, Tensor) else self.names.get(key)
+
+
+def _grow(value: Any, new: Tensor | None, copy: bool) -> Any:
+    if new is None or not isinstance(value, Tensor) or value.shape[1:] != new.shape[1:]:
+        return value
+    return grow_tensor(value, new, copy)
 
 
 class Component(Generic[S]):
-    """Something with settings, and with state that a checkpoint carries. It declares all that others ask of it:
+    """One answer to one of a method's questions, with settings and with state that a checkpoint carries.
 
-    - ``name``, by which recipes call it, and the first line of its docstring, which ``tmln list parts`` shows;
-    - ``Settings``: its numbers, with ranges, descriptions and where a search looks for them;
-    - ``saved``: the attributes that are state: numbers, tensors, lists of tensors, or things with a state_dict;
-    - how its state follows when the head grows: mappings from parameters or their names, and lists along ``aligned``,
-      follow by themselves, with zeros in new rows, and so does whatever has a ``grow`` of its own; ``copies``, those
-      that are copies of the weights, get the new weights there; ``per_class``, tensors with a row for each output;
-    - ``holds``: the memory it takes, by formula;
-    - ``needs_boundary``: it is of no use unless somebody says where a task ends;
-    - ``bends``: it changes the task's gradient or moves the weights besides the step;
-    - ``guide``: what its page in the documentation says besides: its rule, its origin, when to take it and when not;
-      where that depends on settings, :meth:`guide_at` says so;
-    - ``shards``: it works where each rank holds a part of every weight (``--strategy fsdp``); where that depends on
-      settings, :meth:`in_shards` says so;
-    - ``only_answers``: it has no say in training, whose weights are the same without it, to the bit;
-    - for the tests that walk the tables: ``off``, settings at which it does nothing (None: there are none),
-      ``active``, settings at which it visibly acts on a small network without diverging, and ``turned``, a change to
-      those whose effect lies in what this part alone does (its loss, its pull, its move); ``needs``, parts of other
-      families without which it cannot be made.
+    A subclass of :class:`Replay`, :class:`Penalty`, :class:`Step`, :class:`Weights` or :class:`Answer` declares:
+
+    Attributes:
+        name: The name in recipes and configurations. The first line of the docstring is shown by ``tmln list parts``.
+        Settings: The settings, with ranges, descriptions and search ranges.
+        state_names: The attributes that are state: numbers, tensors, lists or mappings of tensors, generators, or
+            objects with a ``state_dict``. Lists in the order of :attr:`state_parameters` and mappings keyed by
+            parameters or their names grow with the head, with zeros in new rows; objects with ``grow`` do it alone.
+        weight_copy_names: Those that are copies of the weights: new rows get the new weights.
+        class_row_names: Those that are tensors with a row for each output.
+        needs_boundary: Works only where task boundaries are known.
+        modifies_gradient: Changes the task's gradient, or moves the weights besides the step.
+        is_prediction_only: Has no effect on training.
+        is_wrapper: Wraps another component of its family, named by its setting ``inner``.
+        supports_fsdp: Works where each rank holds a shard of every weight; :meth:`supports_fsdp_at` if settings decide.
+        guide: Documentation; :meth:`guide_for` if it depends on settings.
+        required_components: Components of other families, ``{family: name}``, without which it cannot be built.
+        off_settings: For the tests over all components: settings at which it does nothing; None if there are none.
+        active_settings: For those tests: settings at which it has a visible effect on a small network.
+        changed_settings: For those tests: a change of ``active_settings`` with a different effect.
+        diagnostics: Numbers from the last task boundary, for the log.
     """
 
     family: ClassVar[str]
     name: ClassVar[str]
     Settings: ClassVar[type[Settings]] = Settings
-    saved: ClassVar[tuple[str, ...]] = ()
-    copies: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[tuple[str, ...]] = ()
-    off: ClassVar[Mapping[str, Any] | None] = None
-    active: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    turned: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    state_names: ClassVar[tuple[str, ...]] = ()
+    weight_copy_names: ClassVar[tuple[str, ...]] = ()
+    class_row_names: ClassVar[tuple[str, ...]] = ()
+    off_settings: ClassVar[Mapping[str, Any] | None] = None
+    active_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    changed_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    required_components: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guide: ClassVar[Guide | None] = None
-    prediction_only: ClassVar[bool] = False
+    is_prediction_only: ClassVar[bool] = False
     supports_fsdp: ClassVar[bool] = False
-    wraps: ClassVar[bool] = False  # around another part of its family, its setting ``inner``
+    is_wrapper: ClassVar[bool] = False
     needs_boundary: bool = False
     modifies_gradient: bool = False
     settings: S
-    diagnostics: Mapping[str, float] = MappingProxyType({})  # what the last boundary found, for the log
+    diagnostics: Mapping[str, float] = MappingProxyType({})
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        """A part ready to train ``given.model``."""
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build a component that is ready to train ``context.model``."""
         raise NotImplementedError
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
-        """What it holds in the middle of a task after the first; None where nobody has counted."""
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        """Return the memory held in the middle of a task after the first; None if unknown."""
         return None
 
     @classmethod
     def supports_fsdp_at(cls, settings: Any) -> bool:
-        """Whether it works on weights of which each rank holds a part."""
+        """Return whether it works on sharded weights with these settings."""
         return cls.supports_fsdp
 
     @classmethod
-    def guide_at(cls, settings: Any) -> Guide | None:
-        """What there is to say of it at these settings, without what they switch off: for the pages of methods."""
+    def guide_for(cls, settings: Any) -> Guide | None:
+        """Return the documentation at these settings, without what they switch off."""
         return cls.guide
 
     @classmethod
-    def fields(cls, settings: Any) -> dict[str, FieldInfo]:
-        """The settings that there are, by name."""
+    def setting_fields(cls, settings: Any) -> dict[str, FieldInfo]:
+        """Return the fields of the settings by name, those of a wrapped component included."""
         return dict(cls.Settings.model_fields)
 
     @classmethod
-    def inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Where it wraps another: the settings of the other that are part of its own, of which some are ``given``."""
+    def resolve_inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the wrapped component to store in its own, of which some are ``given``."""
         raise NotImplementedError
 
     @property
     def device(self) -> torch.device | None:
-        """Where tensors of a loaded state belong; None: where they are."""
+        """The device for tensors of a loaded state; None: they stay where they are."""
         return None
 
     @property
-    def aligned(self) -> list[Tensor]:
-        """The parameters that lists among ``saved`` are about, in their order."""
+    def state_parameters(self) -> list[Tensor]:
+        """The parameters that lists among the state are about, in their order."""
         return []
 
     @property
-    def named(self) -> Mapping[str, Tensor]:
-        """The model's tensors that mappings among ``saved`` are about, by name."""
+    def named_tensors(self) -> Mapping[str, Tensor]:
+        """The model's tensors that mappings among the state are about, by name."""
         return {}
 
     def grow(self, growth: Growth) -> None:
-        """The model's head has more outputs, with other parameters: which state follows them? What is declared does."""
-        growth.swap(self.aligned)
-        for name in self.saved:
+        """Let the declared state follow a head that got more outputs."""
+        growth.replace_parameters(self.state_parameters)
+        for name in self.state_names:
             value = getattr(self, name)
             if hasattr(value, "grow"):
                 value.grow(growth)
-            elif name in self.per_class:
-                setattr(self, name, growth.rows(value))
+            elif name in self.class_row_names:
+                setattr(self, name, growth.grow_rows(value))
             elif isinstance(value, (list, Mapping)):
-                setattr(self, name, growth.state(value, self.aligned, name in self.copies))
+                setattr(self, name, growth.grow_state(value, self.state_parameters, name in self.weight_copy_names))
 
     def begin(self, context: TaskContext) -> None:
-        """A task begins."""
+        """Prepare for a task."""
 
     def end(self, context: TaskContext) -> None:
-        """A task has ended. Weights come first, then replay, penalty and step: the order of Algorithm 1; then the
-        answer."""
+        """Handle the end of a task. Order: weights, replay, penalty, step (Algorithm 1), answer."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors, numbers and containers of them."""
-        return {name: _pack(getattr(self, name)) for name in self.saved}
+        """Return a copy of the state: tensors, numbers and containers of them."""
+        return {name: _pack(getattr(self, name)) for name in self.state_names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """What :meth:`state_dict` gave, copied: the part never shares memory with a state."""
-        for name in self.saved:
+        """Load a copy of what :meth:`state_dict` returned: no memory is shared with it."""
+        for name in self.state_names:
             value = getattr(self, name)
             if isinstance(value, torch.optim.Optimizer):  # torch's takes the tensors themselves, and writes into them
-                value.load_state_dict(cut_alike(value, copied(state[name])))
+                value.load_state_dict(shard_optimizer_state(value, copy_state(state[name])))
             elif hasattr(value, "load_state_dict"):
                 value.load_state_dict(state[name])
             elif isinstance(value, torch.Generator):
                 value.set_state(state[name].cpu())
             else:
-                setattr(self, name, self._laid_out(copied(state[name], self.device)))
+                setattr(self, name, self._shard(copy_state(state[name], self.device)))
 
-    def _laid_out(self, value: Any) -> Any:
-        """Tensors that are about parameters in shards are cut as these are."""
-        if isinstance(value, list) and self.aligned and all(isinstance(item, Tensor) for item in value):
-            return [shard_like(item, p) for item, p in zip(value, self.aligned, strict=False)]
-        if isinstance(value, dict) and self.named:
-            named = self.named
+    def _shard(self, value: Any) -> Any:
+        """Cut tensors as the parameters are that they are about."""
+        if isinstance(value, list) and self.state_parameters and all(isinstance(item, Tensor) for item in value):
+            return [shard_like(item, p) for item, p in zip(value, self.state_parameters, strict=False)]
+        if isinstance(value, dict) and self.named_tensors:
+            named = self.named_tensors
             return {key: shard_like(item, named[key]) if key in named else item for key, item in value.items()}
         return value
 
 
-def cut_alike(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """An optimizer's state, whole or in shards, as its parameters lie now."""
+def shard_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state, whole or sharded, cut as the optimizer's parameters are now."""
     ids = [index for group in state["param_groups"] for index in group["params"]]
     parameters = dict(zip(ids, (p for group in optimizer.param_groups for p in group["params"]), strict=False))
-    cut = {
-        index: {key: _cut(value, parameters.get(index)) for key, value in found.items()}
+
+    def cut(value: Any, p: Tensor | None) -> Any:
+        alike = p is not None and isinstance(value, Tensor) and value.shape == p.shape
+        return shard_like(value, p) if alike and p is not None else value
+
+    values = {
+        index: {key: cut(value, parameters.get(index)) for key, value in found.items()}
         for index, found in state["state"].items()
     }
-    return {**state, "state": cut}
-
-
-def _cut(value: Any, p: Tensor | None) -> Any:
-    return shard_like(value, p) if p is not None and isinstance(value, Tensor) and value.shape == p.shape else value
+    return {**state, "state": values}
 
 
 def _pack(value: Any) -> Any:
@@ -226,16 +289,16 @@ def _pack(value: Any) -> Any:
         return value.state_dict()
     if isinstance(value, torch.Generator):
         return value.get_state()
-    return copied(value)
+    return copy_state(value)
 
 
-def copied(value: Any, device: torch.device | None = None) -> Any:
-    """A state of its own: tensors are copies, on ``device`` if given, in lists and dictionaries of the same form."""
+def copy_state(value: Any, device: torch.device | None = None) -> Any:
+    """Return a deep copy of a state, with its tensors on ``device`` if given."""
     if isinstance(value, Tensor):
         found = value.detach()
         return found.clone() if device is None or device == value.device else found.to(device)
     if isinstance(value, (list, tuple)):
-        return type(value)(copied(item, device) for item in value)
+        return type(value)(copy_state(item, device) for item in value)
     if isinstance(value, Mapping):
-        return {key: copied(item, device) for key, item in value.items()}
+        return {key: copy_state(item, device) for key, item in value.items()}
     return value

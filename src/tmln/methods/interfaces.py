@@ -1,14 +1,12 @@
-"""The questions that a method answers, one a family: what the loop asks of each, and when.
+"""The interfaces of the five families: what the training loop asks of each component, and when.
 
-A step is given a closure, as torch.optim has it: each call passes the step's batch through the model at the weights as
-they are, and leaves the gradient of the loss and of the penalty in ``.grad``. A step calls it at least once.
+A step is given a closure, as in torch.optim: each call passes the step's batch through the model at the current weights
+and leaves the gradient of loss and penalty in ``.grad``. A step calls it at least once.
 
-The first call is the step's gradient, taken where the weights are when the step begins. It alone counts: its loss is
-logged, ``after_backward`` sees its gradient (running Fishers, path integrals), its outputs are what a memory may store,
-and its pass moves running statistics. Every later call is the same function at other weights: the same augmented batch,
-the same replayed samples, the same dropout. It leaves nothing behind but ``.grad``: statistics and random numbers
-are put back. So whatever a step asks, all that is counted is counted once, of the task's gradient at the weights before
-the step, and of the displacement that happened.
+The first call is the step's gradient, at the weights before the step. Only this call counts: its loss is logged,
+``after_backward`` sees its gradient (running Fishers, path integrals), its outputs may be stored in a memory, and its
+pass updates running statistics. A later call evaluates the same function at other weights: the same augmented batch,
+the same replayed samples, the same dropout. It changes nothing but ``.grad``; statistics and random state are kept.
 """
 
 from __future__ import annotations
@@ -20,10 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tmln.methods.component import BuildContext, Component, S
-from tmln.methods.growth import Growth
+from tmln.methods.component import BuildContext, Component, Growth, S
 from tmln.methods.task_context import Batch, TaskContext
-from tmln.methods.weight_copies import moving
+from tmln.methods.weight_copies import trained_tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,164 +37,188 @@ class Replay(Component[S]):
     memory: Reservoir | None = None
 
     def __init__(self, settings: S, seed: int) -> None:
+        """Store the settings."""
         self.settings = settings
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        return cls(settings, given.seed)
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build it from the settings and a seed."""
+        return cls(settings, context.seed)
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
-        """Samples as stored, to be put behind the current ones: inputs, labels, further fields. Once a step."""
+        """Return stored samples to append to the current ones: inputs, labels, other fields. Called once a step."""
         return x[:0], y[:0], {}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of the union, and the model's output for it (-inf for closed classes). Once a call of the closure:
-        it changes nothing."""
+        """Return the loss of the batch and the model's output (-inf for closed classes).
+
+        Called at each call of the closure; it must not change state.
+        """
         output = model(batch.x)
         return nn.functional.cross_entropy(output, batch.y), output
 
     def after_step(self, x: Tensor, y: Tensor, output: Tensor, epoch: int) -> None:
-        """The current samples as stored, and what the model said of them before the step."""
+        """Process the current samples as stored, and the model's output for them before the step."""
 
 
 class Penalty(Component[S]):
     """What is added to the loss?"""
 
     family = "penalty"
-    off: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
-    active: ClassVar[Mapping[str, Any]] = {"strength": 1.0}
-    turned: ClassVar[Mapping[str, Any]] = {"strength": 50.0}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"strength": 0.0}
+    active_settings: ClassVar[Mapping[str, Any]] = {"strength": 1.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"strength": 50.0}
     modifies_gradient = True
 
     def __init__(self, settings: S, model: nn.Module) -> None:
+        """Store the settings and the trainable parameters."""
         self.settings = settings
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        return cls(settings, given.model)
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build it from the settings and the model."""
+        return cls(settings, context.model)
 
     @property
     def device(self) -> torch.device | None:
+        """The device of the parameters."""
         return self.parameters[0].device if self.parameters else None
 
     @property
-    def aligned(self) -> list[Tensor]:
+    def state_parameters(self) -> list[Tensor]:
+        """The parameters that lists among the state are about, in their order."""
         return self.parameters
 
-    def set_rate(self, rate: float) -> None:
-        """The step's rate in flat directions from now on, where a schedule changes it within a task."""
+    def set_effective_lr(self, effective_lr: float) -> None:
+        """Set the step's learning rate in flat directions, where a schedule changes it within a task."""
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
-        """A term that needs the graph; None where ``add`` does it. Once a call of the closure: it changes nothing."""
+        """Return a term of the loss, or None where :meth:`add_gradient` adds its gradient.
+
+        Called at each call of the closure; it must not change state.
+        """
         return None
 
     def after_backward(self) -> None:
-        """The task's gradient (with that of ``loss``, if there is one) is in ``.grad``, at the weights before the step.
-        Once a step: what is counted is counted here."""
+        """Process the task's gradient (with that of :meth:`loss`) in ``.grad``, before the step. Called once a step."""
 
     def add_gradient(self) -> None:
-        """Add the penalty's own gradient to ``.grad``. Once a call of the closure: it changes nothing else."""
+        """Add the penalty's gradient to ``.grad``. Called at each call of the closure; it must not change state."""
 
     def after_step(self) -> None:
-        """The parameters have moved."""
+        """Process the new parameters."""
 
 
 class Step(Component[S]):
-    """How does a gradient become a move?"""
+    """How does a gradient become an update?"""
 
     family = "step"
     optimizer: torch.optim.Optimizer
     tracks_path: bool = False  # integrates the task's gradient along the path of the weights
 
     def __init__(self, settings: S, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
+        """Store the settings, and the replay memory if there is one."""
         self.settings = settings
-        self.memory = memory  # the replay part's, if it has one
+        self.memory = memory
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        return cls(settings, given.model, given.lr, given.seed, getattr(given.parts["replay"], "memory", None))
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build it from settings, model, learning rate, seed and the memory of the replay component."""
+        memory = getattr(context.components["replay"], "memory", None)
+        return cls(settings, context.model, context.lr, context.seed, memory)
 
     @property
-    def rate(self) -> float:
+    def effective_lr(self) -> float:
         """The learning rate in directions without curvature."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def grow(self, growth: Growth) -> None:
-        growth.optimizer(self.optimizer)
+        """Let the optimizer and the declared state follow a head that got more outputs."""
+        growth.update_optimizer(self.optimizer)
         super().grow(growth)
 
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
-        """The batch is there, the model has not seen it."""
+        """Process the batch before the model's forward pass."""
 
     def after_backward(self) -> None:
-        """The task's gradient is in ``.grad``, at the weights before the step, and others will bend it or move the
-        weights besides. Once a step, from within the closure's first call."""
+        """Process the task's gradient in ``.grad``, before the step.
+
+        Called once a step, in the closure's first call, and only where other components change the gradient or move
+        the weights.
+        """
 
     def step(self, closure: Closure, context: TaskContext) -> None:
-        """Ask for the gradient, once or more often, and move the weights along it."""
+        """Call the closure once or more often, and update the weights."""
         self.optimizer.step(closure)
 
     def after_update(self) -> None:
-        """After ``after_backward`` and ``step``: all that moves the weights in this step has done so."""
+        """Process the new weights, after ``after_backward``, ``step`` and whatever else moves the weights."""
 
 
 class Weights(Component[S]):
-    """Which weights answer, and go on?
+    """Which weights predict, and start the next task?
 
     Its ``end`` comes before all others': memory, scores and F are of the weights that it leaves.
     """
 
     family = "weights"
 
-    def __init__(self, settings: S, given: BuildContext) -> None:
-        self.settings, self.model = settings, given.model
+    def __init__(self, settings: S, context: BuildContext) -> None:
+        """Store the settings and the model."""
+        self.settings, self.model = settings, context.model
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        return cls(settings, given)
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build it from the settings and the context."""
+        return cls(settings, context)
 
     @property
     def device(self) -> torch.device | None:
+        """The device of the model."""
         return next((p.device for p in self.model.parameters()), None)
 
     @property
-    def named(self) -> Mapping[str, Tensor]:
-        return moving(self.model)
+    def named_tensors(self) -> Mapping[str, Tensor]:
+        """What training changes in the model, by name."""
+        return trained_tensors(self.model)
 
     def after_step(self) -> None:
-        """The parameters have moved, and all that counts the move has done so."""
+        """Process the new weights, after all components that measure the update."""
 
     def prediction_weights(self) -> AbstractContextManager[None]:
-        """Within it the model has the weights that answer; on leaving, its own again."""
+        """Return a context within which the model has the weights that predict."""
         return nullcontext()
 
 
 class Answer(Component[S]):
-    """How does an output become a class?
+    """How do features or logits become a prediction?
 
-    No other part sees it: training, Fishers and penalties are of the plain output. Its ``end`` comes after all others',
-    with the weights that answer in the model.
+    It has no effect on training, Fishers and penalties. Its ``end`` comes after all others', with the weights that
+    predict in the model.
     """
 
     family = "answer"
-    prediction_only = True
+    is_prediction_only = True
 
-    def __init__(self, settings: S, given: BuildContext) -> None:
-        self.settings, self.model = settings, given.model
+    def __init__(self, settings: S, context: BuildContext) -> None:
+        """Store the settings and the model."""
+        self.settings, self.model = settings, context.model
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Self:
-        return cls(settings, given)
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        """Build it from the settings and the context."""
+        return cls(settings, context)
 
     @property
     def device(self) -> torch.device | None:
+        """The device of the model."""
         return next((p.device for p in self.model.parameters()), None)
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The model's output, by which losses are, and the scores of which the largest open one is the class.
+        """Return the model's output, for losses, and the scores whose largest open entry is the predicted class.
 
-        Without gradients, in eval mode, with the weights that answer in the model.
+        Called without gradients, in eval mode, with the weights that predict in the model.
         """
         output = model(x)
         return output, output

@@ -1,19 +1,25 @@
-"""The families of parts, a line for each question that a method answers: its name, its table, its default.
+"""The five families of components: their names, tables and defaults; components found by name, settings checked.
 
-Needs no torch. The names are known at once; a family's table is imported when it is looked at.
+Needs no torch: a family's table is imported when it is first used.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from tmln.suggest import did_you_mean
+from tmln.user_code import found_code, is_code
 
 if TYPE_CHECKING:
-    from tmln.methods import Family
+    from tmln.methods.component import Component
 
-# name -> where its table is, and what a recipe takes that names none. In the order in which parts are made, begun,
-# ended and saved: Algorithm 1's; but weights end first.
+# family -> module and name of its table, and the default of a recipe. In the order in which components are made, begun,
+# ended (Algorithm 1; weights end first) and saved.
 TABLES = {
     "replay": ("tmln.methods.replay", "REPLAYS", "none"),
     "penalty": ("tmln.methods.penalties", "PENALTIES", "none"),
@@ -22,29 +28,111 @@ TABLES = {
     "answer": ("tmln.methods.answers", "ANSWERS", "argmax"),
 }
 
-INNER = "inner"  # the setting of a part that wraps another of its family; the other's settings are ``inner.NAME``
+INNER = "inner"  # the setting of a wrapper that names the wrapped component, whose settings are ``inner.NAME``
+
+C = TypeVar("C", bound="Component[Any]")
+
+
+@dataclass(frozen=True)
+class Guide:
+    """What the documentation says about a component or a method, besides its settings and its memory.
+
+    Attributes:
+        equation: The rule in LaTeX.
+        origin: The paper; empty where there is none.
+        cost: Time and memory, in phrases such as "Two forward passes a step.".
+        use: When to use it. A page of the documentation (``docs/speed.md``) becomes a link.
+        avoid: When not to use it.
+    """
+
+    equation: str
+    origin: str
+    cost: str
+    use: str
+    avoid: str
+
+
+class Family(dict[str, type[C]]):
+    """The components of one family: ``name -> class``.
+
+    >>> from tmln.methods.steps import STEPS
+    >>> STEPS.name, STEPS.question
+    ('step', 'How does a gradient become an update?')
+    """
+
+    def __init__(self, base: type[C], *components: type[C]) -> None:
+        """Register the components of the family whose interface is ``base``."""
+        super().__init__({component.name: component for component in components})
+        self.base, self.name = base, base.family
+        self.question = (base.__doc__ or "").split("\n")[0]
+
+    def find(self, name: str) -> type[C]:
+        """Return the component with this name; ``package.module:Class`` is imported, which needs ``--allow-code``."""
+        if name in self:
+            return self[name]
+        if not is_code(name):
+            raise ValueError(
+                f"unknown {self.name} {name!r}{did_you_mean(name, self)} ({self.name}s: {', '.join(self)}; tmln list "
+                "parts; a component of your own is package.module:Class)"
+            )
+        found = found_code(self.name, name)
+        if not (isinstance(found, type) and issubclass(found, self.base)):
+            raise ValueError(f"{self.name} {name!r} is not a subclass of tmln.methods.{self.base.__name__}")
+        return found
 
 
 class Families(Mapping[str, "Family[Any]"]):
-    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``."""
+    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``, each imported at its first use."""
 
     def __getitem__(self, name: str) -> Family[Any]:
+        """Return the table of a family."""
         module, attribute, _ = TABLES[name]
         found: Family[Any] = getattr(importlib.import_module(module), attribute)
         return found
 
     def default(self, name: str) -> str:
-        """The part that a recipe takes which names none of this family."""
+        """Return the component of a recipe that names none of this family."""
         return TABLES[name][2]
 
     def __contains__(self, name: object) -> bool:
+        """Return whether there is a family with this name, without importing it."""
         return name in TABLES
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the families."""
         return iter(TABLES)
 
     def __len__(self) -> int:
+        """Return the number of families."""
         return len(TABLES)
 
 
 FAMILIES = Families()
+
+
+def read_settings(component: type[Component[Any]], values: Mapping[str, Any]) -> Any:
+    """Return the component's validated settings.
+
+    Raises:
+        ValueError: A setting is unknown or out of range; the message has its name, its value and what is allowed.
+    """
+    known = component.Settings.model_fields
+    inner = {key: value for key, value in values.items() if component.is_wrapper and key.startswith(f"{INNER}.")}
+    own = {key: value for key, value in values.items() if key not in inner}
+    for key in own:
+        if key not in known:
+            allowed = ", ".join(known) or "none"
+            raise ValueError(
+                f"{component.name!r} has no setting {key!r}{did_you_mean(key, known)} (settings: {allowed})"
+            )
+    try:
+        settings = component.Settings(**own)
+        if component.is_wrapper:
+            given = {key.removeprefix(f"{INNER}."): value for key, value in inner.items()}
+            resolved = component.resolve_inner_settings(settings, given)
+            settings = component.Settings(**own, **{f"{INNER}.{key}": value for key, value in resolved.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(place) for place in first["loc"])
+        raise ValueError(f"{component.name}.{where} = {first['input']!r}: {first['msg']}") from None
+    return settings

@@ -1,4 +1,4 @@
-"""What parts are told: the task being learned, and the batch of a step."""
+"""What components are given: the task being learned, and the batch of a step."""
 
 from __future__ import annotations
 
@@ -17,74 +17,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a part is told about the task being learned, at its beginning, at its steps and at its end."""
+    """The task being learned, as components see it at its beginning, in its steps and at its end."""
 
     index: int  # 0 for the first task
-    model: nn.Module  # as it is scored: where classes are closed, their logits are -inf
+    model: nn.Module  # with logit masking, the logits of closed classes are -inf
     classes: tuple[int, ...]  # of this task
     known: tuple[int, ...]  # of all earlier tasks
-    rate: float  # the step's rate in flat directions, for stability checks
-    samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task once, in order, as stored
-    prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, not augmented
-    at_a_time: int = 256  # samples that fit through the model
-    ranks: Ranks = SINGLE  # who learns it together: all of them have the task, the memory and the weights whole
+    effective_lr: float  # the step's learning rate in directions without curvature
+    samples: Callable[[], Iterator[tuple[Tensor, Tensor]]]  # the task's stored samples, once and in order
+    prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, without augmentation
+    eval_batch_size: int = 256  # samples that fit through the model
+    ranks: Ranks = SINGLE  # the processes that learn it; each has the whole task and memory
 
     @cached_property
-    def home(self) -> Tensor:
-        """The model's :func:`home`, found once a task: the head has grown by then."""
-        return home(self.model)
+    def reference_weight(self) -> Tensor:
+        """The model's :func:`get_reference_weight`, looked up once per task, after the head has grown."""
+        return get_reference_weight(self.model)
 
-    def ready(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Stored samples as the model takes them at test time."""
-        return feed(self.model, x, self.prepare), to_model(self.model, y)
+    def prepare_batch(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return stored samples as the model takes them at test time."""
+        return prepare_inputs(self.model, x, self.prepare), move_to_model(self.model, y)
 
-    def two_inputs(self) -> Tensor:
-        """Two samples of the task as the model takes them, to look at what it does with them."""
+    def example_inputs(self) -> Tensor:
+        """Return model inputs for two samples of the task."""
         x, y = next(iter(self.samples()))
-        return self.ready(x[:2], y[:2])[0]
+        return self.prepare_batch(x[:2], y[:2])[0]
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """The memory's samples or, without one, the task's training data, as the model takes them at test time."""
-        return (self.ready(x, y) for x, y in self._stored(memory))
+        """Return the memory's samples or, without one, the task's, as the model takes them at test time."""
+        return (self.prepare_batch(x, y) for x, y in self._stored(memory))
 
-    def dealt(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's share of :meth:`batches`, for a pass whose sums are taken over all ranks."""
+    def rank_batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield this rank's share of :meth:`batches`, for sums that are taken over all ranks."""
         for x, y in self._stored(memory):
             rows = self.ranks.rows(len(y))
-            yield self.ready(x[rows], y[rows])
+            yield self.prepare_batch(x[rows], y[rows])
 
     def _stored(self, memory: Reservoir | None) -> Iterator[tuple[Tensor, Tensor]]:
-        return memory.batches(self.at_a_time, ("x", "y")) if memory else self.samples()
+        return memory.batches(self.eval_batch_size, ("x", "y")) if memory else self.samples()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A training batch: ``current`` samples of the task, then replayed ones, whose further fields are in ``fields``."""
+    """A training batch: ``current`` samples of the task, then replayed ones, whose other fields are in ``fields``."""
 
     x: Tensor
     y: Tensor
     current: int
     fields: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def dealt(self, ranks: Ranks) -> Batch:
-        """This rank's samples of it, without further fields, for a pass whose sums are taken over all ranks."""
+    def rank_share(self, ranks: Ranks) -> Batch:
+        """Return this rank's samples, without other fields, for sums that are taken over all ranks."""
         rows = ranks.rows(len(self.y))
         x, y = self.x[rows], self.y[rows]
         return Batch(x, y, min(max(self.current - rows.start, 0), len(y)))
 
 
-def home(model: nn.Module | Tensor) -> Tensor:
-    """The weight that tells where the model is, and in which precision; what was found so before is itself."""
+def get_reference_weight(model: nn.Module | Tensor) -> Tensor:
+    """Return the weight whose device and dtype are the model's; a tensor is returned as it is."""
     return model if isinstance(model, Tensor) else next(model.parameters())
 
 
-def to_model(model: nn.Module | Tensor, value: Tensor) -> Tensor:
-    """The tensor where the model, or its :func:`home`, is. Every move between devices goes through here."""
-    return value.to(home(model).device)
+def move_to_model(model: nn.Module | Tensor, value: Tensor) -> Tensor:
+    """Return the tensor on the device of the model or of its reference weight."""
+    return value.to(get_reference_weight(model).device)
 
 
-def feed(model: nn.Module | Tensor, stored: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
-    """Stored samples as the model takes them: on its device, prepared, floats in its precision."""
-    first = home(model)
-    inputs, precision = prepare(to_model(first, stored)), first.dtype
+def prepare_inputs(model: nn.Module | Tensor, stored: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return stored samples as model inputs: on its device, prepared, floats in its precision."""
+    first = get_reference_weight(model)
+    inputs, precision = prepare(move_to_model(first, stored)), first.dtype
     return inputs.to(precision) if inputs.is_floating_point() and precision.is_floating_point else inputs

@@ -112,7 +112,7 @@ def _markers(mode: str) -> dict[str, tuple[str, str, int]]:
 
 def _ways(entry: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
     """A line for each task, from where the task began: the start, for methods that begin each afresh."""
-    afresh = entry["method"] in RECIPES and RECIPES[entry["method"]].afresh
+    afresh = entry["method"] in RECIPES and RECIPES[entry["method"]].restarts_each_task
     lines: list[list[Mapping[str, Any]]] = []
     for _, points in groupby(entry["points"], key=lambda point: point["task"]):
         before = [entry["points"][0] if afresh else lines[-1][-1]] if lines else []

@@ -59,7 +59,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "problems": [asdict(problem) for problem in problems],
         "warnings": warnings,
         "analyses": analyses,
-        "afresh": [name for name, recipe in RECIPES.items() if recipe.afresh],
+        "afresh": [name for name, recipe in RECIPES.items() if recipe.restarts_each_task],
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
         "latex": {"caption": CAPTION, "signs": {chr(sign): written for sign, written in LATEX_SIGNS.items()}},
     }

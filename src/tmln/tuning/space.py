@@ -113,8 +113,8 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
     found: dict[str, Space] = {}
     recipe = config.recipe()
     for family in FAMILIES:
-        part, settings = recipe.part(family)
-        for name, field in part.fields(settings).items():
+        part, settings = recipe.resolve(family)
+        for name, field in part.setting_fields(settings).items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and "search" in extra:
                 space = _of_part(extra["search"], whole=field.annotation is int)

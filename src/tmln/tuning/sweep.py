@@ -154,5 +154,5 @@ def _without(config: RunConfig, key: str) -> str:
     family, _, name = key.partition(".")
     if family not in FAMILIES or not name:
         return ""
-    part, settings = config.recipe().part(family)
-    return "" if name in part.fields(settings) else f"{family} {part.name!r} has no {name}"
+    part, settings = config.recipe().resolve(family)
+    return "" if name in part.setting_fields(settings) else f"{family} {part.name!r} has no {name}"

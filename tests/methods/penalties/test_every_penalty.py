@@ -30,8 +30,12 @@ from tmln.methods.penalties.quadratic import Quadratic
 # Those that hold weights or outputs from a boundary on; ``consistency`` holds replayed samples: test_consistency.py.
 NAMES = [name for name in PENALTIES if name not in ("none", "consistency")]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, dict(PENALTIES[name].active)) for name in NAMES),
-    *((name, {**PENALTIES[name].active, "proximal": True}) for name in NAMES if issubclass(PENALTIES[name], Quadratic)),
+    *((name, dict(PENALTIES[name].active_settings)) for name in NAMES),
+    *(
+        (name, {**PENALTIES[name].active_settings, "proximal": True})
+        for name in NAMES
+        if issubclass(PENALTIES[name], Quadratic)
+    ),
     ("ewc++", {"strength": 3.0, "fisher_source": "dataset", "init": "first", "half": False}),
     ("ewc++", {"strength": 1.0, "normalize": True, "init": "first"}),
     ("rwalk", {"strength": 0.01, "normalize": False, "merge": "halved", "half_distance": False}),
@@ -82,7 +86,7 @@ def test_the_first_task_is_untouched_and_the_second_is_not(name: str, values: di
 @pytest.mark.parametrize("name", NAMES)
 def test_the_penaltys_gradient_in_task_two_points_back(name: str) -> None:
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **PENALTIES[name].active)
+    part = make(name, model, **PENALTIES[name].active_settings)
     train(part, model, tasks[:1])
     before = model.head.weight.detach().clone()
     part.begin(make_context(model, 1, tasks[1]))
@@ -117,7 +121,7 @@ def two_tasks(name: str, tilt: float) -> tuple[nn.Linear, torch.Tensor]:
         (torch.cat([first, torch.zeros(16, 2)], 1), y),
         (torch.cat([tilt * first.flip(0), second], 1), y + 2 if tilt else y),
     ]
-    part = make(name, model, **PENALTIES[name].active)
+    part = make(name, model, **PENALTIES[name].active_settings)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     halfway = torch.empty(0)
     for index, (x, labels) in enumerate(tasks):
@@ -183,7 +187,7 @@ def test_a_saved_state_is_tensors_and_numbers_and_does_not_change_afterwards(nam
         return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list) else [value]
 
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **PENALTIES[name].active)
+    part = make(name, model, **PENALTIES[name].active_settings)
     train(part, model, tasks[:1])
     part.begin(make_context(model, 1, tasks[1]))
     state = part.state_dict()
@@ -198,7 +202,7 @@ def test_a_saved_state_is_tensors_and_numbers_and_does_not_change_afterwards(nam
 @pytest.mark.parametrize("name", PENALTIES)
 def test_begin_and_end_leave_no_trace_on_the_model(name: str) -> None:
     model, tasks = make_net(), make_tasks()
-    part = make(name, model, **PENALTIES[name].active)
+    part = make(name, model, **PENALTIES[name].active_settings)
     train(part, model, tasks[:1])
     model.body[1].eval()
     for p in model.parameters():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.methods.penalties.loop import Closing, make_context, make_net, make_tasks, run_steps, same, train
 from tmln.methods import Batch
 from tmln.methods.penalties.lwf import LwF, LwFSettings
-from tmln.methods.teacher import distillation
+from tmln.methods.weight_copies import distillation
 
 
 def test_the_loss_and_its_gradient_by_hand() -> None:

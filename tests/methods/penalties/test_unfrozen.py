@@ -55,7 +55,7 @@ def pulled(part: Any, model: nn.Sequential, task: Task, weight: Tensor) -> Tenso
 @pytest.mark.parametrize("name", [name for name in PENALTIES if name != "consistency"])
 def test_what_is_unfrozen_is_held_from_the_next_boundary_on(name: str) -> None:
     model, tasks = half_frozen(), make_tasks()
-    part, optimizer = make(name, model, **PENALTIES[name].active), sgd(model)
+    part, optimizer = make(name, model, **PENALTIES[name].active_settings), sgd(model)
     learn(part, model, optimizer, 0, tasks[0])
     model.requires_grad_(True)
     first: Any = model[0].weight
@@ -197,7 +197,7 @@ def test_a_state_finds_its_parameters_whatever_is_trainable_when_it_is_loaded(
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_a_state_of_another_architecture_is_refused_in_words(name: str) -> None:
     model, tasks = half_frozen(), make_tasks()
-    part = make(name, model, **PENALTIES[name].active)
+    part = make(name, model, **PENALTIES[name].active_settings)
     learn(part, model, sgd(model), 0, tasks[0])
     state = part.state_dict()
     for size in (2, 3):

@@ -153,7 +153,7 @@ def test_agem_passes_on_what_its_inner_step_needs() -> None:
     assert isinstance(outer, AGEMStep)
     assert outer.inner.memory is outer.checks  # where there is no replay
     assert make("a-gem", model, inner="tmln", memory=memory).inner.memory is memory  # type: ignore[attr-defined]
-    assert outer.rate == make("tmln", model).rate == pytest.approx(1.0)
+    assert outer.effective_lr == make("tmln", model).effective_lr == pytest.approx(1.0)
     assert outer.checks.generator.initial_seed() == seed_of(0, "checks")  # not the inner step's
     assert outer.checks.capacity == 500
     called = []
@@ -205,9 +205,9 @@ def test_tmln_without_a_memory_takes_the_task_just_learned() -> None:
 
 def test_tmln_options() -> None:
     model = nn.Linear(3, 4)
-    assert make("tmln", model, lr=0.1).rate == pytest.approx(1.0)
-    assert make("tmln", model, lr=0.1, match_base_lr=True).rate == pytest.approx(0.1)
-    assert make("tmln", model, lr=0.1, form="proximal").rate == pytest.approx(0.1)
+    assert make("tmln", model, lr=0.1).effective_lr == pytest.approx(1.0)
+    assert make("tmln", model, lr=0.1, match_base_lr=True).effective_lr == pytest.approx(0.1)
+    assert make("tmln", model, lr=0.1, form="proximal").effective_lr == pytest.approx(0.1)
     memory = Reservoir(8)
     memory.add(*data())
     step = make("tmln", model, memory=memory, fisher_refresh_every=2)
@@ -378,7 +378,7 @@ def test_the_seed_reaches_the_optimizer(name: str) -> None:
 
 
 def test_ocars_rate_is_that_without_curvature() -> None:
-    assert make("ocar", nn.Linear(3, 4), lr=0.1, damping=0.5).rate == pytest.approx(0.2)
+    assert make("ocar", nn.Linear(3, 4), lr=0.1, damping=0.5).effective_lr == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_tmln_in_the_proximal_form_learns_the_first_task_at_lr() -> None:
     for matched in (False, True):
         model = nn.Linear(1, 1, bias=False)
         step = make("tmln", model, lr=0.1, form="proximal", match_base_lr=matched)
-        assert step.rate == pytest.approx(0.1)
+        assert step.effective_lr == pytest.approx(0.1)
         before = model.weight.item()
         model.weight.grad = torch.ones(1, 1)
         step.step(asked, context(model, *data()))
@@ -453,14 +453,14 @@ def test_tmln_refuses_to_refresh_what_is_not_there() -> None:
 
 def test_ocars_rate_is_that_of_the_damping_in_force() -> None:
     model = nn.Linear(3, 4)
-    assert make("ocar", model, lr=0.02, damping=0.1).rate == pytest.approx(0.2)
+    assert make("ocar", model, lr=0.02, damping=0.1).effective_lr == pytest.approx(0.2)
     grown = make("ocar", model, lr=0.02, damping_init="lr", damping_increment=0.02)
-    assert grown.rate == pytest.approx(1.0)  # tau = lr
+    assert grown.effective_lr == pytest.approx(1.0)  # tau = lr
     x, y = data()
     grown.before_forward(Batch(x, y, 12), context(model, x, y))
     F.cross_entropy(model(x), y).backward()
     grown.step(asked, context(model, x, y))
-    assert grown.rate == pytest.approx(0.5)  # tau = 2 lr
+    assert grown.effective_lr == pytest.approx(0.5)  # tau = 2 lr
 
 
 def test_tmln_says_what_a_boundary_found() -> None:

@@ -16,7 +16,7 @@ MOVE = r"\theta \leftarrow \theta - "
 
 
 def told(**settings: Any) -> Guide:
-    found = TMLNStep.guide_at(TMLNSettings.model_validate(settings))
+    found = TMLNStep.guide_for(TMLNSettings.model_validate(settings))
     assert found is not None
     return found
 

@@ -11,13 +11,13 @@ from torch import nn
 from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
 from tmln.methods import Closure, TaskContext, read_settings
-from tmln.methods.recipes import RECIPES, Choice, Recipe
+from tmln.methods.recipes import RECIPES, ComponentSpec, Recipe
 from tmln.methods.steps import STEPS
 from tmln.methods.steps.a_gem import AGEMStep
 from tmln.methods.steps.sam import SAMStep
 from tmln.methods.steps.tmln import TMLNStep
 
-WRAPPERS = [name for name, part in STEPS.items() if part.wraps]
+WRAPPERS = [name for name, part in STEPS.items() if part.is_wrapper]
 
 
 def network() -> nn.Module:
@@ -45,7 +45,7 @@ def test_there_are_some() -> None:
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("inner", STEPS)
 def test_switched_off_it_is_the_inner_step_with_its_settings(wrapper: str, inner: str) -> None:
-    off, turned = STEPS[wrapper].off, STEPS[inner].turned
+    off, turned = STEPS[wrapper].off_settings, STEPS[inner].changed_settings
     assert off is not None
     settings = {"step.inner": inner, **{f"step.{key}": value for key, value in off.items()}}
     settings |= {f"step.inner.{key}": value for key, value in turned.items()}
@@ -86,11 +86,11 @@ def test_mistakes_are_named(settings: dict[str, Any], words: str) -> None:
 
 def test_another_inner_step_drops_the_settings_of_the_one_before() -> None:
     recipe = RECIPES["sam"]
-    assert recipe.settings_of("step")["inner.momentum"] == 0.9
-    assert recipe.with_setting("step.inner", "sgd").settings_of("step")["inner.momentum"] == 0.9
+    assert recipe.resolve_settings("step")["inner.momentum"] == 0.9
+    assert recipe.with_setting("step.inner", "sgd").resolve_settings("step")["inner.momentum"] == 0.9
     other = recipe.with_settings({"step.inner.damping": 0.3, "step.inner": "tmln"})
-    assert other.settings_of("step")["inner.damping"] == 0.3
-    assert other.settings_of("step")["inner.momentum"] == 0.0
+    assert other.resolve_settings("step")["inner.damping"] == 0.3
+    assert other.resolve_settings("step")["inner.momentum"] == 0.0
     assert other.with_setting("step.inner", "upgd").step.settings == {"inner": "upgd"}
 
 
@@ -103,7 +103,7 @@ def test_a_run_is_itself_when_read_again(method: str, momentum: float) -> None:
     again = RunConfig.of(config.resolved())
     assert again.resolved() == config.resolved()
     assert run_id(again) == run_id(config)
-    assert again.recipe().part("step")[1].inside().get("momentum", 0.0) == momentum
+    assert again.recipe().resolve("step")[1].inside().get("momentum", 0.0) == momentum
 
 
 def test_a_gem_without_settings_of_its_inner_step_spells_none_out() -> None:
@@ -117,7 +117,7 @@ def test_a_gem_draws_its_samples_once_however_often_it_is_asked() -> None:
     """Around sam it projects both gradients, against the same samples."""
     states = []
     for inner in ("sgd", "sam"):
-        step = Choice("a-gem", {"inner": inner, "batch": 4})
+        step = ComponentSpec("a-gem", {"inner": inner, "batch": 4})
         learner = Learner(network(), Recipe(step=step), batch_size=10)
         for k in range(2):
             learner.learn(task(k), epochs=2)

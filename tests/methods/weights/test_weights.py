@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tmln.learner import Learner
 from tmln.learner.growth import grow
 from tmln.methods import BuildContext, TaskContext, Weights, read_settings
-from tmln.methods.recipes import Recipe, make_parts
+from tmln.methods.recipes import Recipe, make_components
 from tmln.methods.weights import WEIGHTS
 from tmln.methods.weights.merge import merged_by
 from tmln.optim.tmln import TMLN
@@ -27,7 +27,7 @@ def network() -> nn.Module:
 
 
 def made(name: str, model: nn.Module, **settings: Any) -> Weights[Any]:
-    parts = make_parts(Recipe(), model, 0.1, 0)
+    parts = make_components(Recipe(), model, 0.1, 0)
     return WEIGHTS[name].make(read_settings(WEIGHTS[name], settings), BuildContext(model, 0.1, 0, parts))
 
 

@@ -1,4 +1,4 @@
-"""How does an output become a class: the largest one, the nearest mean, or by a last layer put right for it."""
+"""Answers: how do features or logits become a prediction?"""
 
 from typing import Any
 

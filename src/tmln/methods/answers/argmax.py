@@ -13,7 +13,7 @@ class LargestOutput(Answer[Settings]):
 
     name = "argmax"
     supports_fsdp = True
-    off: ClassVar[Mapping[str, Any] | None] = {}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\hat y = \arg\max_c f_c(x)",
         origin="",
@@ -23,5 +23,5 @@ class LargestOutput(Answer[Settings]):
     )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []

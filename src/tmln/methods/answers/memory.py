@@ -28,24 +28,25 @@ class MemoryAnswer(Answer[S]):
     weights move, the plain output answers: nothing is kept of the fit, so that nothing is held then.
     """
 
-    needs: ClassVar[Mapping[str, str]] = {"replay": "er"}
+    required_components: ClassVar[Mapping[str, str]] = {"replay": "er"}
     needs_boundary = True
     linear = False  # the layer has to be an nn.Linear that gives the output
 
-    def __init__(self, settings: S, given: BuildContext) -> None:
-        super().__init__(settings, given)
-        memories = [getattr(given.parts[family], "memory", None) for family in ("replay", "step")]
+    def __init__(self, settings: S, context: BuildContext) -> None:
+        super().__init__(settings, context)
+        replay = context.components["replay"]
+        memories = [getattr(context.components[family], "memory", None) for family in ("replay", "step")]
         memory = next((memory for memory in memories if memory is not None), None)
         if memory is None:
             raise ValueError(
-                f"answer {self.name!r} is fitted to a memory, and replay {given.parts['replay'].name!r} has none: "
+                f"answer {self.name!r} is fitted to a memory, and replay {replay.name!r} has none: "
                 "choose one that has (replay 'er', 'der++', 'er-ace', 'distill'), or answer 'argmax'"
             )
         self.memory: Reservoir = memory
         self.features = Features(getattr(settings, "layer", None), "answer.layer", self.linear)
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     @property
@@ -67,7 +68,7 @@ class MemoryAnswer(Answer[S]):
 
     def begin(self, context: TaskContext) -> None:
         self.forget()
-        self.features.find(context.model, context.two_inputs())  # an error before the task is learned
+        self.features.find(context.model, context.example_inputs())  # an error before the task is learned
 
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:

@@ -87,7 +87,7 @@ class NearestMean(MemoryAnswer[LayerSettings]):
     name = "ncm"
     supports_fsdp = True
     Settings = LayerSettings
-    saved: ClassVar[tuple[str, ...]] = ("means", "classes", "inverse_temperature")
+    state_names: ClassVar[tuple[str, ...]] = ("means", "classes", "inverse_temperature")
     guide = Guide(
         equation=r"\hat y = \arg\min_c \left\| \frac{\varphi(x)}{\| \varphi(x) \|} - \mu_c \right\|",
         origin="iCaRL: Rebuffi et al. 2017, algorithm 1.",
@@ -97,8 +97,8 @@ class NearestMean(MemoryAnswer[LayerSettings]):
         avoid="Without a memory, and where a class is not one cluster.",
     )
 
-    def __init__(self, settings: LayerSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: LayerSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.means: Tensor | None = None
         self.classes: list[int] = []
         self.inverse_temperature = 1.0

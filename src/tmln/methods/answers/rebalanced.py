@@ -68,7 +68,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
     name = "rebalanced"
     supports_fsdp = True
     Settings = RebalancedSettings
-    saved: ClassVar[tuple[str, ...]] = ("rows",)
+    state_names: ClassVar[tuple[str, ...]] = ("rows",)
     linear = True
     guide = Guide(
         equation=r"\min_W \; \mathrm{mean}_c \, \mathrm{mean}_{x \in c} \, \mathrm{CE}(W \varphi(x), c) + "
@@ -79,8 +79,8 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         avoid="After `replay.balance` and averaged weights: there is nothing left to put right.",
     )
 
-    def __init__(self, settings: RebalancedSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: RebalancedSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.rows: list[Tensor] = []  # weight and, if the layer has one, bias
 
     @property
@@ -92,7 +92,7 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
 
     def grow(self, growth: Growth) -> None:
         super().grow(growth)
-        self.rows = [growth.rows(row) for row in self.rows]
+        self.rows = [growth.grow_rows(row) for row in self.rows]
 
     def fit(self, features: Tensor, output: Tensor, y: Tensor, layer: nn.Module) -> None:
         assert isinstance(layer, nn.Linear)

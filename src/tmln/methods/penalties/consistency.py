@@ -21,7 +21,7 @@ from tmln.methods import (
     TaskContext,
     weight_sums,
 )
-from tmln.methods.weight_copies import copy_of, lerp_, moving, said_with
+from tmln.methods.weight_copies import copy_tensors, lerp_, output_with, trained_tensors
 
 
 class ConsistencySettings(Settings):
@@ -98,8 +98,8 @@ class Consistency(Penalty[ConsistencySettings]):
     name = "consistency"
     supports_fsdp = True
     Settings = ConsistencySettings
-    saved: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
-    turned: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
+    state_names: ClassVar[tuple[str, ...]] = ("plastic", "stable", "steps", "later", "chance")
+    changed_settings: ClassVar[Mapping[str, Any]] = {"strength": 3.0}
     guide = Guide(
         equation=r"\lambda \, \mathrm{MSE}(f(x'), z), \quad z = \text{the logits of the average that is surer "
         r"of } y'",
@@ -113,23 +113,25 @@ class Consistency(Penalty[ConsistencySettings]):
     def __init__(self, settings: ConsistencySettings, model: nn.Module, seed: int = 0, replayed: bool = True) -> None:
         super().__init__(settings, model)
         self.model, self.replayed = model, replayed
-        self.plastic, self.stable = copy_of(moving(model)), copy_of(moving(model))
+        self.plastic, self.stable = copy_tensors(trained_tensors(model)), copy_tensors(trained_tensors(model))
         self.steps = 0  # t
         self.later = False  # the task is not the first one
         self.chance = torch.Generator().manual_seed(seed)
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Consistency:
-        return cls(settings, given.model, given.seed, getattr(given.parts["replay"], "memory", None) is not None)
+    def make(cls, settings: Any, context: BuildContext) -> Consistency:
+        return cls(
+            settings, context.model, context.seed, getattr(context.components["replay"], "memory", None) is not None
+        )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         found = weight_sums("plastic", "stable")
         return [*found, *(MemoryTerm(name, "statistics") for name in ("plastic", "stable"))]
 
     @property
-    def named(self) -> Mapping[str, Tensor]:
-        return moving(self.model)
+    def named_tensors(self) -> Mapping[str, Tensor]:
+        return trained_tensors(self.model)
 
     def begin(self, context: TaskContext) -> None:
         self.later = context.index > 0
@@ -139,13 +141,13 @@ class Consistency(Penalty[ConsistencySettings]):
         if not self.settings.strength or len(batch.y) == first or not (self.replayed or self.later):
             return None
         x, y = batch.x[first:], batch.y[first:]
-        target = better_of(said_with(self.plastic, self.model, x), said_with(self.stable, self.model, x), y)
+        target = better_of(output_with(self.plastic, self.model, x), output_with(self.stable, self.model, x), y)
         return self.settings.strength * consistency(output[first:], target)
 
     def after_step(self) -> None:
         self.steps += 1
         drawn = torch.rand(2, generator=self.chance).tolist()
-        s, values = self.settings, moving(self.model)
+        s, values = self.settings, trained_tensors(self.model)
         if drawn[0] < s.plastic_chance:
             self._take(self.plastic, values, s.plastic_decay)
         if drawn[1] < s.stable_chance:

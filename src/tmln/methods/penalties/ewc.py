@@ -24,7 +24,7 @@ def task_fisher(
     context: TaskContext, parameters: list[Tensor], log_likelihood: LogLikelihood | None = None
 ) -> list[Tensor]:
     """F of the task, exactly and per sample, in the order (and memory layout) of the parameters."""
-    fisher = diagonal_fisher(context.model, context.dealt(), log_likelihood=log_likelihood)
+    fisher = diagonal_fisher(context.model, context.rank_batches(), log_likelihood=log_likelihood)
     found = {p: fisher[name] for name, p in fisher.parameters.items()}
     values = zeros(parameters)
     for p, value in zip(parameters, values, strict=True):

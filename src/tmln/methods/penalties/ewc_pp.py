@@ -81,9 +81,9 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     name = "ewc++"
     supports_fsdp = True
     Settings = EWCPlusPlusSettings
-    saved = (*Quadratic.saved, "fisher")
-    held = (*Quadratic.held, "fisher")
-    active: ClassVar[Mapping[str, Any]] = {"strength": 10.0}
+    state_names = (*Quadratic.state_names, "fisher")
+    weight_sum_names = (*Quadratic.weight_sum_names, "fisher")
+    active_settings: ClassVar[Mapping[str, Any]] = {"strength": 10.0}
     guide = Guide(
         equation=r"\frac{\lambda}{2} \sum_i F_i \, (\theta_i - \theta^*_i)^2, \quad F \leftarrow \alpha \, \bar"
         r" g^2 + (1-\alpha) \, F",

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext
-from tmln.methods.teacher import Taught, distillation, frozen
+from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
 
 
 class LwFSettings(Settings):
@@ -31,7 +31,7 @@ class LwFSettings(Settings):
     )
 
 
-class LwF(Taught, Penalty[LwFSettings]):
+class LwF(TeacherMixin, Penalty[LwFSettings]):
     """lambda_o * KL between what the model said at the task's beginning and says now, of the classes known then.
 
     The teacher is a frozen copy in eval mode. It is asked about the whole batch as it is, replayed samples included;
@@ -41,7 +41,7 @@ class LwF(Taught, Penalty[LwFSettings]):
     name = "lwf"
     supports_fsdp = True
     Settings = LwFSettings
-    saved = ("known", "teacher_state")
+    state_names = ("known", "teacher_state")
     needs_boundary = True
     guide = Guide(
         equation=r"\lambda_o \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) / T \,\|\, f_{\text{known}}(x) / T)",
@@ -58,12 +58,12 @@ class LwF(Taught, Penalty[LwFSettings]):
         self.known: list[int] = []
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("teacher", "model")]
 
     def begin(self, context: TaskContext) -> None:
         self.known = list(context.known)
-        self.teacher = frozen(context.model) if self.known and self.settings.strength > 0 else None
+        self.teacher = freeze(context.model) if self.known and self.settings.strength > 0 else None
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         if self.teacher is None:

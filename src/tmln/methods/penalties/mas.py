@@ -66,7 +66,7 @@ class MAS(Quadratic[MASSettings]):
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
         self.join()
-        importance = output_sensitivity(context.model, context.dealt(), self.weights)
+        importance = output_sensitivity(context.model, context.rank_batches(), self.weights)
         if self.importance:
             torch._foreach_add_(importance, self.importance)
         self.consolidate(importance)

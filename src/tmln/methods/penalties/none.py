@@ -13,9 +13,9 @@ class NoPenalty(Penalty[Settings]):
 
     name = "none"
     supports_fsdp = True
-    off: ClassVar[Mapping[str, Any] | None] = {}
-    active: ClassVar[Mapping[str, Any]] = {}
-    turned: ClassVar[Mapping[str, Any]] = {}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {}
+    active_settings: ClassVar[Mapping[str, Any]] = {}
+    changed_settings: ClassVar[Mapping[str, Any]] = {}
     modifies_gradient = False
     guide = Guide(
         equation=r"\mathcal{L} = \mathcal{L}_{\text{replay}}",
@@ -26,5 +26,5 @@ class NoPenalty(Penalty[Settings]):
     )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []

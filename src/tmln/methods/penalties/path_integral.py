@@ -55,7 +55,7 @@ class Path:
 
     def grow(self, growth: Growth) -> None:
         """``weights`` has replaced some: nothing was walked in their new rows."""
-        self.banked, self.recent = (growth.state(sums, self.weights) for sums in (self.banked, self.recent))
+        self.banked, self.recent = (growth.grow_state(sums, self.weights) for sums in (self.banked, self.recent))
         self._gradients, self._before = [], []
 
     def after_backward(self, gradients: list[Tensor], keep: bool) -> None:

@@ -107,9 +107,9 @@ class Quadratic(Penalty[Q]):
     anchor is where it is, and it has no importance until a boundary has measured one.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
-    copies: ClassVar[tuple[str, ...]] = ("anchor",)
-    held: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # the sums among them
+    state_names: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
+    weight_copy_names: ClassVar[tuple[str, ...]] = ("anchor",)
+    weight_sum_names: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # the sums among them
     needs_boundary = True
 
     def __init__(self, settings: Q, model: nn.Module) -> None:
@@ -123,8 +123,8 @@ class Quadratic(Penalty[Q]):
         self.warned = False
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
-        return weight_sums(*cls.held)
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        return weight_sums(*cls.weight_sum_names)
 
     @property
     def stiffness(self) -> float:
@@ -177,16 +177,16 @@ class Quadratic(Penalty[Q]):
                 )
 
     def grow(self, growth: Growth) -> None:
-        growth.swap(self.outside)
+        growth.replace_parameters(self.outside)
         super().grow(growth)
 
     def begin(self, context: TaskContext) -> None:
         self.join()
-        self.rate = context.rate
+        self.rate = context.effective_lr
         if self.pulls and not self.warned:
             self._warn_if_unstable()
 
-    def set_rate(self, rate: float) -> None:
+    def set_effective_lr(self, rate: float) -> None:
         self.rate = rate
 
     def join(self) -> None:

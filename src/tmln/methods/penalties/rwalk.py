@@ -114,9 +114,9 @@ class RWalk(Quadratic[RWalkSettings]):
     name = "rwalk"
     supports_fsdp = True
     Settings = RWalkSettings
-    saved = (*Quadratic.saved, "fisher", "path", "origin", "score", "scores", "steps")
-    copies = (*Quadratic.copies, "origin")
-    held = (*Quadratic.held, "fisher", "path.recent", "origin", "score", "scores")
+    state_names = (*Quadratic.state_names, "fisher", "path", "origin", "score", "scores", "steps")
+    weight_copy_names = (*Quadratic.weight_copy_names, "origin")
+    weight_sum_names = (*Quadratic.weight_sum_names, "fisher", "path.recent", "origin", "score", "scores")
     guide = Guide(
         equation=r"\lambda \sum_i (F_i + S_i) (\theta_i - \theta^*_i)^2, \quad s = \sum_{\Delta t} "
         r"\frac{\mathrm{relu}(\Delta L)}{F d^2 / 2 + \epsilon}",

@@ -47,8 +47,8 @@ class SI(Quadratic[SISettings]):
     name = "si"
     supports_fsdp = True
     Settings = SISettings
-    saved = (*Quadratic.saved, "path")
-    held = (*Quadratic.held, "path.recent")
+    state_names = (*Quadratic.state_names, "path")
+    weight_sum_names = (*Quadratic.weight_sum_names, "path.recent")
     guide = Guide(
         equation=r"c \sum_i \Omega_i \, (\theta_i - \theta^*_i)^2, \quad \Omega = \sum_{\text{tasks}} "
         r"\frac{\mathrm{relu}(\omega)}{\Delta^2 + \xi}",

@@ -1,4 +1,4 @@
-"""What joins the batch, and how is it scored: memories and the parts that use them."""
+"""Replay: what joins the batch, and how is it scored?"""
 
 from typing import Any
 

@@ -72,8 +72,8 @@ class DERpp(MemoryReplay[DERSettings]):
     supports_fsdp = True
     Settings = DERSettings
     outputs = ("logits",)
-    off: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
-    turned: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
     guide = Guide(
         equation=r"\mathcal{L} = \mathrm{CE}(f(x), y) + \alpha \, \mathrm{MSE}(f(x'), z') + \beta \, "
         r"\mathrm{CE}(f(x''), y'')",
@@ -85,7 +85,7 @@ class DERpp(MemoryReplay[DERSettings]):
     )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("memory", "logits", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
@@ -109,4 +109,4 @@ class DERpp(MemoryReplay[DERSettings]):
     @torch.no_grad()
     def _fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
         with preserve_model(context.model, training=False):
-            return {"logits": context.model(context.ready(x, y)[0]).to(x.device)}
+            return {"logits": context.model(context.prepare_batch(x, y)[0]).to(x.device)}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tmln.methods import Batch, BuildContext, Guide, MemoryConditions, MemoryTerm, TaskContext
 from tmln.methods.replay.er import ERSettings, MemoryReplay
-from tmln.methods.teacher import Taught, distillation, frozen
+from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
 
 
 class DistillSettings(ERSettings):
@@ -52,16 +52,16 @@ def sigmoid_loss(output: Tensor, y: Tensor, taught: Tensor | None, known: Sequen
     return F.binary_cross_entropy_with_logits(output[:, met], target[:, met], reduction="sum") / len(y)
 
 
-class Distill(Taught, MemoryReplay[DistillSettings]):
+class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
     """A frozen copy of the model, taken when a task begins, teaches current and replayed samples what it knew."""
 
     name = "distill"
     supports_fsdp = True
     Settings = DistillSettings
-    saved: ClassVar[tuple[str, ...]] = (*MemoryReplay.saved, "known", "task", "weight", "teacher_state")
-    off: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}
-    active: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
-    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    state_names: ClassVar[tuple[str, ...]] = (*MemoryReplay.state_names, "known", "task", "weight", "teacher_state")
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}
+    active_settings: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.9}
     needs_boundary = True
     guide: ClassVar[Guide] = Guide(
         equation=r"\mathcal{L} = \sum_{c \in \text{old}} \mathrm{BCE}(f_c(x), \sigma(\text{teacher}_c(x))) + "
@@ -74,7 +74,7 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
     )
 
     @classmethod
-    def guide_at(cls, settings: Any) -> Guide | None:
+    def guide_for(cls, settings: Any) -> Guide | None:
         if settings.loss == "sigmoid":
             return cls.guide
         taught = (
@@ -97,13 +97,13 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
             )
 
     @classmethod
-    def make(cls, settings: Any, given: BuildContext) -> Distill:
-        made = cls(settings, given.seed)
-        made.model = given.model
+    def make(cls, settings: Any, context: BuildContext) -> Distill:
+        made = cls(settings, context.seed)
+        made.model = context.model
         return made
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("teacher", "model")]
 
     def begin(self, context: TaskContext) -> None:
@@ -113,7 +113,7 @@ class Distill(Taught, MemoryReplay[DistillSettings]):
             share = self.settings.share
             self.weight = len(self.known) / (len(self.known) + len(self.task)) if share is None else share
         used = self.known and (self.settings.loss == "sigmoid" or self.weight > 0)
-        self.teacher = frozen(context.model) if used else None
+        self.teacher = freeze(context.model) if used else None
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output = model(batch.x)

@@ -58,7 +58,7 @@ M = TypeVar("M", bound=ERSettings)
 class MemoryReplay(Replay[M]):
     """A reservoir that is filled at the task's end or step by step, and drawn from at every step."""
 
-    saved: ClassVar[tuple[str, ...]] = ("memory",)
+    state_names: ClassVar[tuple[str, ...]] = ("memory",)
     outputs: ClassVar[tuple[str, ...]] = ()  # fields of the memory that have a value for each output of the model
     memory: Reservoir
 
@@ -76,14 +76,14 @@ class MemoryReplay(Replay[M]):
         self.needs_boundary = settings.fill == "end"
 
     @classmethod
-    def guide_at(cls, settings: Any) -> Guide | None:
+    def guide_for(cls, settings: Any) -> Guide | None:
         if cls.guide is None or not settings.balance:
             return cls.guide
         origin = f"{cls.guide.origin} The prior in the loss: Menon et al. 2021, logit adjustment."
         return replace(cls.guide, equation=balanced_rule(cls.guide.equation), origin=origin)
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("memory", "samples", settings.capacity)]
 
     def grow(self, growth: Growth) -> None:
@@ -93,9 +93,11 @@ class MemoryReplay(Replay[M]):
 
     def begin(self, context: TaskContext) -> None:
         if isinstance(self.memory, Exemplars):
-            self.features.find(context.model, context.two_inputs())  # what cannot be found is told before it is needed
+            self.features.find(
+                context.model, context.example_inputs()
+            )  # what cannot be found is told before it is needed
         if self.settings.balance:
-            stored = [y for (y,) in self.memory.batches(context.at_a_time, ("y",))]
+            stored = [y for (y,) in self.memory.batches(context.eval_batch_size, ("y",))]
             self.frequencies = Frequencies()
             if stored:
                 self.frequencies.begin(context.classes, torch.cat(stored).cpu())
@@ -149,8 +151,8 @@ class ER(MemoryReplay[ERSettings]):
     name = "er"
     supports_fsdp = True
     Settings = ERSettings
-    off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
-    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"batch": 3}
     guide = Guide(
         equation=r"\mathcal{L} = \frac{1}{n+m} \left( \sum_{i \in \text{batch}} \mathrm{CE}(f(x_i), y_i) + "
         r"\sum_{j \in \text{memory}} \mathrm{CE}(f(x_j), y_j) \right)",

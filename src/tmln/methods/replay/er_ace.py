@@ -55,9 +55,9 @@ class ERACE(MemoryReplay[ERACESettings]):
     name = "er-ace"
     supports_fsdp = True
     Settings = ERACESettings
-    off: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
-    turned: ClassVar[Mapping[str, Any]] = {"asymmetric": False}
-    saved = (*MemoryReplay.saved, "known")
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"batch": 0, "asymmetric": False}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"asymmetric": False}
+    state_names = (*MemoryReplay.state_names, "known")
     guide = Guide(
         equation=r"\mathcal{L} = \mathrm{CE}_{C(\text{batch})}(f(x), y) + \mathrm{CE}_{\text{all}}(f(x'), y')",
         origin="Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change.",

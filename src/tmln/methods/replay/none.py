@@ -13,7 +13,7 @@ class NoReplay(Replay[Settings]):
 
     name = "none"
     supports_fsdp = True
-    off: ClassVar[Mapping[str, Any] | None] = {}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",
         origin="",
@@ -24,5 +24,5 @@ class NoReplay(Replay[Settings]):
     )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []

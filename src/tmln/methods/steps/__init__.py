@@ -1,4 +1,4 @@
-"""How does a gradient become a move: the optimizers as parts of a recipe."""
+"""Steps: how does a gradient become an update?"""
 
 from typing import Any
 

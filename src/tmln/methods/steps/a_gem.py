@@ -47,11 +47,11 @@ class AGEMStep(Wrapping[AGEMSettings]):
     name = "a-gem"
     supports_fsdp = True
     Settings = AGEMSettings
-    saved = ("checks", "inner")
+    state_names = ("checks", "inner")
     needs_boundary = True
-    spells_inner = False  # runs without settings of the inner step keep the names they had
-    off: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
-    turned: ClassVar[Mapping[str, Any]] = {"batch": 3}
+    hash_includes_inner = False  # runs without settings of the inner step keep the names they had
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"batch": 3}
     guide = Guide(
         equation=r"g \leftarrow g - \frac{g \cdot r}{r \cdot r} \, r \quad \text{where } g \cdot r < 0, \quad r"
         r" = \text{the memory's gradient}",
@@ -69,8 +69,8 @@ class AGEMStep(Wrapping[AGEMSettings]):
         super().__init__(settings, model, lr, seed, self.checks if memory is None else memory)
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
-        terms = super().memory_terms(settings, beside)
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        terms = super().memory_terms(settings, conditions)
         return None if terms is None else [MemoryTerm("checks", "samples", settings.capacity), *terms]
 
     @property
@@ -80,7 +80,9 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         if self.settings.batch and self.checks:
-            x, y = context.ready(*self.checks.sample(self.settings.batch))  # once, however often the inner step asks
+            x, y = context.prepare_batch(
+                *self.checks.sample(self.settings.batch)
+            )  # once, however often the inner step asks
             closure = _Projected(closure, context.model, x, y, context.ranks)
         self.inner.step(closure, context)
 

@@ -40,9 +40,9 @@ class AdamWStep(Step[AdamSettings]):
     name = "adamw"
     supports_fsdp = True
     Settings = AdamSettings
-    saved = ("optimizer",)
-    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
-    turned: ClassVar[Mapping[str, Any]] = {"beta1": 0.5}
+    state_names = ("optimizer",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    changed_settings: ClassVar[Mapping[str, Any]] = {"beta1": 0.5}
     guide = Guide(
         equation=r"\theta \leftarrow (1 - \eta \, \text{decay}) \, \theta - \eta \, \frac{m}{\sqrt{v} + \epsilon}",
         origin="Loshchilov and Hutter 2019, Algorithm 2, as torch has it.",
@@ -61,7 +61,7 @@ class AdamWStep(Step[AdamSettings]):
         )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("exp_avg", "W"), MemoryTerm("exp_avg_sq", "W"), MemoryTerm("step", "counts")]
 
     def begin(self, context: TaskContext) -> None:

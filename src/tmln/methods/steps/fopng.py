@@ -45,10 +45,10 @@ class FOPNGStep(Step[FOPNGSettings]):
 
     name = "fopng"
     Settings = FOPNGSettings
-    saved = ("optimizer", "steps", "generator")
+    state_names = ("optimizer", "steps", "generator")
     needs_boundary = True
-    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
-    turned: ClassVar[Mapping[str, Any]] = {"damping": 1.0}
+    off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    changed_settings: ClassVar[Mapping[str, Any]] = {"damping": 1.0}
     optimizer: FOPNG
     guide = Guide(
         equation=r"v = -\eta \, \frac{(F_{\text{new}} + \lambda)^{-1} (g - F_{\text{old}} G A^{-1} G^\top "
@@ -69,7 +69,7 @@ class FOPNGStep(Step[FOPNGSettings]):
         self.generator, self.steps = torch.Generator().manual_seed(seed), 0
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         """In the second task; each later one adds as many directions, up to ``most``."""
         kept = min(settings.directions, settings.most)
         terms = [MemoryTerm("directions", "N", kept), *weight_sums("fisher_old", "fisher_new")]
@@ -80,7 +80,7 @@ class FOPNGStep(Step[FOPNGSettings]):
             self._measure(context)
 
     def _measure(self, context: TaskContext) -> None:
-        self.optimizer.begin(diagonal_fisher(context.model, context.dealt(), progress=False))
+        self.optimizer.begin(diagonal_fisher(context.model, context.rank_batches(), progress=False))
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         self.optimizer.step(closure)
@@ -95,5 +95,5 @@ class FOPNGStep(Step[FOPNGSettings]):
         for x, y in context.samples():
             drawn.add(x, y)
         ((x, y),) = drawn.batches(self.settings.directions, ("x", "y"))
-        found = output_gradients(context.model, *context.ready(x, y), self.settings.of)
-        self.optimizer.consolidate(diagonal_fisher(context.model, context.dealt(), progress=False), found)
+        found = output_gradients(context.model, *context.prepare_batch(x, y), self.settings.of)
+        self.optimizer.consolidate(diagonal_fisher(context.model, context.rank_batches(), progress=False), found)

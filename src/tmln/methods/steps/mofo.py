@@ -33,9 +33,9 @@ class MoFOStep(Step[MoFOSettings]):
     name = "mofo"
     supports_fsdp = True
     Settings = MoFOSettings
-    saved = ("optimizer",)
-    off: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
-    turned: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
+    state_names = ("optimizer",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
+    changed_settings: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
     guide = Guide(
         equation=r"\theta_i \leftarrow \theta_i - \eta \, \frac{m_i}{\sqrt{v_i} + \epsilon} \quad \text{where }"
         r" |m_i| \text{ is among the largest of its tensor}",
@@ -53,7 +53,7 @@ class MoFOStep(Step[MoFOSettings]):
         self.optimizer = MoFO(model.parameters(), lr, (settings.beta1, settings.beta2), **options)
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [*weight_sums("exp_avg", "exp_avg_sq"), MemoryTerm("step", "counts")]
 
     def begin(self, context: TaskContext) -> None:

@@ -45,9 +45,9 @@ class OCARStep(Step[OCARSettings]):
 
     name = "ocar"
     Settings = OCARSettings
-    saved = ("optimizer",)
-    off: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
-    turned: ClassVar[Mapping[str, Any]] = {"damping": 0.01}
+    state_names = ("optimizer",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
+    changed_settings: ClassVar[Mapping[str, Any]] = {"damping": 0.01}
     optimizer: OCAR
     guide = Guide(
         equation=r"\theta \leftarrow \theta - \eta \, (G + \sqrt{\tau}/\pi)^{-1} \, g \, (A + \pi "
@@ -66,16 +66,16 @@ class OCARStep(Step[OCARSettings]):
         self.optimizer = OCAR(model, lr, seed=seed, **options)
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
 
     @property
-    def rate(self) -> float:
-        return super().rate / self.optimizer.damping
+    def effective_lr(self) -> float:
+        return super().effective_lr / self.optimizer.damping
 
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
         weight: float | str = 1.0
         if self.settings.replay_weight == "class_ratio" and context.known and context.classes:
             weight = len(context.known) / len(context.classes)
-        mine = batch.dealt(context.ranks)
+        mine = batch.rank_share(context.ranks)
         self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current, replay_weight=weight)

@@ -50,9 +50,9 @@ class SAMStep(Wrapping[SAMSettings]):
     name = "sam"
     supports_fsdp = True
     Settings = SAMSettings
-    off: ClassVar[Mapping[str, Any] | None] = {"rho": 0.0}
-    active: ClassVar[Mapping[str, Any]] = {"rho": 0.05}
-    turned: ClassVar[Mapping[str, Any]] = {"rho": 0.5}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"rho": 0.0}
+    active_settings: ClassVar[Mapping[str, Any]] = {"rho": 0.05}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"rho": 0.5}
     guide = Guide(
         equation=r"\theta \leftarrow \text{inner step along } \nabla L\left(\theta + \rho \frac{g}{\| g \|}\right)",
         origin="Foret et al. 2021, equations 2 and 3.",

@@ -34,9 +34,9 @@ class SGDStep(Step[SGDSettings]):
     name = "sgd"
     supports_fsdp = True
     Settings = SGDSettings
-    saved = ("optimizer",)
-    off: ClassVar[Mapping[str, Any] | None] = {}
-    turned: ClassVar[Mapping[str, Any]] = {"momentum": 0.5}
+    state_names = ("optimizer",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"momentum": 0.5}
     guide: ClassVar[Guide] = Guide(
         equation=r"\theta \leftarrow \theta - \eta v, \quad v \leftarrow \mu v + g",
         origin="",
@@ -53,13 +53,13 @@ class SGDStep(Step[SGDSettings]):
         self.optimizer = SGD(model.parameters(), lr, foreach=True, **options)
 
     @classmethod
-    def guide_at(cls, settings: Any) -> Guide | None:
+    def guide_for(cls, settings: Any) -> Guide | None:
         if settings.momentum:
             return replace(cls.guide, cost="A sum for every weight, its momentum.")
         return replace(cls.guide, equation=r"\theta \leftarrow \theta - \eta g", cost="Nothing.")
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("momentum_buffer", "W")] if settings.momentum else []
 
     def begin(self, context: TaskContext) -> None:

@@ -152,11 +152,11 @@ class TMLNStep(Step[TMLNSettings]):
     name = "tmln"
     supports_fsdp = True
     Settings = TMLNSettings
-    saved = ("optimizer", "steps")
+    state_names = ("optimizer", "steps")
     needs_boundary = True
     tracks_path = True
-    off: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
-    turned: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"damping": 1.0, "trajectory": 0.0, "geometry": "euclidean"}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"trajectory": 50.0}
     optimizer: TMLN
     guide = guide_of(TMLNSettings.model_validate({}))
 
@@ -209,7 +209,7 @@ class TMLNStep(Step[TMLNSettings]):
             )
 
     @classmethod
-    def guide_at(cls, settings: Any) -> Guide | None:
+    def guide_for(cls, settings: Any) -> Guide | None:
         return guide_of(settings)
 
     @classmethod
@@ -217,7 +217,7 @@ class TMLNStep(Step[TMLNSettings]):
         return bool(settings.geometry != "kfac")  # whose factors are of whole layers
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         found = [*weight_sums("anchor", "sensitivity", "raw_path"), MemoryTerm("preconditioner", "N", derived=True)]
         found += weight_sums("fisher") if settings.geometry != "euclidean" else []
         found += weight_sums("momentum_buffer") if settings.momentum else []
@@ -227,7 +227,7 @@ class TMLNStep(Step[TMLNSettings]):
         if settings.geometry == "kfac":
             found += [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
         found += weight_sums("path") if settings.fisher_refresh_every else []  # what was walked under the old metric
-        return found + (weight_sums("way") if beside.gradient_modified or beside.half else [])
+        return found + (weight_sums("way") if conditions.gradient_modified or conditions.half else [])
 
     @property
     def _at_lr(self) -> bool:
@@ -235,8 +235,8 @@ class TMLNStep(Step[TMLNSettings]):
         return self.settings.form == "proximal" or self.settings.base == "adam"
 
     @property
-    def rate(self) -> float:
-        return super().rate / (1.0 if self._at_lr else self.settings.damping)
+    def effective_lr(self) -> float:
+        return super().effective_lr / (1.0 if self._at_lr else self.settings.damping)
 
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
         # Before the step that follows: by then all that moves the weights in the last one has done so.
@@ -244,7 +244,7 @@ class TMLNStep(Step[TMLNSettings]):
         if every and self.steps % every == 0 and self.steps > self.crossed:
             self.end(context)
         if isinstance(self.optimizer, TMLNKFAC):
-            mine = batch.dealt(context.ranks)
+            mine = batch.rank_share(context.ranks)
             self.optimizer.observe(mine.x, mine.y, replay=len(mine.y) - mine.current)
 
     def after_backward(self) -> None:
@@ -255,13 +255,13 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            fisher = diagonal_fisher(context.model, context.dealt(self.memory), progress=False)
+            fisher = diagonal_fisher(context.model, context.rank_batches(self.memory), progress=False)
             self.optimizer.refresh(fisher, *self._batches(context))
 
     def _batches(self, context: TaskContext) -> list[Iterator[tuple[Tensor, Tensor]]]:
         """What factors that are measured at boundaries are measured on, if they are."""
         measured = self.settings.geometry == "kfac" and self.settings.factors == "boundary"
-        return [context.dealt(self.memory)] if measured else []
+        return [context.rank_batches(self.memory)] if measured else []
 
     def after_update(self) -> None:
         self.optimizer.after_update()
@@ -274,7 +274,7 @@ class TMLNStep(Step[TMLNSettings]):
                     f"a boundary is due (tmln.boundary_every = {self.settings.boundary_every}), and the memory is "
                     "empty: set replay.fill=online, so that it has the samples seen so far"
                 )
-            fisher = diagonal_fisher(context.model, context.dealt(self.memory), progress=False)
+            fisher = diagonal_fisher(context.model, context.rank_batches(self.memory), progress=False)
         found = self.optimizer.consolidate(fisher, *self._batches(context))
         self.crossed = self.steps
         self.diagnostics = {

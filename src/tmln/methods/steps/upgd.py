@@ -45,9 +45,9 @@ class UPGDStep(Step[UPGDSettings]):
     name = "upgd"
     supports_fsdp = True
     Settings = UPGDSettings
-    saved = ("optimizer",)
-    off: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
-    turned: ClassVar[Mapping[str, Any]] = {"beta_utility": 0.5}
+    state_names = ("optimizer",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"beta_utility": 0.5}
     guide = Guide(
         equation=r"\theta \leftarrow \theta - \eta \, (g + \sigma \xi) \, (1 - u), \quad u = \text{utility} \in"
         r" [0, 1]",
@@ -64,5 +64,5 @@ class UPGDStep(Step[UPGDSettings]):
         self.optimizer = UPGD(model.parameters(), lr, seed=seed, **settings.model_dump())
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return weight_sums("utility")

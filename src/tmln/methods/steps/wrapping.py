@@ -33,7 +33,7 @@ class WrappingSettings(Settings):
         """The inner step's settings."""
         return {key.removeprefix(f"{INNER}."): value for key, value in (self.model_extra or {}).items()}
 
-    def part(self) -> tuple[type[Step[Any]], Any]:
+    def resolve_inner(self) -> tuple[type[Step[Any]], Any]:
         """The inner step's class and its checked settings."""
         kind = FAMILIES["step"].find(self.inner)
         assert issubclass(kind, Step)
@@ -46,46 +46,51 @@ W = TypeVar("W", bound=WrappingSettings)
 class Wrapping(Step[W]):
     """A step that passes everything on to ``inner``. What it does itself, it does to the closure it passes on."""
 
-    wraps = True
-    spells_inner: ClassVar[bool] = True  # a run's name holds all settings of the inner step, also where none is given
-    saved: ClassVar[tuple[str, ...]] = ("inner",)
+    is_wrapper = True
+    hash_includes_inner: ClassVar[bool] = (
+        True  # a run's name holds all settings of the inner step, also where none is given
+    )
+    state_names: ClassVar[tuple[str, ...]] = ("inner",)
 
     def __init__(self, settings: W, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
         super().__init__(settings, model, lr, seed, memory)
-        kind, inside = settings.part()
+        kind, inside = settings.resolve_inner()
         self.inner = kind(inside, model, lr, seed, memory)
         self.optimizer, self.tracks_path = self.inner.optimizer, self.inner.tracks_path
         self.memory = self.inner.memory  # the replay's, or that of a step further in
         self.needs_boundary = type(self).needs_boundary or self.inner.needs_boundary
 
     @classmethod
-    def inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         if is_code(settings.inner) and not code_allowed():
             return dict(given)  # they are checked when it is made, by whoever may
         kind = FAMILIES["step"].find(settings.inner)
         values: dict[str, Any] = read_settings(kind, given).model_dump()
         usual = read_settings(kind, {}).model_dump()
-        return values if cls.spells_inner or values != usual else {}
+        return values if cls.hash_includes_inner or values != usual else {}
 
     @classmethod
     def supports_fsdp_at(cls, settings: Any) -> bool:
-        kind, inside = settings.part()
+        kind, inside = settings.resolve_inner()
         return cls.supports_fsdp and kind.supports_fsdp_at(inside)
 
     @classmethod
     def fields(cls, settings: Any) -> dict[str, FieldInfo]:
-        kind, inside = settings.part()
-        return {**super().fields(settings), **{f"{INNER}.{k}": field for k, field in kind.fields(inside).items()}}
+        kind, inside = settings.resolve_inner()
+        return {
+            **super().setting_fields(settings),
+            **{f"{INNER}.{k}": field for k, field in kind.setting_fields(inside).items()},
+        }
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
-        kind, inside = settings.part()
-        terms = kind.memory_terms(inside, replace(beside, gradient_modified=True))
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        kind, inside = settings.resolve_inner()
+        terms = kind.memory_terms(inside, replace(conditions, gradient_modified=True))
         return None if terms is None else [replace(term, name=f"{INNER}.{term.name}") for term in terms]
 
     @property
-    def rate(self) -> float:
-        return self.inner.rate
+    def effective_lr(self) -> float:
+        return self.inner.effective_lr
 
     def begin(self, context: TaskContext) -> None:
         self.inner.begin(context)

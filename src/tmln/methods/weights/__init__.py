@@ -1,4 +1,4 @@
-"""Which weights answer, and go on: those just reached, an average of the way, or a merger with those from before."""
+"""Weights: which weights predict, and start the next task?"""
 
 from typing import Any
 

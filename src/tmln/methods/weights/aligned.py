@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tmln.distributed.process_group import gather_full, is_sharded, local_part, local_shard
 from tmln.methods import BuildContext, Features, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
-from tmln.methods.weight_copies import check_finite, moving
+from tmln.methods.weight_copies import check_finite, trained_tensors
 from tmln.optim.precision import state_dtype
 
 
@@ -57,10 +57,10 @@ class AlignedWeights(Weights[AlignedSettings]):
     name = "aligned"
     supports_fsdp = True
     Settings = AlignedSettings
-    saved = ("head",)
+    state_names = ("head",)
     needs_boundary = True
-    active: ClassVar[Mapping[str, Any]] = {"positive": True}
-    turned: ClassVar[Mapping[str, Any]] = {"positive": False}
+    active_settings: ClassVar[Mapping[str, Any]] = {"positive": True}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"positive": False}
     guide = Guide(
         equation=r"w_{\text{new}} \leftarrow \gamma \, w_{\text{new}}, \quad \gamma = "
         r"\min\left(1, \frac{\mathrm{mean} \| w_{\text{old}} \|}{\mathrm{mean} \| w_{\text{new}} \|}\right)",
@@ -71,16 +71,16 @@ class AlignedWeights(Weights[AlignedSettings]):
         "diagnostics tell gamma.",
     )
 
-    def __init__(self, settings: AlignedSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: AlignedSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.head = ""  # the layer's name: a head that grew, or a loaded state, has it, too
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     def begin(self, context: TaskContext) -> None:
-        layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, context.two_inputs())
+        layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, context.example_inputs())
         self.head = next(name for name, module in self.model.named_modules() if module is layer)
 
     @property
@@ -96,7 +96,7 @@ class AlignedWeights(Weights[AlignedSettings]):
 
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
-        check_finite(moving(self.model), "the solution")
+        check_finite(trained_tensors(self.model), "the solution")
         new = [label for label in context.classes if label not in context.known]
         rows = self._rows
         gamma = alignment(gather_full(rows), context.known, new)

@@ -20,7 +20,7 @@ from tmln.methods import (
     Weights,
     weight_sums,
 )
-from tmln.methods.weight_copies import check_finite, copy_of, instead, lerp_, moving, put
+from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, swapped_in, trained_tensors
 
 
 class AverageSettings(Settings):
@@ -58,10 +58,10 @@ class AverageWeights(Weights[AverageSettings]):
     name = "average"
     supports_fsdp = True
     Settings = AverageSettings
-    saved = ("mean", "count", "steps")
-    copies = ("mean",)
-    off: ClassVar[Mapping[str, Any] | None] = {"rule": "exponential", "rate": 1.0}
-    turned: ClassVar[Mapping[str, Any]] = {"power": 0.0}
+    state_names = ("mean", "count", "steps")
+    weight_copy_names = ("mean",)
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"rule": "exponential", "rate": 1.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"power": 0.0}
     guide = Guide(
         equation=r"\bar\theta \leftarrow \bar\theta + \frac{p+1}{k+p} (\theta - \bar\theta)",
         origin="Polyak and Juditsky 1992; polynomial decay: Shamir and Zhang 2013.",
@@ -70,15 +70,15 @@ class AverageWeights(Weights[AverageSettings]):
         avoid="Where a task has so few steps that its last quarter is none.",
     )
 
-    def __init__(self, settings: AverageSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: AverageSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.mean: dict[str, Tensor] = {}
         self.count = 0  # iterates in the average; 0: the model's own weights answer
         self.steps = 0  # of the task
         self._moving: dict[str, Tensor] = {}
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [*weight_sums("mean"), MemoryTerm("mean", "statistics")]
 
     def grow(self, growth: Growth) -> None:
@@ -86,7 +86,7 @@ class AverageWeights(Weights[AverageSettings]):
         self._moving = {}
 
     def begin(self, context: TaskContext) -> None:
-        self.count, self.steps, self._moving = 0, 0, moving(self.model)
+        self.count, self.steps, self._moving = 0, 0, trained_tensors(self.model)
 
     def after_step(self) -> None:
         self.steps += 1
@@ -95,7 +95,7 @@ class AverageWeights(Weights[AverageSettings]):
         self.count += 1
         values = self._values()
         if self.count == 1 or self.mean.keys() != values.keys():
-            self.mean = copy_of(values)
+            self.mean = copy_tensors(values)
         elif self.settings.rule == "polynomial":
             lerp_(self.mean, values, share_of(self.count, self.settings.power))
         else:
@@ -106,16 +106,16 @@ class AverageWeights(Weights[AverageSettings]):
             return
         check_finite(self.mean, "the average")
         if self.settings.take_over == "average":
-            put(self.mean, self._values())
+            assign(self.mean, self._values())
             self.count = 0
 
     def prediction_weights(self) -> AbstractContextManager[None]:
-        return instead(self.mean, self._values()) if self.count else nullcontext()
+        return swapped_in(self.mean, self._values()) if self.count else nullcontext()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._moving = {}
 
     def _values(self) -> dict[str, Tensor]:
-        self._moving = self._moving or moving(self.model)
+        self._moving = self._moving or trained_tensors(self.model)
         return self._moving

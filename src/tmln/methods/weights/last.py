@@ -13,7 +13,7 @@ class LastWeights(Weights[Settings]):
 
     name = "last"
     supports_fsdp = True
-    off: ClassVar[Mapping[str, Any] | None] = {}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {}
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \theta",
         origin="",
@@ -23,5 +23,5 @@ class LastWeights(Weights[Settings]):
     )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []

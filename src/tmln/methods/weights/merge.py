@@ -20,11 +20,11 @@ from tmln.methods import (
     Settings,
     TaskContext,
     Weights,
-    feed,
+    prepare_inputs,
     weight_sums,
 )
 from tmln.methods.replay.reservoir import Reservoir
-from tmln.methods.weight_copies import check_finite, copy_of, lerp_, moving, put
+from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, trained_tensors
 from tmln.optim.tmln import TMLN
 
 EPS = 1e-8  # where neither solution has an importance, half of each
@@ -57,11 +57,11 @@ class MergedWeights(Weights[MergeSettings]):
     name = "merge"
     supports_fsdp = True
     Settings = MergeSettings
-    saved = ("solution", "importance", "merged")
-    copies = ("solution",)
+    state_names = ("solution", "importance", "merged")
+    weight_copy_names = ("solution",)
     needs_boundary = True
-    off: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
-    turned: ClassVar[Mapping[str, Any]] = {"share": 0.9}
+    off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
+    changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.9}
     guide = Guide(
         equation=r"\theta \leftarrow (1 - a) \, \theta_{\text{prev}} + a \, \theta",
         origin="Wortsman et al. 2022; by F: Matena and Raffel 2022.",
@@ -70,14 +70,14 @@ class MergedWeights(Weights[MergeSettings]):
         avoid="Where the two solutions are not connected: look at `tmln barrier` first.",
     )
 
-    def __init__(self, settings: MergeSettings, given: BuildContext) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: MergeSettings, context: BuildContext) -> None:
+        super().__init__(settings, context)
         self.solution: dict[str, Tensor] = {}
         self.importance: dict[str, Tensor] = {}
         self.merged = 0  # solutions so far
-        step = given.parts["step"]
+        step = context.components["step"]
         self.optimizer: torch.optim.Optimizer | None = getattr(step, "optimizer", None)
-        self.memory: Reservoir | None = getattr(given.parts["replay"], "memory", None)
+        self.memory: Reservoir | None = getattr(context.components["replay"], "memory", None)
         if settings.by == "shield" and not isinstance(self.optimizer, TMLN):
             raise ValueError(
                 f"merge.by = 'shield' takes F + gamma*S-bar of the step 'tmln', but the step is {step.name!r}: "
@@ -85,12 +85,12 @@ class MergedWeights(Weights[MergeSettings]):
             )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         found = [*weight_sums("solution"), MemoryTerm("solution", "statistics")]
         return found + (weight_sums("importance") if settings.by in ("fisher", "shield") else [])
 
     def end(self, context: TaskContext) -> None:
-        values = moving(self.model)
+        values = trained_tensors(self.model)
         check_finite(values, "the solution")
         fisher = self._fisher(context)
         self.merged += 1
@@ -101,23 +101,25 @@ class MergedWeights(Weights[MergeSettings]):
         self.importance = {
             name: F + self.importance[name] if name in self.importance else F for name, F in fisher.items()
         }
-        self.solution = copy_of(values)
+        self.solution = copy_tensors(values)
 
     def _fisher(self, context: TaskContext) -> dict[str, Tensor]:
         """F of the task at its own solution, by the names of the weights."""
         if self.settings.by not in ("fisher", "shield"):
             return {}
-        return {name: F.clone() for name, F in diagonal_fisher(self.model, context.dealt(), progress=False).items()}
+        return {
+            name: F.clone() for name, F in diagonal_fisher(self.model, context.rank_batches(), progress=False).items()
+        }
 
     def _merge(self, values: dict[str, Tensor], fisher: dict[str, Tensor]) -> None:
         share = self.settings.share if self.settings.by == "share" else 1 / self.merged
-        new, shield = copy_of(values), self._shield()
+        new, shield = copy_tensors(values), self._shield()
         found = {name: t.clone() for name, t in self.solution.items() if t.shape == new[name].shape}
         lerp_(found, new, share)  # statistics too, and by F the weights that have none
         for name in found.keys() & fisher.keys() & self.importance.keys():
             importance = self.importance[name] + shield.get(name, 0.0)
             found[name] = merged_by(self.solution[name], new[name], importance, fisher[name])
-        put(found, values)
+        assign(found, values)
 
     def _shield(self) -> dict[str, Tensor]:
         """gamma*S-bar of the boundaries so far."""
@@ -163,15 +165,15 @@ def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
 
 def _mixed(context: TaskContext, memory: Reservoir | None) -> Iterator[Tensor]:
     """Model inputs, each batch with samples from all over the task and the memory: stored ones are often in order."""
-    half = max(1, context.at_a_time // 2)
+    half = max(1, context.eval_batch_size // 2)
     parts = [_some(context.samples())]
     if memory is not None and len(memory):
-        parts.append(_some(memory.batches(context.at_a_time, ("x", "y"))))
+        parts.append(_some(memory.batches(context.eval_batch_size, ("x", "y"))))
     count = max(1, len(parts[0]) // half)
     for number in range(count):
         stored = torch.cat([part[number::count] for part in parts])
         if len(stored) > 1:  # one sample has no variance
-            yield feed(context.model, stored, context.prepare)
+            yield prepare_inputs(context.model, stored, context.prepare)
 
 
 def _some(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:

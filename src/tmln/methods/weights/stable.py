@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
-from tmln.methods.weight_copies import check_finite, instead, moving
+from tmln.methods.weight_copies import check_finite, swapped_in, trained_tensors
 
 
 class StableWeights(Weights[Settings]):
@@ -17,8 +17,8 @@ class StableWeights(Weights[Settings]):
 
     name = "stable"
     supports_fsdp = True
-    needs: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
-    prediction_only = True
+    required_components: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
+    is_prediction_only = True
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \text{the slow average of } \mathtt{consistency}",
         origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
@@ -27,9 +27,9 @@ class StableWeights(Weights[Settings]):
         avoid="With anything else: it is refused.",
     )
 
-    def __init__(self, settings: Settings, given: BuildContext) -> None:
-        super().__init__(settings, given)
-        self.penalty = given.parts["penalty"]
+    def __init__(self, settings: Settings, context: BuildContext) -> None:
+        super().__init__(settings, context)
+        self.penalty = context.components["penalty"]
         if not hasattr(self.penalty, "stable"):
             raise ValueError(
                 f"weights 'stable' are kept by the penalty 'consistency', but the penalty is {self.penalty.name!r}: "
@@ -37,7 +37,7 @@ class StableWeights(Weights[Settings]):
             )
 
     @classmethod
-    def memory_terms(cls, settings: Any, beside: MemoryConditions) -> list[MemoryTerm] | None:
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     @property
@@ -49,4 +49,4 @@ class StableWeights(Weights[Settings]):
         check_finite(self._stable, "the stable average")
 
     def prediction_weights(self) -> AbstractContextManager[None]:
-        return instead(self._stable, moving(self.model))
+        return swapped_in(self._stable, trained_tensors(self.model))
