@@ -51,6 +51,18 @@ def test_who_has_asked_is_left_alone() -> None:
         assert stop()
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="of POSIX")
+def test_a_program_under_nohup_keeps_ignoring_a_closed_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with asked_to_stop() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_write_that_has_begun_is_finished_first() -> None:
     done = []
     with pytest.raises(Interrupted), asked_to_stop():

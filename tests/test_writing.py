@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 import torch
 
+from tests.golden.fingerprints import FIXTURES
 from tmln import Learner
+from tmln.analysis.published import publish
+from tmln.analysis.read import read_results
 from tmln.data.extract import unpack
 from tmln.experiments.files import make_folder, write_whole
 from tmln.experiments.lock import RunLock
 from tmln.experiments.logfile import append_line, read_lines
 from tmln.learner.checkpoint import read_newest, write_checkpoint
+from tmln.report.page import write_report
 from tmln.writing import CannotWrite, writing
 
 
@@ -72,6 +76,8 @@ WRITES: dict[str, Callable[[Path], Any]] = {
     "a state": lambda folder: Learner(torch.nn.Linear(400, 20)).save(folder / "model.tmln"),
     "a small file": lambda folder: write_whole(folder / "result.json", "x" * 20_000),
     "a line of the log": lambda folder: append_line(folder / "log.jsonl", {"step": 1, "text": "x" * 20_000}),
+    "a report": lambda folder: write_report(FIXTURES / "published.json", folder / "page.html"),
+    "a published file": lambda folder: publish(read_results(FIXTURES / "published.json")[0], folder / "results.json"),
 }
 
 
@@ -88,7 +94,10 @@ def test_without_room_the_old_ones_are_whole(tmp_path: Path) -> None:
     append_line(tmp_path / "log.jsonl", {"step": 1})
     write_checkpoint(tmp_path / "checkpoint", STATE, 1)
     write_whole(tmp_path / "small", "old")
+    results = read_results(FIXTURES / "published.json")[0]
     for write in (
+        lambda: write_report(FIXTURES / "published.json", tmp_path / "small"),
+        lambda: publish(results, tmp_path / "small"),
         lambda: append_line(tmp_path / "log.jsonl", {"step": 2, "text": "x" * 100}),
         lambda: write_checkpoint(tmp_path / "checkpoint", STATE, 2),
         lambda: write_whole(tmp_path / "small", "new" * 100),

@@ -19,7 +19,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Ctrl-C, the end of a batch job, a closed terminal; the last one does not exist everywhere.
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 ASKED, LAST = 0.7, 1.3  # seconds from the signal till an exception is raised, and till the program is ended
 SAVING = 10.0  # seconds at most for a write that has begun; `docker stop` waits as long
 CODE = 130  # of a program that was interrupted
@@ -45,7 +46,7 @@ class _Owner:
     @contextmanager
     def hold(self, ends: bool) -> Iterator[None]:
         """Own the signals within the block; once more where they are owned, as others may have taken them since."""
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS if not _is_nohup(number)}
         ended_before, self.ends = self.ends, self.ends or ends
         self.depth += 1
         try:
@@ -129,6 +130,11 @@ class _Owner:
 
 
 _owner = _Owner()
+
+
+def _is_nohup(number: int) -> bool:
+    """Return whether this is SIGHUP and whoever started the program had it ignored, as nohup does."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _importing(frame: FrameType | None) -> bool:

@@ -53,7 +53,7 @@ def test_counted_by_hand() -> None:
     stream, learner = build(config("er", batch_size=16))
     need = footprint(learner, stream)
     weights = 4 * sum(p.numel() for p in learner.model.parameters())
-    assert need.weights == module.COPIES * weights
+    assert need.weights == module.COPIES * weights + 3 * 8 * 128**2  # and the Gram matrix of 128 features
     assert need.rows == 32
     assert need.memory == 500 * 64 * stream[0].train.gather(torch.arange(1))[0].element_size()
     assert need.sample > 4 * 64
@@ -67,7 +67,7 @@ def test_kronecker_factors_are_counted_by_hand() -> None:
         layers = [m for m in learner.model.modules() if isinstance(m, nn.Linear)]
         factors = 4 * sum((m.in_features + 1) ** 2 + m.out_features**2 for m in layers)
         weights = 4 * sum(p.numel() for p in learner.model.parameters())
-        assert footprint(learner, stream).weights == module.COPIES * weights + 4 * factors
+        assert footprint(learner, stream).weights == module.COPIES * weights + 4 * factors + 3 * 8 * 128**2
 
 
 def test_what_a_process_holds_and_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +147,13 @@ def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.Monk
     in_memory_for(32, monkeypatch)
     assert fit(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
     assert (learner.micro_batch, learner.at_a_time) == (None, 32)
+
+
+@pytest.mark.parametrize("hidden", [5 * 10**7, 2**31 - 1, [2**31 - 1, 2**31 - 1]])
+def test_a_model_that_is_too_large_is_refused_before_it_is_built(hidden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "4GB")
+    with pytest.raises(DoesNotFit, match=r"4\.0 GB are there; try a smaller model"):
+        build(config("naive", model_options={"hidden": hidden}))
 
 
 def test_where_not_even_one_sample_fits(monkeypatch: pytest.MonkeyPatch) -> None:

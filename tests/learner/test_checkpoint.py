@@ -281,6 +281,61 @@ def test_a_step_that_is_no_number_is_passed_over(step: Any, tmp_path: Path) -> N
     assert read_newest(tmp_path) == ({"n": 1}, 1)
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"shape": [10**9], "stride": [0]},
+        {"shape": [2, 10**9], "stride": [1, 0]},
+        {"shape": [2], "stride": [10**9]},
+        {"shape": [10**6, 10**6], "stride": [10**6, 1]},
+        {"shape": [2**70], "stride": [1]},
+        {"shape": [2], "stride": [-1]},
+        {"shape": [2.0], "stride": [1]},
+        {"shape": [2], "stride": [1], "dtype": "load"},
+        {"shape": [4], "stride": [1], "dtype": "float64"},
+        {"shape": [2], "stride": [1, 1]},
+    ],
+    ids=str,
+)
+def test_a_layout_of_another_size_than_its_bytes_takes_no_memory(layout: dict[str, Any], tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"number": 1}, 1)
+    path = write_checkpoint(tmp_path, {"x": torch.ones(2)}, 2) / "state.json"
+    content = json.loads(path.read_text())["content"]
+    content["state"]["x"].update(layout)
+    path.write_text(resealed(path.read_text(), state=content["state"]))
+    found = read_newest(tmp_path)
+    assert found is not None
+    assert found[1] == 1
+
+
+def test_what_asks_for_too_much_memory_counts_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2):
+        write_checkpoint(tmp_path, {"x": torch.zeros(step * 1000)}, step)
+    found = read_newest(tmp_path, most_bytes=6000)
+    assert found is not None
+    assert found[1] == 1
+    state = tmp_path / "00000002-step-2" / "state.json"
+    os.truncate(state, checkpoint.MOST_STATE_BYTES + 1)  # sparse: takes no room on the disk
+    found = read_newest(tmp_path)
+    assert found is not None
+    assert found[1] == 1
+    monkeypatch.setattr(checkpoint, "_tensors", raise_memory_error)
+    assert read_newest(tmp_path) is None
+    checkpoint._prune(tmp_path)
+    assert steps(tmp_path) == [1]
+
+
+def raise_memory_error(path: Path) -> Any:
+    raise MemoryError
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "MOST_STATE_BYTES", 100)
+    with pytest.raises(ValueError, match="more than the 100 that are read"):
+        write_checkpoint(tmp_path, {"x": "x" * 100}, 1)
+    assert steps(tmp_path) == []
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     for step in (1, 2):
         last = write_checkpoint(tmp_path, {"n": step}, step)

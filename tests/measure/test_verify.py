@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
 from tmln.cli import app
-from tmln.experiments.config import RunConfig
+from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result, checksum_of
 from tmln.experiments.run import Execution
 from tmln.experiments.store import Store
-from tmln.measure.verify import drawn, judge, runnable
+from tmln.measure.verify import compare_results, draw_sample, make_jobs
 
 MACHINE = {"processor": "P", "device": "cpu", "threads": 1, "system": "S"}
 ONE = Result(
@@ -42,29 +43,55 @@ ELSEWHERE = {"machine": {**MACHINE, "threads": 2}, "weights_sha256": "v"}
     ],
 )
 def test_verdicts_by_hand(changes: dict[str, object], state: str, said: str) -> None:
-    verdict = judge(ONE, replace(ONE, **changes))  # type: ignore[arg-type]
+    verdict = compare_results(ONE, replace(ONE, **changes))  # type: ignore[arg-type]
     assert verdict.state == state
     assert said in verdict.text
 
 
 def test_a_draw_is_its_seeds() -> None:
     results = [replace(ONE, name=str(number)) for number in range(20)]
-    names = [[one.name for one in drawn(results, 3, seed)] for seed in (0, 0, 1)]
+    names = [[one.name for one in draw_sample(results, 3, seed)] for seed in (0, 0, 1)]
     assert names[0] == names[1] != names[2]
     assert len(set(names[0])) == 3
-    assert len(drawn(results, 50, 0)) == 20
+    assert len(draw_sample(results, 50, 0)) == 20
 
 
 def test_why_a_run_cannot_be_run() -> None:
     full = RunConfig.of({"benchmark": "split-digits"}).resolved()
     odd = {"unknown": {**full, "method": "magic"}, "code": {**full, "step": "os:system"}, "other": full, "none": {}}
-    jobs, verdicts = runnable([replace(ONE, name=name, config=config) for name, config in odd.items()])
+    jobs, verdicts = make_jobs([replace(ONE, name=name, config=config) for name, config in odd.items()])
     assert not jobs
     said = {verdict.name: verdict.text for verdict in verdicts}
     assert "unknown method 'magic'" in said["unknown"]
     assert "another run" in said["code"] or "allow-code" in said["code"]
     assert "another run" in said["other"]
     assert said["none"]
+
+
+def test_a_line_end_in_a_file_forges_no_line(tmp_path: Path) -> None:
+    forged = {**MACHINE, "processor": "P\n1 of 1 match", "threads": "2\u2028match"}
+    verdict = compare_results(replace(ONE, machine=forged), replace(ONE, accuracy=[[0.5, 0.0], [0.25, 0.78]]))
+    assert len(verdict.text.splitlines()) == 1
+    _, cannot = make_jobs([replace(ONE, config={"benchmark": "no\n1 of 1 match"})])
+    assert len(cannot[0].text.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"benchmark_options": {"root": "/tmp/elsewhere"}}, "benchmark.root"),
+        ({"settings": {"replay.path": "/tmp/elsewhere"}, "method": "er"}, "replay.path"),
+        ({"model": "timm:resnet10t", "model_options": {"pretrained": True}}, "pretrained.*allow-code"),
+    ],
+)
+def test_a_published_run_touches_nothing_outside_its_folder(
+    changes: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMLN_ALLOW_CODE", raising=False)
+    config = RunConfig.of({"benchmark": "split-cifar10", **changes})
+    jobs, cannot = make_jobs([replace(ONE, name=run_id(config), config={**config.resolved(), **changes})])
+    assert not jobs
+    assert re.search(why, cannot[0].text), cannot
 
 
 def test_a_forged_number_shows(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tmln.cli.options import How, What
 from tmln.cli.work import work
 from tmln.executors.config import ExecutorConfig
 from tmln.methods.registry import FAMILIES
+from tmln.printable import one_line
 from tmln.signals import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
 
@@ -204,7 +205,7 @@ def _rows(what: Kind, name: str | None) -> Iterable[tuple[str, ...]]:
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
-    say(f"warning: {message}", err=True)
+    say(one_line(f"warning: {message}"), err=True)
 
 
 def _of_thread(said: threading.ExceptHookArgs) -> None:
@@ -227,7 +228,8 @@ def main() -> None:
         raise
     finally:
         for number in SIGNALS:  # what is left to do is the interpreter's, and nothing is lost with it
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _main() -> None:
@@ -245,7 +247,7 @@ def _main() -> None:
         if isinstance(error, OSError) and error.filename is None and error.errno in REASONS:
             error = CannotWrite(error.errno, error.strerror, "to the standard output")
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        say(f"tmln: {text}", err=True)
+        say(one_line(f"tmln: {text}"), err=True)
         sys.exit(2)
 
 

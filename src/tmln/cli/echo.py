@@ -6,7 +6,7 @@ import logging
 
 import typer
 
-from tmln.printable import printable
+from tmln.printable import one_line, printable
 
 
 def say(text: str, err: bool = False) -> None:
@@ -15,7 +15,8 @@ def say(text: str, err: bool = False) -> None:
 
 
 class Shown(logging.Formatter):
-    """For warnings that modules log: they name files."""
+    """For warnings that modules log: they name files, which can have line ends in their names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        text = super().format(record)
+        return printable(text) if record.exc_info else one_line(text)

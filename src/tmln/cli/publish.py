@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.echo import say
+from tmln.printable import one_line
 
 
 def publish(
@@ -80,26 +81,26 @@ def verify(
     from tmln.cli.work import display_of
     from tmln.executors.plan import state_of
     from tmln.experiments.store import Store
-    from tmln.measure.verify import drawn, run_again, runnable
+    from tmln.measure.verify import draw_sample, make_jobs, run_again
 
     results, refused = read_published(file)
     refused |= {result.name: why for result in results if (why := complaint(result))}
     for name, reason in refused.items():
-        say(f"not believed: {name}: {reason}", err=True)
+        say(one_line(f"not believed: {name}: {reason}"), err=True)
     believed = [result for result in results if result.name not in refused]
     if not believed:
         raise ValueError(f"{file} holds no run that could be checked")
     seed = secrets.randbelow(10**6) if seed is None else seed
-    chosen = drawn(believed, sample, seed)
+    chosen = draw_sample(believed, sample, seed)
     say(f"{file.name}: {len(chosen)} of {len(believed)} runs, drawn with --seed {seed}")
     with ExitStack() as opened:
         store = Store(opened.enter_context(TemporaryDirectory(prefix="tmln-verify-")) if out is None else out)
-        jobs, verdicts = runnable(chosen)
+        jobs, verdicts = make_jobs(chosen)
         before = [job for job in jobs.values() if out is not None and state_of(store, job) == "finished"]
         with display_of([*jobs.values()]) as display:
             verdicts += run_again(store, chosen, jobs, tolerance / 100, on_event=display.note)
     for verdict in verdicts:
-        say(f"{verdict.state}: {verdict.name}: {verdict.text}")
+        say(one_line(f"{verdict.state}: {verdict.name}: {verdict.text}"))
     if before:
         say(f"{len(before)} of these had been finished in {out}, and were not run again", err=True)
     matches = sum(verdict.state == "match" for verdict in verdicts)

@@ -11,6 +11,7 @@ import typer
 
 from tmln.cli.echo import say
 from tmln.cli.tables import print_results
+from tmln.printable import one_line
 
 if TYPE_CHECKING:
     from tmln.cli.options import How
@@ -107,7 +108,7 @@ def _conclude(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], te
         say(str(note))
     say(f"runs: {store.root}")
     for failure in failures:
-        say(f"failed: {failure.job.label}: {failure.error}", err=True)
+        say(one_line(f"failed: {failure.job.label}: {failure.error}"), err=True)
     if failures:
         say(f"{len(failures)} of {len(jobs)} runs failed; the same command tries them again", err=True)
         raise typer.Exit(1)

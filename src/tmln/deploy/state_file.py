@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,8 @@ def opened(path: str | Path, saved: Mapping[str, Any] | None = None) -> Learner:
             "loads it there"
         )
     made = About.of(about)
+    if made.options.get("pretrained"):  # the weights are in the file: nothing is fetched because it says so
+        made = replace(made, options={**made.options, "pretrained": False})
     model = made.network()
     _refuse_other_architecture(path, made.model, model, saved["state"]["model"])
     return Learner.of(saved, model, prepare=made.prepare, allow_code=code_allowed())

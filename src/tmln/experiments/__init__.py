@@ -1,8 +1,10 @@
-"""One run: what it is, how it is done, where it is kept, and who is at work on it."""
+"""One run: its configuration, execution, folder, lock, log, checkpoint and result."""
 
 from __future__ import annotations
 
 import importlib
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Run", "RunConfig", "RunLock", "RunLocked", "Store", "run_id"]
 
-# Loaded when first asked for: looking at a store of runs needs no torch, and so takes no seconds.
+# Imported when they are first used: listing runs needs no torch.
 _HOMES = {
     "Entry": "tmln.experiments.store",
     "Run": "tmln.experiments.store",
@@ -22,6 +24,24 @@ _HOMES = {
     "Store": "tmln.experiments.store",
     "run_id": "tmln.experiments.config",
 }
+
+
+def _check_platform() -> None:
+    """Raise an ImportError that names what this system lacks to do runs."""
+    lacking = [] if hasattr(os, "fork") else ["os.fork"]
+    for name in ("fcntl", "resource"):
+        lacking.append(name)
+        with suppress(ImportError):
+            importlib.import_module(name)
+            lacking.remove(name)
+    if lacking:
+        raise ImportError(
+            f"runs and the command line need Linux or macOS: this system has no {', '.join(lacking)}; tmln.TMLN, "
+            "tmln.diagonal_fisher, tmln.Reservoir and tmln.Learner work here"
+        )
+
+
+_check_platform()
 
 
 def __getattr__(name: str) -> Any:

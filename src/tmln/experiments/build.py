@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import torch
 
 from tmln.experiments.config import RunConfig
 from tmln.experiments.device import run_device
+from tmln.experiments.memory_estimate import COPIES, check_weights
 from tmln.learner import Learner
 from tmln.models import BACKBONES, make_model
 from tmln.models.custom import check_allowed
@@ -42,8 +44,11 @@ def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate
     full, recipe = config.resolved(), config.recipe()
     check_allowed(full["model"], full["model_options"])
     recipe.check_code()
+    make = partial(make_model, full["model"], stream.shape, stream.classes, **full["model_options"])
+    if ":" not in full["model"]:  # a model from elsewhere is made once
+        check_weights(make, COPIES if fabric is None else 1)
     torch.manual_seed(seed_of(full["seed"], "weights"))
-    model = make_model(full["model"], stream.shape, stream.classes, **full["model_options"])
+    model = make()
     model = model.to(run_device() if fabric is None else fabric.device)
     return Learner(
         model,

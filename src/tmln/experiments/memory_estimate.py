@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.kfac_layers import factor_elements
@@ -33,6 +35,7 @@ FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while t
 BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess
 LIBRARIES = 64 << 20  # bytes that a process grows by in its first steps and tests: kernels, their caches, threads
 LEFT = 0.9  # of what is free: other programs live, too
+GRAM_COPIES = 3  # of the features' Gram matrix in tests: the sum, a batch's, and one for its eigenvalues
 BOUNDARY = 256  # samples that go through the model at a time at a task's end
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -99,13 +102,35 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return Footprint(
         held_bytes() + LIBRARIES,
-        COPIES * weights + gathered + factor_bytes(learner),
+        COPIES * weights + gathered + factor_bytes(learner) + gram_bytes(learner.model),
         0 if memory is None else memory.capacity * stored,
         sample,
         rows,
         learner.micro_batch,
         peak_bytes(),
     )
+
+
+def gram_bytes(model: nn.Module) -> int:
+    """Return the bytes of the features' Gram matrix, from which tests compute the feature rank."""
+    widths = [module.in_features for module in model.modules() if isinstance(module, nn.Linear)]
+    return GRAM_COPIES * torch.float64.itemsize * widths[-1] ** 2 if widths else 0
+
+
+def check_weights(model: Callable[[], nn.Module], copies: int = COPIES) -> None:
+    """Raise :class:`DoesNotFit` if a model's weights alone take more memory than there is; before it is built."""
+    try:
+        with torch.device("meta"):
+            size = copies * sum(p.numel() * p.element_size() for p in model().parameters())
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        if "overflow" not in str(error):  # a model that can only be built with values; it is checked afterwards
+            return
+        size = 1 << 62
+    if size > max(most := limit(), LIBRARIES):  # a small model can be built, and is checked with all the rest
+        raise DoesNotFit(
+            f"the weights of the run would take {shown(size)} of memory or more, {shown(most)} are there; try a "
+            "smaller model, or --memory, if more may be used"
+        )
 
 
 def factor_bytes(learner: Learner) -> int:

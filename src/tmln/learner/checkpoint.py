@@ -28,8 +28,9 @@ FORMAT = 1
 KEEP = 2
 TENSORS, STATE = "tensors.safetensors", "state.json"
 FOLDER = re.compile(r"(\d+)-step-\d+")
-# What reading a damaged file can raise.
-_USUAL = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+MOST_STATE_BYTES = 1 << 28  # of the JSON of a state that is read
+# What reading a damaged file can raise; one that asks for more memory than there is counts as damaged.
+_USUAL = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, MemoryError)
 DAMAGE = (safetensors.SafetensorError, OSError, *_USUAL)
 
 log = logging.getLogger(__name__)
@@ -45,10 +46,13 @@ class NewerFormat(ValueError):
 
 def _seal(tree: Any, tensors: Mapping[str, Tensor], **more: Any) -> str:
     content = {"format": FORMAT, **more, "tensors": _checksum(tensors), "state": tree}
-    return json.dumps({"checksum": zlib.crc32(_canonical(content)), "content": content}, allow_nan=False)
+    text = json.dumps({"checksum": zlib.crc32(_canonical(content)), "content": content}, allow_nan=False)
+    _check_length(len(text))
+    return text
 
 
 def _unseal(text: str | bytes) -> dict[str, Any]:
+    _check_length(len(text))
     sealed = json.loads(text)
     content: dict[str, Any] = sealed["content"]
     if sealed["checksum"] != zlib.crc32(_canonical(content)):
@@ -56,6 +60,16 @@ def _unseal(text: str | bytes) -> dict[str, Any]:
     if content["format"] > FORMAT:
         raise NewerFormat(f"format {content['format']}, but this tmln reads formats up to {FORMAT}: upgrade tmln")
     return content
+
+
+def _check_length(size: int) -> None:
+    if size > MOST_STATE_BYTES:
+        raise ValueError(f"its JSON has {size:,} bytes, more than the {MOST_STATE_BYTES:,} that are read")
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    _check_length((folder / STATE).stat().st_size)
+    return _unseal((folder / STATE).read_bytes())
 
 
 def _canonical(content: Any) -> bytes:
@@ -170,17 +184,22 @@ def write_checkpoint(root: str | os.PathLike[str], state: Mapping[Any, Any], ste
     return final
 
 
-def read_newest(root: str | os.PathLike[str]) -> tuple[dict[Any, Any], int] | None:
-    """State and step of the newest whole checkpoint; those that are not whole are reported and passed over."""
+def read_newest(root: str | os.PathLike[str], most_bytes: int = 1 << 62) -> tuple[dict[Any, Any], int] | None:
+    """Return state and step of the newest whole checkpoint; warn of those that are not whole and pass over them.
+
+    A checkpoint whose tensors have more than ``most_bytes`` counts as damaged.
+    """
     for _, folder in _checkpoints(Path(root)):
-        if found := _read(folder):
+        if found := _read(folder, most_bytes):
             return found
     return None
 
 
-def _read(folder: Path) -> tuple[dict[Any, Any], int] | None:
+def _read(folder: Path, most_bytes: int) -> tuple[dict[Any, Any], int] | None:
     try:
-        content = _unseal((folder / STATE).read_bytes())
+        content = _read_state(folder)
+        if (size := (folder / TENSORS).stat().st_size) > most_bytes:
+            raise ValueError(f"its tensors have {size:,} bytes, and there is memory for {most_bytes:,}")
         return _restore(content, _tensors(folder / TENSORS)), int(content["step"])
     except NewerFormat as error:
         raise NewerFormat(f"checkpoint {folder}: {error}") from None
@@ -209,10 +228,10 @@ def _prune(root: Path) -> None:
 def _opens(folder: Path) -> bool:
     """Whole as far as can be told without reading the tensors."""
     try:
-        _unseal((folder / STATE).read_bytes())
+        _read_state(folder)
         with safetensors.safe_open(folder / TENSORS, framework="pt"):
             return True
-    except NewerFormat:
+    except (NewerFormat, MemoryError):  # neither is a reason to delete it
         return True
     except DAMAGE:
         return False

@@ -87,12 +87,24 @@ def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
         if name not in made:
             dtype, shape, stride = getattr(torch, value["dtype"]), value["shape"], value["stride"]
             stored = tensors[name].reshape(-1)
+            _check_layout(name, dtype, shape, stride, stored.nbytes)
             flat = stored if dtype in STORED else stored.clone().view(dtype)
             # Memory of torch's own, aligned as in the uninterrupted run: some kernels round differently elsewhere.
             made[name] = torch.empty_strided(shape, stride, dtype=dtype).copy_(flat.as_strided(shape, stride))
         return made[name]
 
     return node(tree)
+
+
+def _check_layout(name: str, dtype: Any, shape: Any, stride: Any, stored_bytes: int) -> None:
+    """Raise unless a tensor of this layout takes exactly the bytes that are stored for it."""
+    sizes = [*shape, *stride]
+    if not isinstance(dtype, torch.dtype) or not all(type(size) is int and size >= 0 for size in sizes):
+        raise ValueError(f"tensor {name} has no valid layout")
+    items = math.prod(shape)
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if items * dtype.itemsize != stored_bytes or (items and extent != items):
+        raise ValueError(f"tensor {name} has another size than its bytes")
 
 
 def _order(value: Tensor) -> list[int]:

@@ -1,8 +1,8 @@
-"""Published results are checked by running some of them again: match, differs, or cannot be run, and why.
+"""Check published results by running some of them again: each matches, differs, or cannot be run.
 
-The same kind of machine (processor, instructions, device, threads, torch) must give the same bits. Elsewhere rounding
-differs, and training makes more of it: there the accuracies of learned tasks may differ by a stated tolerance in the
-mean.
+The same kind of machine (processor, instructions, device, threads, torch) must give the same bits. Elsewhere
+rounding differs and training magnifies it: there the mean difference of accuracies on learned tasks may reach
+a stated tolerance.
 """
 
 from __future__ import annotations
@@ -22,47 +22,54 @@ from tmln.experiments.result import Result
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.models.custom import check_allowed
+from tmln.printable import one_line
+from tmln.streams.options import PLACES
 
-# Of the mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
+# Mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
 TOLERANCE = 0.02
 SHOULD = ", which should give the same bits"
-KIND = ("processor", "instructions", "device", "threads", "system")  # of a machine, on which the bits depend
+KIND = ("processor", "instructions", "device", "threads", "system")  # properties of a machine that decide on bits
+FOLDERS = ("replay.path",)  # settings that make a run write outside its own folder
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """About one run; ``text`` says by how much, or why not."""
+    """The outcome of one run; ``text`` says by how much it differs, or why it cannot be run."""
 
     name: str
     state: Literal["match", "differs", "cannot"]
     text: str
 
 
-def drawn(results: Sequence[Result], sample: int, seed: int) -> list[Result]:
-    """A random few, the same for the same seed; all where there are no more."""
+def draw_sample(results: Sequence[Result], sample: int, seed: int) -> list[Result]:
+    """Return a random sample of results, the same for the same seed; all if there are no more."""
     ordered = sorted(results, key=lambda result: result.name)
     return ordered if sample >= len(ordered) else random.Random(seed).sample(ordered, sample)
 
 
-def job_of(result: Result) -> Job:
-    """What makes the run again; a ValueError says why nothing does."""
+def make_job(result: Result) -> Job:
+    """Return the job that repeats a run; raise a ValueError if its configuration cannot or may not be run."""
     config = RunConfig.of(result.config)
     if run_id(config) != result.name:
         raise ValueError("this version of tmln makes another run of its configuration")
-    check_allowed(str(result.config.get("model")), config.model_options)
+    if named := [f"benchmark.{key}" for key in PLACES if key in config.benchmark_options] + [
+        key for key in FOLDERS if config.settings.get(key) is not None
+    ]:
+        raise ValueError(f"its setting {named[0]} names a folder or a limit of this machine, which a file may not")
+    check_allowed(str(result.config.get("model")), config.model_options, foreign=True)
     config.recipe().check_code()
     return Job(config)
 
 
-def runnable(results: Sequence[Result]) -> tuple[dict[str, Job], list[Verdict]]:
-    """The jobs of those that can be run, by name, and why the others cannot: configurations are somebody else's."""
+def make_jobs(results: Sequence[Result]) -> tuple[dict[str, Job], list[Verdict]]:
+    """Return jobs by run name, and a verdict with the reason for each result that cannot be run."""
     jobs: dict[str, Job] = {}
     cannot: list[Verdict] = []
     for result in results:
         try:
-            jobs[result.name] = job_of(result)
+            jobs[result.name] = make_job(result)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            cannot.append(Verdict(result.name, "cannot", str(error)))
+            cannot.append(Verdict(result.name, "cannot", one_line(str(error))))
     return jobs, cannot
 
 
@@ -74,7 +81,7 @@ def run_again(
     executor: ExecutorConfig | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> list[Verdict]:
-    """Each job once more, in this store, with the threads it had; what is finished there is not run again."""
+    """Repeat each job in this store with its number of threads; finished ones are not run again."""
     mine = [result for result in results if result.name in jobs]
     failed: dict[str, str] = {}
     for threads in dict.fromkeys(map(_threads, mine)):
@@ -86,24 +93,24 @@ def run_again(
     verdicts = []
     for result in mine:
         again = None if result.name in failed else store.result(result.name)
-        missing = Verdict(result.name, "cannot", failed.get(result.name, "it has no result here"))
-        verdicts.append(missing if again is None else judge(result, again, tolerance))
+        missing = Verdict(result.name, "cannot", one_line(failed.get(result.name, "it has no result here")))
+        verdicts.append(missing if again is None else compare_results(result, again, tolerance))
     return verdicts
 
 
 def _threads(result: Result) -> int | None:
-    """As many as the run had; the rule's, where the file says what no run would have."""
+    """Return the run's number of threads; None, which is the default rule, for an impossible one."""
     found = result.machine.get("threads")
     return found if type(found) is int and 0 < found <= max(MOST, cores()) else None
 
 
-def judge(published: Result, again: Result, tolerance: float = TOLERANCE) -> Verdict:
-    """Two results of one configuration.
+def compare_results(published: Result, again: Result, tolerance: float = TOLERANCE) -> Verdict:
+    """Compare two results of one configuration.
 
-    >>> judge(Result("b", "m", 0, {}, [[0.5]]), Result("b", "m", 0, {}, [[0.9]])).state
+    >>> compare_results(Result("b", "m", 0, {}, [[0.5]]), Result("b", "m", 0, {}, [[0.9]])).state
     'differs'
     """
-    other = unlike(published, again)
+    other = list_differences(published, again)
     where = f"on another kind of machine ({'; '.join(other)})" if other else "on the same kind of machine"
 
     def verdict(state: Literal["match", "differs"], text: str) -> Verdict:
@@ -115,7 +122,8 @@ def judge(published: Result, again: Result, tolerance: float = TOLERANCE) -> Ver
         return verdict("differs", f"{which}, {where}")
     first, second = (np.asarray(result.accuracy, dtype=np.float64) for result in (published, again))
     if first.shape != second.shape:
-        return verdict("differs", f"its accuracy matrix is {_shape(first)}, here {_shape(second)}")
+        shapes = [" by ".join(map(str, matrix.shape)) for matrix in (first, second)]
+        return verdict("differs", f"its accuracy matrix is {shapes[0]}, here {shapes[1]}")
     unequal_weights = bool(published.weights_sha256) and published.weights_sha256 != again.weights_sha256
     if np.array_equal(first, second, equal_nan=True):
         if not unequal_weights:
@@ -123,9 +131,7 @@ def judge(published: Result, again: Result, tolerance: float = TOLERANCE) -> Ver
             return verdict("match", f"{what} equal, {where}")
         if other:
             return verdict("match", f"every accuracy equal, weights not to the bit, {where}")
-        return verdict(
-            "differs", f"every accuracy equal, but not the weights, {where}, which should give the same bits"
-        )
+        return verdict("differs", f"every accuracy equal, but not the weights, {where}{SHOULD}")
     seen = np.tril(np.ones(first.shape, dtype=bool)) if first.shape[0] > 1 else np.ones(first.shape, dtype=bool)
     gaps = np.abs(first - second)
     mean, most = 100 * float(gaps[seen].mean()), 100 * float(gaps.max())
@@ -134,32 +140,29 @@ def judge(published: Result, again: Result, tolerance: float = TOLERANCE) -> Ver
     if not other:
         return verdict("differs", f"{text}, {where}{SHOULD}")
     within = mean <= 100 * tolerance
-    told = f"{'within' if within else 'more than'} the tolerance of {100 * tolerance:g}"
-    return verdict("match" if within else "differs", f"{text}, {told}, {where}")
+    limit = f"{'within' if within else 'more than'} the tolerance of {100 * tolerance:g}"
+    return verdict("match" if within else "differs", f"{text}, {limit}, {where}")
 
 
-def unlike(first: Result, second: Result) -> list[str]:
-    """In what the two were computed otherwise, as far as their bits depend on it."""
+def list_differences(first: Result, second: Result) -> list[str]:
+    """Return the properties of machine and libraries, on which bits depend, in which two results differ."""
     pairs: list[tuple[str, Any, Any]] = [(key, first.machine.get(key), second.machine.get(key)) for key in KIND]
     pairs.append(("torch", first.versions.get("torch"), second.versions.get("torch")))
     pairs.append(("samples at a time", first.micro_batch or "all", second.micro_batch or "all"))
-    return [f"{key}: {_short(there)}, here {_short(here)}" for key, there, here in pairs if there != here]
+    return [f"{key}: {_shorten(there)}, here {_shorten(here)}" for key, there, here in pairs if there != here]
 
 
 def _source(first: Result, second: Result) -> str:
-    """Whose code it was, where that is not the same."""
+    """Return which commit or version of tmln made each, if they differ."""
     for what, there, here in (
         ("commit", first.commit, second.commit),
         ("version", first.versions.get("tmln"), second.versions.get("tmln")),
     ):
         if there != here:
-            return f"; it was made by {what} {_short(there or 'unknown')} of tmln, this is {_short(here or 'unknown')}"
+            names = [_shorten(value or "unknown") for value in (there, here)]
+            return f"; it was made by {what} {names[0]} of tmln, this is {names[1]}"
     return ""
 
 
-def _short(value: Any) -> str:
-    return str(value)[:60]
-
-
-def _shape(matrix: Any) -> str:
-    return " by ".join(map(str, matrix.shape))
+def _shorten(value: Any) -> str:
+    return one_line(str(value)[:60])

@@ -30,8 +30,11 @@ def factory(build: Build) -> Build:
     return build
 
 
-def check_allowed(name: str, options: Mapping[str, object]) -> None:
-    """Raise if this model would import code, or load files, that the user has not allowed."""
+def check_allowed(name: str, options: Mapping[str, object], foreign: bool = False) -> None:
+    """Raise if this model would import code, or load files, that the user has not allowed.
+
+    ``foreign``: the name is from somebody else's file, which may not download weights either.
+    """
     kind, colon, rest = name.partition(":")
     if not colon or code_allowed():
         return
@@ -41,6 +44,8 @@ def check_allowed(name: str, options: Mapping[str, object]) -> None:
         what = f"model {name!r} is downloaded, and may contain code"
     elif found := [option for option in FILE_OPTIONS if option in options]:
         what = f"option {found[0]!r} of model {name!r} loads a file that may contain code"
+    elif foreign and options.get("pretrained"):
+        what = f"option 'pretrained' of model {name!r} downloads weights"
     else:
         return
     raise ValueError(f"{what}; {REMEDY}")

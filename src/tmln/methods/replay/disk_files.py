@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -176,10 +175,12 @@ class Hold:
         self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.sure = True
         try:
+            import fcntl  # not on every system
+
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(f"{folder}: another process writes into this memory; use another folder") from None
-        except OSError:  # a file system without locks
+        except (ImportError, OSError):  # a system, or a file system, without locks
             self.sure = False
 
     def __del__(self) -> None:
