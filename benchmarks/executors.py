@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad_data import DataError
+from tmln.data.reading import DataError
 from tmln.executors.config import ExecutorConfig, cores, threads_of
 from tmln.executors.execute import execute
 from tmln.executors.interfaces import Executor

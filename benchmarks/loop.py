@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad_data import DataError
+from tmln.data.reading import DataError
 from tmln.experiments.process_memory import keep_memory
 from tmln.learner import Learner
 from tmln.methods.replay import Reservoir

@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 
 from benchmarks.timing import Line, best_times
-from tmln.data.bad_data import BadData
 from tmln.data.image_files import load_images
-from tmln.data.own_data import reader_for
+from tmln.data.own_data import choose_reader
+from tmln.data.reading import BadData
 from tmln.deploy.learn import Wish, colours, teach
 from tmln.learner import Learner
 from tmln.models import make_model
@@ -64,7 +64,7 @@ def reading(folder: Path) -> Line:
 
     def ours() -> None:
         with BadData("pictures", False) as bad, tempfile.TemporaryDirectory() as kept:
-            load_images(paths, reader_for(paths, None, TO), bad, Path(kept))
+            load_images(paths, choose_reader(paths, None, TO), bad, Path(kept))
 
     times = best_times({"pillow": pillow, "ours": ours}, ROUNDS)
     what = f"reading {PICTURES:,} pictures of {SIDE}x{SIDE} to {TO}x{TO}: speed beside Pillow on all cores"

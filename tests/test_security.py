@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tmln import evaluation_counts
-from tmln.data import extract, images, mnist, safe_pickle
+from tmln.data import extract, images, mnist, own_data, safe_pickle
 from tmln.experiments import files, result, yaml_reader
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
@@ -16,11 +16,13 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize(
     "promise",
     [
-        f"an image | {images.MOST_PIXELS:,} pixels, {images.MOST_BYTES >> 20} MiB of file",
-        f"CIFAR | {safe_pickle.LARGEST >> 30} GiB, {safe_pickle.MOST:,} opcodes",
-        f"packed or not | {mnist.LARGEST >> 20} MiB",
-        f"an archive | {extract.ALWAYS >> 20} MiB and {extract.TIMES} times its own size, unpacked; "
-        f"{extract.MOST:,} members, {extract.DEEPEST} folders deep",
+        f"an image | {images.MAX_PIXELS:,} pixels, {images.MAX_BYTES >> 20} MiB of file",
+        f"CIFAR | {safe_pickle.MAX_BYTES >> 30} GiB, {safe_pickle.MAX_READS:,} reads",
+        f"packed or not | {mnist.MAX_BYTES >> 20} MiB",
+        f"an archive | {extract.MIN_UNPACKED >> 20} MiB and {extract.MAX_RATIO} times its own size, unpacked; "
+        f"{extract.MAX_MEMBERS:,} members, {extract.MAX_DEPTH} folders deep",
+        f"an .npz of arrays | {own_data.MIN_UNPACKED >> 20} MiB and {own_data.MAX_RATIO} times its own size, unpacked, "
+        f"at most {own_data.MAX_ARRAYS >> 30} GiB; labels below {own_data.MAX_CLASSES:,}",
         f"a configuration | {yaml_reader.LONGEST:,} characters, {yaml_reader.DEEPEST} levels",
         f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
-from tmln.data.bad_data import BadData, DataError
+from tmln.data.reading import BadData, DataError
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job

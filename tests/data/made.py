@@ -16,8 +16,8 @@ from PIL import Image
 
 from tmln.data import DATA, DataSet
 from tmln.data.cifar import BATCHES, KIND10, KIND100, read_cifar
+from tmln.data.domains import DOMAINS, PACS_CLASSES
 from tmln.data.mnist import IDX_NAMES
-from tmln.data.pacs import CLASSES, DOMAINS
 
 SMALL10 = replace(KIND10, train=dict.fromkeys(BATCHES, 20), test={"test_batch": 20})
 SMALL100 = replace(KIND100, train={"train": 300}, test={"test": 100})
@@ -120,7 +120,7 @@ def make_pacs(root: Path, pictures: int = 5) -> Path:
     """Of each class in each domain; the colour is (domain, class, picture), ten times."""
     folder = root / "pacs"
     for domain, name in enumerate(DOMAINS):
-        for label, title in enumerate(CLASSES):
+        for label, title in enumerate(PACS_CLASSES):
             place = folder / name / title
             place.mkdir(parents=True)
             for picture in range(pictures):

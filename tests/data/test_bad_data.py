@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tmln.data.bad_data import BadData
+from tmln.data.reading import BadData
 from tmln.streams import BadDataWarning, DataError
 
 

@@ -24,7 +24,7 @@ def test_python_version(tmp_path: Path) -> None:
     held = read_cifar(made.make_cifar10(tmp_path), strict(), SMALL10)
     assert held.counts() == {"training": 100, "test": 20}
     assert held.pixels.shape == (120, 32, 32, 3)
-    assert held.tested.tolist() == [False] * 100 + [True] * 20
+    assert held.is_test.tolist() == [False] * 100 + [True] * 20
     assert held.class_names[3] == "class3"
     assert held.labels[27] == 7  # the seventh of the second batch
     assert held.pixels[27, 5, 9].tolist() == [7, 107, 207]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tmln.data import Arrays, BadData
-from tmln.data.digits import bundled, read_digits
+from tmln.data.digits import read_bundled, read_digits
 from tmln.streams import make_stream
 
 
@@ -22,7 +22,7 @@ def digits() -> Arrays:
 def test_every_fifth_of_a_class_tests() -> None:
     held = digits()
     assert held.counts() == {"training": 1442, "test": 355}
-    zeros = held.tested[held.labels == 0]
+    zeros = held.is_test[held.labels == 0]
     assert len(zeros) == 178
     assert zeros[:10].tolist() == [False, False, False, False, True] * 2
 
@@ -33,7 +33,7 @@ def test_they_are_scikit_learns(found: bool, monkeypatch: pytest.MonkeyPatch) ->
 
     if not found:
         monkeypatch.setattr("tmln.data.digits.find_spec", lambda name: None)
-    images, labels = bundled.__wrapped__()
+    images, labels = read_bundled.__wrapped__()
     assert images.dtype == np.float64
     assert labels.dtype == np.int64
     assert np.array_equal(images, load_digits().images)
@@ -42,7 +42,7 @@ def test_they_are_scikit_learns(found: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_reading_them_does_not_import_the_package() -> None:
-    code = "import sys; from tmln.data.digits import bundled; bundled(); assert 'sklearn' not in sys.modules"
+    code = "import sys; from tmln.data.digits import read_bundled; read_bundled(); assert 'sklearn' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -127,7 +127,7 @@ def test_after_a_killed_run(tmp_path: Path) -> None:
 def test_what_is_packed_a_thousandfold_is_not_unpacked(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extract, "ALWAYS", 1 << 16)
+    monkeypatch.setattr(extract, "MIN_UNPACKED", 1 << 16)
     zeros, noise = bytes(1 << 21), os.urandom(1 << 18)
     for content, whole in ((zeros, False), (noise, True)):
         if name.endswith(".zip"):
@@ -145,14 +145,14 @@ def test_what_is_packed_a_thousandfold_is_not_unpacked(
 
 
 def test_many_members_count_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract, "ALWAYS", 1 << 16)
+    monkeypatch.setattr(extract, "MIN_UNPACKED", 1 << 16)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as pack:
         for number in range(20):
             pack.writestr(f"set/{number}", bytes(1 << 17))
     with pytest.raises(DataError, match="would unpack to more than"):
         unpack(tmp_path / "a.zip", tmp_path / "out")
-    monkeypatch.setattr(extract, "ALWAYS", 1 << 28)
-    monkeypatch.setattr(extract, "MOST", 19)
+    monkeypatch.setattr(extract, "MIN_UNPACKED", 1 << 28)
+    monkeypatch.setattr(extract, "MAX_MEMBERS", 19)
     with pytest.raises(DataError, match="more than 19 members"):
         unpack(tmp_path / "a.zip", tmp_path / "out")
 

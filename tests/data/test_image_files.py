@@ -10,8 +10,8 @@ import pytest
 
 from tests.data import made
 from tmln.data import BadData, BadDataWarning, DataError, DataSet, ImageFiles
-from tmln.data.core50 import CORE50
-from tmln.data.image_files import evenly, load_images
+from tmln.data.domains import CORE50
+from tmln.data.image_files import load_images, pick_evenly
 from tmln.data.images import ImageReader
 from tmln.data.registry import find
 from tmln.data.tiny_imagenet import TINY_IMAGENET
@@ -115,9 +115,9 @@ def test_a_cache_that_is_not_ours_is_made_again(notes: str, tmp_path: Path) -> N
 
 
 def test_evenly() -> None:
-    assert evenly(10, 4) == [0, 2, 5, 7]
-    assert evenly(3, 5) == evenly(3, None) == [0, 1, 2]
-    assert evenly(0, 5) == []
+    assert pick_evenly(10, 4) == [0, 2, 5, 7]
+    assert pick_evenly(3, 5) == pick_evenly(3, None) == [0, 1, 2]
+    assert pick_evenly(0, 5) == []
 
 
 @pytest.mark.parametrize("data", [CORE50, TINY_IMAGENET])

@@ -102,5 +102,5 @@ def test_a_packed_file_is_not_unpacked_past_what_it_says(tmp_path: Path, monkeyp
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="not a plain file"):
+    with pytest.raises(DataError, match="not a regular file"):
         read_idx(tmp_path / "pipe", 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tmln.data import DataError
-from tmln.data.own_data import find_pictures, read_own, read_pictures, reader_for
+from tmln.data.own_data import choose_reader, find_pictures, read_own_data, read_pictures
 
 
 def picture(
@@ -30,12 +32,12 @@ def test_a_folder_of_classes(tmp_path: Path) -> None:
     for name, shade in (("owl", 200), ("ant", 10)):
         for number in range(3):
             picture(tmp_path / name / f"{number}.png", shade=shade)
-    found = read_own(tmp_path)
+    found = read_own_data(tmp_path)
     assert found.names == ("ant", "owl")
     assert found.inputs.shape == (6, 12, 12, 3)
     assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert [int(pixels.mean()) for pixels in found.inputs] == [10] * 3 + [200] * 3
-    assert not found.tested.any()
+    assert not found.is_test.any()
     assert found.paths[0] == tmp_path / "ant" / "0.png"
 
 
@@ -43,7 +45,7 @@ def test_domains_share_their_classes(tmp_path: Path) -> None:
     for domain in ("camera 1", "camera 2"):
         for name in ("ant", "owl"):
             picture(tmp_path / domain / name / "a.png")
-    found = read_own(tmp_path)
+    found = read_own_data(tmp_path)
     assert found.names == ("ant", "owl")
     assert found.labels.tolist() == [0, 1, 0, 1]
 
@@ -51,21 +53,21 @@ def test_domains_share_their_classes(tmp_path: Path) -> None:
 def test_train_and_test_beside_each_other(tmp_path: Path) -> None:
     for role in ("train", "test"):
         picture(tmp_path / role / "ant" / "a.png")
-    assert read_own(tmp_path).tested.tolist() == [False, True]
+    assert read_own_data(tmp_path).is_test.tolist() == [False, True]
 
 
 def test_any_mixture_of_sizes_and_modes(tmp_path: Path) -> None:
     """The shorter sides are 10, 20, 30: the side is 20. One has colours, so all do."""
     for number, (size, mode) in enumerate([((10, 40), "L"), ((20, 25), "RGB"), ((90, 30), "P"), ((20, 20), "RGBA")]):
         picture(tmp_path / "ant" / f"{number}.png", size, mode)
-    assert read_own(tmp_path).inputs.shape == (4, 20, 20, 3)
-    assert read_own(tmp_path, shape=(1, 9, 9)).inputs.shape == (4, 9, 9, 1)
-    assert read_own(tmp_path, side=16).inputs.shape == (4, 16, 16, 3)
+    assert read_own_data(tmp_path).inputs.shape == (4, 20, 20, 3)
+    assert read_own_data(tmp_path, shape=(1, 9, 9)).inputs.shape == (4, 9, 9, 1)
+    assert read_own_data(tmp_path, side=16).inputs.shape == (4, 16, 16, 3)
 
 
 def test_large_pictures_become_small_and_grey_ones_stay_grey(tmp_path: Path) -> None:
     picture(tmp_path / "ant" / "a.png", (300, 200), "L")
-    assert read_own(tmp_path).inputs.shape == (1, 64, 64, 1)
+    assert read_own_data(tmp_path).inputs.shape == (1, 64, 64, 1)
 
 
 def test_arrays(tmp_path: Path) -> None:
@@ -73,9 +75,9 @@ def test_arrays(tmp_path: Path) -> None:
     np.savez(tmp_path / "plain.npz", x=x, y=y)
     np.savez(tmp_path / "named.npz", x=x, y=y, classes=np.array(["ant", "owl"]))
     np.savez(tmp_path / "words.npz", x=x, y=np.array(["owl", "ant", "owl", "ant"]))
-    assert read_own(tmp_path / "plain.npz").names is None
-    assert read_own(tmp_path / "named.npz").names == ("ant", "owl")
-    words = read_own(tmp_path / "words.npz")
+    assert read_own_data(tmp_path / "plain.npz").names is None
+    assert read_own_data(tmp_path / "named.npz").names == ("ant", "owl")
+    words = read_own_data(tmp_path / "words.npz")
     assert words.names == ("owl", "ant")
     assert words.labels.tolist() == [0, 1, 0, 1]
 
@@ -91,32 +93,32 @@ def test_arrays_that_cannot_be_used(tmp_path: Path) -> None:
     ]:
         np.savez(path, **arrays)  # type: ignore[arg-type]
         with pytest.raises(DataError, match=words):
-            read_own(path)
+            read_own_data(path)
     path.write_bytes(b"PK\x03\x04 but no more")
     with pytest.raises(DataError, match="cannot be read"):
-        read_own(path)
+        read_own_data(path)
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("x.npy", b"")
     with pytest.raises(DataError):
-        read_own(path)
+        read_own_data(path)
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder or file"):
-        read_own(tmp_path / "nowhere")
+        read_own_data(tmp_path / "nowhere")
     picture(tmp_path / "ant" / "a.png")
     (tmp_path / "owl").mkdir()
     with pytest.raises(DataError, match="owl: an empty class"):
-        read_own(tmp_path)
+        read_own_data(tmp_path)
     (tmp_path / "owl" / "b.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"owl.b\.png: not an image"):
-        read_own(tmp_path)
+        read_own_data(tmp_path)
     with pytest.raises(DataError, match="neither a folder of classes nor"):
-        read_own(tmp_path / "ant" / "a.png")
+        read_own_data(tmp_path / "ant" / "a.png")
     with pytest.raises(DataError, match="no readable picture among 1 file"):
-        reader_for([tmp_path / "owl" / "b.png"], None, None)
+        choose_reader([tmp_path / "owl" / "b.png"], None, None)
     with pytest.raises(DataError, match=r"the model takes inputs of shape \(5,\)"):
-        reader_for([], (5,), None)
+        choose_reader([], (5,), None)
 
 
 def test_pictures_wherever_they_are(tmp_path: Path) -> None:
@@ -129,3 +131,80 @@ def test_pictures_wherever_they_are(tmp_path: Path) -> None:
     assert read_pictures(found, (3, 8, 8)).shape == (4, 8, 8, 3)
     with pytest.raises(DataError, match=r"c\.png: no such file"):
         find_pictures([tmp_path / "c.png"])
+
+
+# -- hostile files -----------------------------------------------------------------------------------------------------
+
+
+def header(shape: str, kind: str = "<f4") -> bytes:
+    """The beginning of an .npy file that claims this shape and type."""
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        header("(1000000000, 1000)"),
+        header("(99999999999999,)", "<U0"),
+        header("(3,)") + b"1234",
+        header("(1,)") + b"12345678",
+        b"junk",
+        b"",
+    ],
+    ids=["4 TB", "nothing, often", "too short", "too long", "junk", "empty"],
+)
+def test_arrays_whose_headers_lie_are_refused_before_memory_is_taken(x: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("x.npy", x)
+        packed.writestr("y.npy", header("(1,)", "<i8") + b"\0" * 8)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"a\.npz: cannot be read"):
+            read_own_data(path)
+        assert tracemalloc.get_traced_memory()[1] < 1e7
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_bomb_of_zeros_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    size = (1 << 28) + (1 << 26)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed, packed.open("x.npy", "w") as file:
+        file.write(header(f"({size},)", "|u1"))
+        for _ in range(size >> 20):
+            file.write(bytes(1 << 20))
+    with pytest.raises(DataError, match=r"bomb\.npz: .* bytes unpacked, more than the limit"):
+        read_own_data(path)
+
+
+@pytest.mark.parametrize("label", [10**12, 2**63])
+def test_labels_that_would_make_a_head_of_a_trillion_outputs(label: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((1, 2)), y=np.array([label], np.uint64))
+    with pytest.raises(DataError, match=f"label {label}"):
+        read_own_data(tmp_path / "a.npz")
+
+
+def test_many_labels_that_are_words_take_no_quadratic_time(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((200_000, 1), np.uint8), y=np.arange(200_000).astype("U6"))
+    assert read_own_data(tmp_path / "a.npz").labels[-1] == 199_999
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_pipes_and_loops_of_links_are_left_out_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    picture(tmp_path / "ant" / "a.png")
+    picture(tmp_path / "owl" / "b.png")
+    os.mkfifo(tmp_path / "ant" / "pipe.png")
+    (tmp_path / "ant" / "self.png").symlink_to("self.png")
+    (tmp_path / "owl" / "above").symlink_to(tmp_path)
+    assert read_own_data(tmp_path).labels.tolist() == [0, 1]
+    said = " ".join(record.getMessage() for record in caplog.records)
+    for name, why in (
+        ("pipe.png", "not a regular file"),
+        ("self.png", "a loop of links"),
+        ("above", "a link to a folder that contains it"),
+    ):
+        assert f"{name}: left out ({why})" in said
+    assert [path.name for path in find_pictures([tmp_path])] == ["a.png", "b.png"]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.data import made
-from tmln.data.bad_data import BadData, DataError
-from tmln.data.pacs import CLASSES, DOMAINS, read_pacs
+from tmln.data.domains import DOMAINS, PACS_CLASSES, read_pacs
+from tmln.data.reading import BadData, DataError
 
 
 def test_groups_are_domains_from_life_to_line(tmp_path: Path) -> None:
     files = read_pacs(made.make_pacs(tmp_path, pictures=2), BadData("pacs", skip=False))
     assert files.group_names == tuple(DOMAINS) == ("photo", "art_painting", "cartoon", "sketch")
-    assert files.class_names == CLASSES
+    assert files.class_names == PACS_CLASSES
     assert Counter((file.group, file.label) for file in files.files) == {(d, c): 2 for d in range(4) for c in range(7)}
     file = files.files[-1]
     assert files.read(file.path)[0, 0].tolist() == [30, 60, 10]

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmln.data.npy_header import Refused
-from tmln.data.safe_pickle import Machine, read_pickle
+from tmln.data.safe_pickle import read_pickle
 from tmln.streams import DataError
 
 ARRAY = np.arange(12, dtype=np.uint8).reshape(3, 4)
@@ -182,7 +181,7 @@ def test_nested_tuples_are_no_keys(tmp_path: Path) -> None:
     doubled = b"\x80\x02}K\x01" + b"q\x01h\x01\x86" * 60 + b"K\x02s."
     deep = b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x02s."
     for data in (doubled, deep):
-        with pytest.raises(DataError, match="a key that is no text or number is not admitted"):
+        with pytest.raises(DataError, match="a key that is not text or a number is not admitted"):
             read_pickle(written(tmp_path, data))
 
 
@@ -191,15 +190,18 @@ def test_pipes_and_endless_files_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "zero").symlink_to("/dev/zero")
     with (tmp_path / "large").open("wb") as file:
         file.truncate((1 << 30) + 1)  # of holes
-    for name, why in (("pipe", "not a plain file"), ("zero", "not a plain file"), ("large", "more than the")):
+    for name, why in (("pipe", "not a regular file"), ("zero", "not a regular file"), ("large", "more than the")):
         with pytest.raises(DataError, match=rf"{name}: cannot be read \(.*{why}"):
             read_pickle(tmp_path / name)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 199), st.binary(min_size=1, max_size=4))
-def test_whatever_the_bytes_there_is_a_value_or_a_complaint(noise: bytes, place: int, change: bytes) -> None:
+def test_whatever_the_bytes_there_is_a_value_or_a_complaint(
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int, change: bytes
+) -> None:
     whole = pickle.dumps({b"data": ARRAY, b"labels": [1, 2, 3]}, protocol=2)
     for data in (noise, whole[: place % len(whole)] + change + whole[place % len(whole) + len(change) :]):
-        with contextlib.suppress(Refused, ValueError, TypeError, IndexError, KeyError, AttributeError):
-            Machine(data).run()
+        path = written(tmp_path_factory.getbasetemp(), data)
+        with contextlib.suppress(DataError):
+            read_pickle(path)

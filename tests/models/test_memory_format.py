@@ -162,7 +162,7 @@ def test_several_are_one_warning_and_the_network_itself_can_be_one() -> None:
     with pytest.warns(UserWarning, match=r"stem\.0 \(.*\) and 1 more like it would write") as said:
         to_channels_last(nn.ModuleDict({"stem": nn.Sequential(nn.Conv2d(3, 4, 1, 2)), "other": nn.Conv2d(4, 8, 1, 2)}))
     assert len(said) == 1
-    with pytest.warns(UserWarning, match=r"in that, the network \(Conv2d"):
+    with pytest.warns(UserWarning, match=r"the network \(Conv2d"):
         to_channels_last(nn.Conv2d(3, 4, 1, 2))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.data import made
 from tmln.data import BadDataWarning, DataError
-from tmln.data.folder import natural
+from tmln.data.folder import natural_key
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig, run_id
 from tmln.streams import make_stream
@@ -70,9 +70,9 @@ def test_train_and_test_folders(tmp_path: Path) -> None:
 
 def test_natural_order() -> None:
     names = ["b", "task 10", "task 2", "2", "10", "a1b2", "a1b10", "²"]
-    assert sorted(names, key=natural)[:2] == ["2", "10"]
-    assert sorted(names, key=natural).index("task 2") < sorted(names, key=natural).index("task 10")
-    assert sorted(names, key=natural).index("a1b2") < sorted(names, key=natural).index("a1b10")
+    assert sorted(names, key=natural_key)[:2] == ["2", "10"]
+    assert sorted(names, key=natural_key).index("task 2") < sorted(names, key=natural_key).index("task 10")
+    assert sorted(names, key=natural_key).index("a1b2") < sorted(names, key=natural_key).index("a1b10")
 
 
 BAD = {

@@ -1,4 +1,4 @@
-"""CORe50 in its exact layout: who is trained on, who is tested on, and when."""
+"""CORe50 in its exact layout: who is trained on, who is is_test on, and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from tests.data import made
 from tmln.data import BadData, BadDataWarning, DataError, ImageFile
-from tmln.data.core50 import FRAMES, read_core50
+from tmln.data.domains import FRAMES, read_core50
 from tmln.streams import Samples, Stream, make_stream
 from tmln.streams.options import Core50Options
 from tmln.streams.scenarios import held_out

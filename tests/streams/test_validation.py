@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.data import made
 from tests.streams.test_sessions import colours
-from tmln.data.image_files import part_of
+from tmln.data.image_files import count_held_out
 from tmln.streams import Samples, Stream, make_stream
 from tmln.streams.benchmarks import BENCHMARKS
 from tmln.streams.validation import set_aside
@@ -30,7 +30,7 @@ def aside(labels: list[int], fraction: float, seed: int = 0, videos: list[int] |
 )
 def test_how_many_by_hand(count: int, fraction: float, expected: int) -> None:
     """1.5 and 2.5 are both 2: halves go to the even number."""
-    assert part_of(count, fraction) == expected
+    assert count_held_out(count, fraction) == expected
     assert sum(aside([7] * count, fraction)) == expected
 
 
@@ -61,7 +61,7 @@ def test_every_class_is_on_both_sides(labels: list[int], fraction: float, seed: 
         mine = [there for there, other in zip(chosen, labels, strict=True) if other == label]
         assert (0 < sum(mine) < len(mine)) if len(mine) > 1 else not any(mine)
         if videos is None:
-            assert sum(mine) == part_of(len(mine), fraction)
+            assert sum(mine) == count_held_out(len(mine), fraction)
 
 
 @given(labels=LABELS, fraction=st.floats(0.01, 0.99), seed=st.integers(0, 2**31))

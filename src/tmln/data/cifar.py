@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad_data import BadData, DataError
-from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile, known
-from tmln.data.files import read_bounded
-from tmln.data.safe_pickle import LARGEST, read_pickle
+from tmln.data.dataset import Arrays, Colour, DataSet, RemoteFile
+from tmln.data.reading import BadData, DataError, read_bounded
+from tmln.data.safe_pickle import MAX_BYTES, read_pickle
 
 PIXELS = 3 * 32 * 32
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -20,7 +19,11 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 @dataclass(frozen=True)
 class Cifar:
-    """What tells CIFAR-10 and CIFAR-100 apart. Files map a name (.bin if binary) to its images."""
+    """What differs between CIFAR-10 and CIFAR-100.
+
+    ``train`` and ``test`` map a file's name (with .bin in the binary version) to its number of
+    images.
+    """
 
     classes: int
     train: dict[str, int]
@@ -34,31 +37,31 @@ class Cifar:
 
 
 def read_cifar(folder: Path, bad: BadData, kind: Cifar) -> Arrays:
-    """All images of an unpacked copy, checked: number, size, labels."""
+    """Read all images of an unpacked copy; numbers, sizes and labels are checked."""
     binary = (folder / f"{next(iter(kind.test))}.bin").exists()
     read: list[tuple[NDArray[np.uint8], NDArray[np.int64]]] = []
-    tested: list[bool] = []
+    is_test: list[bool] = []
     for split in (kind.train, kind.test):
         found = [_read_file(folder, name, count, kind, binary, bad) for name, count in split.items()]
         if not any(len(y) for _, y in found):
             raise DataError(f"{folder}: no sound file among {', '.join(split)}")
         read += found
-        tested += [split is kind.test] * sum(len(y) for _, y in found)
-    # Pixel by pixel rather than plane by plane: what augmentation and convolutions want.
-    pixels = np.empty((len(tested), 32, 32, 3), np.uint8)
+        is_test += [split is kind.test] * sum(len(y) for _, y in found)
+    # Pixel by pixel, not plane by plane: the layout of augmentation and convolutions.
+    pixels = np.empty((len(is_test), 32, 32, 3), np.uint8)
     end = 0
     for x, _ in read:
         start, end = end, end + len(x)
         for colour, plane in enumerate(x.reshape(-1, 3, 32, 32).swapaxes(0, 1)):
             pixels[start:end, ..., colour] = plane
     labels = np.concatenate([y for _, y in read])
-    return Arrays(pixels, labels, np.array(tested), _class_names(folder, kind, binary), kind.mean, kind.std)
+    return Arrays(pixels, labels, np.array(is_test), _class_names(folder, kind, binary), kind.mean, kind.std)
 
 
 def _read_file(
     folder: Path, name: str, count: int, kind: Cifar, binary: bool, bad: BadData
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Rows of pixels and labels of one file; none where the file as a whole is bad."""
+    """Return the pixels and labels of one file; empty arrays if the file as a whole is bad."""
     path = folder / (f"{name}.bin" if binary else name)
     try:
         x, y = _read_binary(path, kind.label_bytes) if binary else _read_python(path, kind.label_key)
@@ -68,8 +71,8 @@ def _read_file(
     if len(x) != count:
         bad.add(path, f"{len(x):,} images, not {count:,}: truncated?")
         return x[:0], y[:0]
-    right = known(y, kind.classes, path, bad)
-    return (x, y) if right.all() else (x[right], y[right])
+    valid = bad.check_labels(y, kind.classes, path)
+    return (x, y) if valid.all() else (x[valid], y[valid])
 
 
 def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -81,7 +84,7 @@ def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArr
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
         raise DataError(f"{path}: its data are not rows of {PIXELS} bytes")
     if not isinstance(labels, np.ndarray):
-        # Looked at first: lists within lists, which numpy would spread out, can be few bytes in the file.
+        # Checked before numpy expands nested lists, which can be few bytes in the file.
         if not isinstance(labels, list) or any(type(label) is not int for label in labels):
             raise DataError(f"{path}: its labels are not whole numbers")
     elif labels.dtype.kind not in "iu":
@@ -96,7 +99,7 @@ def _read_python(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArr
 
 
 def _read_binary(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    raw = np.frombuffer(read_bounded(path, LARGEST), np.uint8)
+    raw = np.frombuffer(read_bounded(path, MAX_BYTES), np.uint8)
     record = label_bytes + PIXELS
     if raw.size == 0 or raw.size % record:
         raise DataError(f"{path}: {raw.size:,} bytes are no whole number of records of {record}: truncated?")
@@ -105,7 +108,7 @@ def _read_binary(path: Path, label_bytes: int) -> tuple[NDArray[np.uint8], NDArr
 
 
 def _class_names(folder: Path, kind: Cifar, binary: bool) -> tuple[str, ...]:
-    """Names where the file that lists them is there, else the numbers."""
+    """Return the names if the file that lists them is there, else the numbers."""
     path = folder / (kind.names if binary else kind.meta[0])
     if not path.exists():
         return tuple(str(label) for label in range(kind.classes))
@@ -127,7 +130,7 @@ def _toronto(name: str, size: int, md5: str) -> RemoteFile:
 
 
 def _data_set(title: str, kind: Cifar, python: str, binary: str, archives: tuple[RemoteFile, RemoteFile]) -> DataSet:
-    """Unpacked, a version lies under the data root or where others put it, in a folder of the data set's own."""
+    """Make a row of the table; a copy may lie under the data root or in a folder of its own."""
     names, own = (*kind.train, *kind.test), title.lower().replace("-", "")
     return DataSet(
         title,
@@ -143,8 +146,8 @@ def _data_set(title: str, kind: Cifar, python: str, binary: str, archives: tuple
     )
 
 
-# Means and deviations as in PyCIL and Avalanche; CIFAR-10's deviations are those of single images there, the
-# deviation over all pixels is (.2470, .2435, .2616).
+# Means and deviations as in PyCIL and Avalanche; CIFAR-10's deviations are those of single images
+# there, the deviation over all pixels is (.2470, .2435, .2616).
 KIND10 = Cifar(
     10, dict.fromkeys(BATCHES, 10_000), {"test_batch": 10_000}, b"labels", 1,
     ("batches.meta", b"label_names"), "batches.meta.txt", (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010),

@@ -1,4 +1,4 @@
-"""What a data set is: where it comes from, where it may lie, how it is read, and the arrays that reading gives."""
+"""What a data set is: its files, the folders it may lie in, its reader, and the arrays it gives."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad_data import BadData
+from tmln.data.reading import BadData
 
 if TYPE_CHECKING:
     from tmln.data.image_files import ImageFiles
 
 Colour: TypeAlias = tuple[float, ...]
-"""One number a channel, or one for all."""
+"""One number for each channel, or one for all."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Images [N, H, W] or [N, H, W, C], in memory or mapped; of each its class, whether it tests, and its group.
+    """Images [N, H, W] or [N, H, W, C] in memory or mapped, each with a class, a role and a group.
 
-    A group is what arrives together: a session, a domain, a folder. Where some images could not be read, ``rows`` are
-    those of the others, and labels, roles and groups are theirs. ``folders`` number the folders that
-    image files came from.
+    A group is what arrives together: a session, a domain, a folder. If some images could not be
+    read, ``rows`` are the numbers of the others, and labels, roles and groups are those of
+    ``rows``. ``folders`` numbers the folders that image files came from.
     """
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
-    tested: NDArray[np.bool_]
+    is_test: NDArray[np.bool_]
     class_names: tuple[str, ...]
     mean: Colour = (0.0,)
     std: Colour = (1.0,)
@@ -41,21 +41,13 @@ class Arrays:
     folders: NDArray[np.int64] | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many images train and how many test."""
-        return dict(Counter("test" if test else "training" for test in self.tested.tolist()))
-
-
-def known(labels: NDArray[np.int64], classes: int, path: Path, bad: BadData) -> NDArray[np.bool_]:
-    """Which labels are among 0..classes-1; each of the others is a complaint about the file."""
-    right = (labels >= 0) & (labels < classes)
-    for row in np.flatnonzero(~right).tolist():
-        bad.add(path, f"image {row} has label {labels[row]}, not one of 0..{classes - 1}")
-    return right
+        """Return the number of training and of test images."""
+        return dict(Counter("test" if test else "training" for test in self.is_test.tolist()))
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file of a data set: it belongs into ``folder`` of the data root."""
+    """One file of a data set; ``folder`` is its place below the data root."""
 
     name: str
     urls: tuple[str, ...]
@@ -65,16 +57,17 @@ class RemoteFile:
 
     @property
     def archive(self) -> bool:
-        """Whether it is to be unpacked; a .gz alone is read as it is."""
+        """Return whether the file is to be unpacked; a .gz that is no archive is read as it is."""
         return self.name.endswith((".zip", ".tar.gz"))
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One row of the table. Addresses are the official ones; sizes and MD5 sums were compared with public copies.
+    """One row of the table; sizes and MD5 sums were compared with public copies.
 
-    ``layouts`` are the folders (ours, torchvision's, hand-made) that are recognised by what they hold, each name plain
-    or with .gz at its end. ``counts`` is what a whole copy has. A set without files ships with a ``package``.
+    ``layouts`` maps each folder that may hold a copy to the names of files in it by which it is
+    recognised, with or without .gz. ``counts`` is the number of images in a whole copy. A data set
+    without files is part of a ``package``.
     """
 
     title: str
@@ -84,7 +77,7 @@ class DataSet:
     files: tuple[RemoteFile, ...] = ()
     layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alternatives: tuple[RemoteFile, ...] = ()
-    """archives that do as well when they are there, but are not fetched"""
+    """archives that are used if they are there, but are not downloaded"""
     package: str = ""
     home: str = ""
-    """where it can be asked for, if no file of it can be fetched"""
+    """where to request the data set if no file of it can be downloaded"""

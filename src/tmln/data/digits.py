@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tmln.data.bad_data import BadData
 from tmln.data.dataset import Arrays, DataSet
+from tmln.data.reading import BadData
 
 
 @cache
-def bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Images and labels, as they ship: from the file, for to import scikit-learn takes longer than a run."""
+def read_bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return images and labels as they ship with scikit-learn.
+
+    They are read from the file: importing scikit-learn takes longer than a run.
+    """
     package = find_spec("sklearn")
     places = package.submodule_search_locations if package else None
     file = Path((places or [""])[0], "datasets/data/digits.csv.gz")
@@ -29,14 +32,14 @@ def bundled() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 def read_digits(folder: Path, bad: BadData) -> Arrays:
-    """Every fifth digit of a class is a test digit; grey levels 0..16 are spread over 0..255."""
-    images, labels = (part.copy() for part in bundled())
-    tested = np.zeros(len(labels), np.bool_)
+    """Read the digits: every fifth of each class is a test image; grey levels scaled to 0..255."""
+    images, labels = (part.copy() for part in read_bundled())
+    is_test = np.zeros(len(labels), np.bool_)
     for label in range(10):
-        tested[np.flatnonzero(labels == label)[4::5]] = True
+        is_test[np.flatnonzero(labels == label)[4::5]] = True
     pixels = np.round(images * (255 / 16)).astype(np.uint8)
     names = tuple(str(label) for label in range(10))
-    return Arrays(pixels, labels, tested, names, mean=(0.3052,), std=(0.3760,))  # of the training digits
+    return Arrays(pixels, labels, is_test, names, mean=(0.3052,), std=(0.3760,))  # of the training digits
 
 
 DIGITS = DataSet(

@@ -1,4 +1,4 @@
-"""Archives unpacked with care: plain files and folders only, inside the target, all or nothing."""
+"""Unpacking of archives: regular files and folders only, inside the target, all or nothing."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
-from tmln.data.bad_data import DataError
+from tmln.data.reading import DataError
 from tmln.writing import CannotWrite, write_all, writing
 
-ALWAYS = 1 << 28  # bytes that any archive may unpack to
-TIMES = 50  # times its own size, beyond that; images hardly shrink, and MNIST's bytes are packed to a fifth
-DEEPEST = 32  # folders within each other
-MOST = 1 << 21  # members; CORe50, the largest set, has 0.16e6
+MIN_UNPACKED = 1 << 28  # bytes that any archive may unpack to
+MAX_RATIO = 50  # times its own size beyond that; images hardly shrink, MNIST shrinks to a fifth
+MAX_DEPTH = 32  # nested folders
+MAX_MEMBERS = 1 << 21  # members; CORe50, the largest set, has 0.16e6
 
 
 def unpack(archive: Path, into: Path) -> None:
     """Unpack a .zip or .tar(.gz) into a hidden folder, then move its top entries into place."""
     staging = into / f".unpacking-{archive.name}"
-    if staging.exists():  # left by a run that was killed
+    if staging.exists():  # from a process that was killed
         shutil.rmtree(staging)
     with writing(into):
         staging.mkdir(parents=True)
     try:
-        left = _room(archive)
+        left = _size_limit(archive)
         for number, (name, content) in enumerate(_members(archive)):
-            if number >= MOST:
-                raise DataError(f"{archive}: more than {MOST:,} members; nothing was unpacked")
-            target = staging / inside(archive, name)
+            if number >= MAX_MEMBERS:
+                raise DataError(f"{archive}: more than {MAX_MEMBERS:,} members; nothing was unpacked")
+            target = staging / check_member(archive, name)
             with writing(into / target.relative_to(staging)):
                 target.parent.mkdir(parents=True, exist_ok=True)
             if content is None:
@@ -48,34 +48,34 @@ def unpack(archive: Path, into: Path) -> None:
         for entry in sorted(staging.iterdir()):
             os.replace(entry, into / entry.name)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, (DataError, CannotWrite)):  # a full disk says nothing against the archive
+        if isinstance(error, (DataError, CannotWrite)):  # a full disk is not the archive's fault
             raise
         raise DataError(f"{archive}: not a sound archive ({error}); delete it and fetch it again") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def inside(archive: Path, name: str) -> PurePosixPath:
-    """The member's path if it stays below the folder it is unpacked in; else an error."""
+def check_member(archive: Path, name: str) -> PurePosixPath:
+    """Return the member's path if it stays below the target folder, else raise."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
         raise DataError(f"{archive}: member {name!r} would be written outside its folder; nothing was unpacked")
-    if len(path.parts) > DEEPEST:
+    if len(path.parts) > MAX_DEPTH:
         raise DataError(
-            f"{archive}: a member is {len(path.parts)} folders deep, more than {DEEPEST}; nothing was unpacked"
+            f"{archive}: a member is {len(path.parts)} folders deep, more than {MAX_DEPTH}; nothing was unpacked"
         )
     return path
 
 
-def _room(archive: Path) -> int:
-    """How many bytes it may unpack to: what is meant to be unpacked is not packed a thousandfold."""
-    return ALWAYS + TIMES * archive.stat().st_size
+def _size_limit(archive: Path) -> int:
+    """Return how many bytes an archive may unpack to."""
+    return MIN_UNPACKED + MAX_RATIO * archive.stat().st_size
 
 
 def _too_much(archive: Path) -> DataError:
     return DataError(
-        f"{archive}: would unpack to more than {_room(archive):,} bytes, {TIMES} times its size; nothing was unpacked. "
-        "If it is what you want, unpack it yourself"
+        f"{archive}: would unpack to more than {_size_limit(archive):,} bytes, {MAX_RATIO} times its size; nothing was "
+        "unpacked. If you trust it, unpack it yourself"
     )
 
 
@@ -90,11 +90,11 @@ def _copy(archive: Path, content: IO[bytes], file: IO[bytes], most: int, target:
     return written
 
 
-class _Metered:
-    """A tape that is not wound past a point: tarfile reads the names it is told to read whole, however long."""
+class _LimitedTape:
+    """A file that tarfile cannot read past a limit: it would read names of any length."""
 
     def __init__(self, archive: Path, tape: IO[bytes]) -> None:
-        self.archive, self.tape, self.most = archive, tape, _room(archive)
+        self.archive, self.tape, self.most = archive, tape, _size_limit(archive)
 
     def read(self, count: int = -1) -> bytes:
         if count < 0 or self.tape.tell() + count > self.most:
@@ -123,7 +123,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
     with open(archive, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        metered = _Metered(archive, gzip.GzipFile(fileobj=file) if packed else file)  # type: ignore[arg-type]
+        metered = _LimitedTape(archive, gzip.GzipFile(fileobj=file) if packed else file)  # type: ignore[arg-type]
         with tarfile.open(fileobj=cast("IO[bytes]", metered), mode="r:") as tape:
             for member in tape:
                 if not (member.isreg() or member.isdir()):

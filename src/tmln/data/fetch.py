@@ -1,24 +1,20 @@
-"""Downloads that resume, are verified by size and checksum, and look complete only when they are; with a bar."""
+"""Downloads with pooch: verified by checksum, limited in size, complete or absent."""
 
 from __future__ import annotations
 
-import hashlib
-import http.client
-import os
+import logging
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from tmln.data.bad_data import DataError
 from tmln.data.dataset import RemoteFile
+from tmln.data.reading import DataError
 from tmln.writing import CannotWrite, write_all, writing
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that are there, and the bytes it will have."""
+"""A function of a file's name, the bytes received, and its total size in bytes."""
 
 BLOCK = 1 << 18
 
@@ -26,94 +22,92 @@ BLOCK = 1 << 18
 def fetch(
     remote: RemoteFile, root: Path, progress: Progress | None = None, tries: int = 3, timeout: float = 30.0
 ) -> Path:
-    """The file in its place below ``root``: as it is if sound, else downloaded from where it stopped.
+    """Return the path of a file below ``root``, downloaded unless a sound copy is there.
 
-    Bytes go to NAME.part, which gets its name only after size and checksum are right.
+    The bytes go to a temporary file, which is renamed once its checksum is right. Each address is
+    tried ``tries`` times; a file with another checksum is not fetched again.
     """
     target = root / remote.folder / remote.name
     if target.exists():
         verify(target, remote)
         return target
-    part = target.with_name(f"{target.name}.part")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    failures = []
-    for attempt in range(tries * len(remote.urls)):
-        url = remote.urls[attempt % len(remote.urls)]
+    import pooch  # with requests it takes a tenth of a second
+
+    pooch.get_logger().setLevel(logging.WARNING)
+
+    def download(url: str, path: str, _: Any) -> None:
+        headers = {"User-Agent": "tmln", "Accept-Encoding": "identity"}
+        responses: list[Any] = []  # to be closed where a download is broken off
+        hooks = {"response": lambda response, *_, **__: responses.append(response)}
+        get = pooch.HTTPDownloader(chunk_size=BLOCK, timeout=timeout, headers=headers, hooks=hooks)
         try:
-            _continue(url, part, remote, progress, timeout)
+            with open(path, "wb", buffering=0) as file:
+                get(url, _LimitedFile(file, target, remote, progress), None)
+        finally:
+            for response in responses:
+                response.close()
+
+    failure: Exception | None = None
+    for url in remote.urls * tries:
+        try:
+            pooch.retrieve(url, f"md5:{remote.md5}", target.name, target.parent, downloader=download)
+            return target
         except CannotWrite:  # trying again would change nothing
             raise
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            failures.append(f"{url}: {getattr(error, 'reason', None) or error}")
-        if _length(part) == remote.size:
-            break
-    if _length(part) != remote.size:
-        reason = failures[-1] if failures else "the connection ended early"
-        raise DataError(
-            f"cannot fetch {remote.name} ({reason}); try again to go on at byte {_length(part):,}, "
-            f"or {by_hand((remote,), root)}"
-        )
-    try:
-        verify(part, remote)
-    except DataError:
-        part.unlink()
-        raise
-    os.replace(part, target)
-    return target
+        except OSError as error:  # among them all errors of requests
+            failure = error
+        except ValueError as error:
+            raise DataError(f"cannot fetch {remote.name}: {url}: {error}") from error
+    raise DataError(f"cannot fetch {remote.name} ({failure}); try again, or {by_hand((remote,), root)}") from failure
+
+
+class _LimitedFile:
+    """A file for pooch to write to, which refuses more bytes than expected and reports progress."""
+
+    def __init__(self, file: Any, target: Path, remote: RemoteFile, progress: Progress | None) -> None:
+        self.file, self.target, self.remote, self.progress = file, target, remote, progress
+        self.size = 0
+
+    def write(self, block: bytes) -> None:
+        self.size += len(block)
+        if self.size > self.remote.size:
+            raise OSError(f"the server sends more than the expected {self.remote.size:,} bytes")
+        with writing(self.target):
+            write_all(self.file, block)
+        if self.progress is not None:
+            self.progress(self.remote.name, self.size, self.remote.size)
+
+    def flush(self) -> None:
+        """Do nothing: the file is not buffered."""
 
 
 def verify(path: Path, remote: RemoteFile) -> None:
     """Raise unless the file has the size and the checksum of the official one."""
+    import pooch
+
     if path.stat().st_size != remote.size:
         raise DataError(f"{path}: {path.stat().st_size:,} bytes, not {remote.size:,}: delete it and fetch it again")
-    digest = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != remote.md5:
-        raise DataError(f"{path}: MD5 {digest.hexdigest()}, not {remote.md5}: delete it and fetch it again")
+    if (found := pooch.file_hash(str(path), alg="md5")) != remote.md5:
+        raise DataError(f"{path}: MD5 {found}, not {remote.md5}: delete it and fetch it again")
 
 
 def by_hand(files: tuple[RemoteFile, ...], root: Path) -> str:
-    """What to put where, for a machine without a network."""
+    """Return instructions for placing these files without a network connection."""
     lines = [
         f"\n  {file.urls[0]}\n    as {root / file.folder / file.name} ({file.size:,} bytes, MD5 {file.md5})"
         for file in files
     ]
-    return f"put by hand:{''.join(lines)}"
-
-
-def _length(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _continue(url: str, part: Path, remote: RemoteFile, progress: Progress | None, timeout: float) -> None:
-    """Append to ``part`` what is missing; start again where the server cannot go on."""
-    have = _length(part)
-    if have > remote.size:
-        part.unlink()
-        have = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "tmln", "Range": f"bytes={have}-"})
-    with urllib.request.urlopen(request, timeout=timeout) as answer:
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        have = have if resumed else 0
-        with writing(part):
-            file = open(part, "ab" if resumed else "wb", buffering=0)  # noqa: SIM115
-        with file:
-            while block := answer.read(BLOCK):
-                have += len(block)
-                if have > remote.size:
-                    raise OSError(f"more than the {remote.size:,} bytes expected")
-                with writing(part):
-                    write_all(file, block)
-                if progress is not None:
-                    progress(remote.name, have, remote.size)
+    return f"place by hand:{''.join(lines)}"
 
 
 @contextmanager
 def download_bar(show: bool | None = None) -> Iterator[Progress]:
-    """``with download_bar() as bar: get_data("cifar100", progress=bar)``; ``show`` forces it on or off."""
+    """Show a progress bar for ``get_data("cifar100", progress=bar)``, where ``bar`` is its value.
+
+    ``show`` forces it on or off; by default it is shown on a terminal.
+    """
     if show is False or (show is None and not sys.stderr.isatty()):
         yield lambda name, done, total: None
         return

@@ -1,4 +1,4 @@
-"""Labelled image files, chosen before they are read, then read once: in memory where they fit, else memory-mapped."""
+"""Labelled image files: selected before they are read, then read once, in memory or mapped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad_data import BadData, DataError
 from tmln.data.dataset import Arrays, Colour
 from tmln.data.images import Pixels
+from tmln.data.reading import BadData, DataError
 from tmln.progress import track
 from tmln.writing import writing
 
@@ -28,8 +28,8 @@ Reader: TypeAlias = Callable[[Path], Pixels]
 
 IN_MEMORY = 1 << 30
 """Bytes up to which images are kept in memory."""
-AHEAD = 1 << 26  # bytes of images that are read ahead
-LARGE = 1 << 28  # bytes of images from which on it is said that they are read
+READ_AHEAD = 1 << 26  # bytes of images that are read ahead
+WARN_ABOVE = 1 << 28  # bytes of images
 IMAGENET: tuple[Colour, Colour] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 GREY: tuple[Colour, Colour] = ((0.449,), (0.226,))  # ImageNet's, averaged over the channels
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One file, its class, the group it arrives with (a task, a session), and whether it tests or trains."""
+    """One file, its class, its group (a task, a session), and whether it is a test image."""
 
     path: Path
     label: int
@@ -48,7 +48,10 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """The files of a data set and how one is read; ``colours`` are mean and deviation, ImageNet's unless given."""
+    """The files of a data set and their reader.
+
+    ``colours`` are mean and standard deviation, by default those of ImageNet.
+    """
 
     files: Sequence[ImageFile]
     class_names: tuple[str, ...]
@@ -57,25 +60,25 @@ class ImageFiles:
     colours: tuple[Colour, Colour] | None = None
 
     def counts(self) -> dict[str, int]:
-        """How many files each group has; without groups, how many train and how many test."""
+        """Return the number of files in each group, or without groups in training and test set."""
         if self.group_names:
             return dict(Counter(self.group_names[file.group] for file in self.files))
         return dict(Counter("test" if file.test else "training" for file in self.files))
 
-    def chosen(self, per_class: int | None, per_class_test: int | None) -> ImageFiles:
-        """At most so many files of each class in each group, evenly spaced."""
+    def limit_per_class(self, per_class: int | None, per_class_test: int | None) -> ImageFiles:
+        """Keep at most so many files of each class in each group, evenly spaced."""
         kinds: dict[tuple[int, int, bool], list[ImageFile]] = defaultdict(list)
         for file in self.files:
             kinds[file.group, file.label, file.test].append(file)
         kept = [
             members[index]
             for (_, _, test), members in kinds.items()
-            for index in evenly(len(members), per_class_test if test else per_class)
+            for index in pick_evenly(len(members), per_class_test if test else per_class)
         ]
         return replace(self, files=kept)
 
     def load(self, bad: BadData, cache: Path, limit: int | None = None) -> Arrays:
-        """All files read; those the complaints let pass are left out."""
+        """Read all files; those that ``bad`` lets pass are left out."""
         pixels, kept = load_images([file.path for file in self.files], self.read, bad, cache, limit)
         sound = [self.files[row] for row in kept]
         folders: dict[Path, int] = {}
@@ -94,36 +97,44 @@ class ImageFiles:
         )
 
 
-def evenly(total: int, wanted: int | None) -> list[int]:
-    """``wanted`` of the numbers 0..total-1, evenly spaced from 0 on; all of them for None or too many."""
+def pick_evenly(total: int, wanted: int | None) -> list[int]:
+    """Return ``wanted`` of the numbers 0..total-1, evenly spaced from 0; None or too many: all."""
     count = total if wanted is None else min(wanted, total)
     return [index * total // count for index in range(count)]
 
 
-def part_of(count: int, fraction: float) -> int:
-    """How many of ``count`` are held out: rounded, halves to even, but one at least, and one is left."""
+def count_held_out(count: int, fraction: float) -> int:
+    """Return how many of ``count`` are held out: rounded half to even, within 1..count-1."""
     return min(max(1, round(fraction * count)), count - 1)
 
 
 def load_images(
     files: Sequence[Path], read: Reader, bad: BadData, cache: Path, limit: int | None = None
 ) -> tuple[Pixels, list[int]]:
-    """The images [N, H, W, C], and the numbers of those that are sound: all, but for what the complaints let pass.
+    """Read images of equal shape.
 
-    All images have the shape of the first sound one. ``cache`` is the folder for more bytes than ``limit``.
+    Args:
+        files: the paths.
+        read: reader of one image.
+        bad: where unreadable images are reported.
+        cache: folder of the memory-mapped file.
+        limit: bytes above which images are mapped instead of kept in memory.
+
+    Returns: The images [N, H, W, C] and the numbers of the rows that were read. All have the shape
+        of the first readable image.
     """
-    shape = (len(files), *_shape(files, read))
-    _tell(len(files), shape[1:])
+    shape = (len(files), *_find_shape(files, read))
+    _warn_if_large(len(files), shape[1:])
     if math.prod(shape) > (IN_MEMORY if limit is None else limit):
-        return _mapped(files, read, bad, cache, shape)
+        return _load_mapped(files, read, bad, cache, shape)
     array = np.empty(shape, np.uint8)
     return array, _fill(array, files, read, bad)
 
 
-def _tell(count: int, shape: tuple[int, ...]) -> None:
-    """Of much work: what it is, and what would make it less."""
+def _warn_if_large(count: int, shape: tuple[int, ...]) -> None:
+    """Warn of long reading, and name the option that shortens it."""
     size = count * math.prod(shape)
-    if size > LARGE:
+    if size > WARN_ABOVE:
         half = max(32, min(shape[:2]) // 2)
         smaller = size * half**2 // (shape[0] * shape[1])
         log.warning(
@@ -136,20 +147,20 @@ def _tell(count: int, shape: tuple[int, ...]) -> None:
         )
 
 
-def _shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
+def _find_shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
     for path in files:
         with contextlib.suppress(DataError):
             return read(path).shape
     raise DataError(f"no readable image among {len(files)} file(s){f', first {files[0]}' if files else ''}")
 
 
-def _mapped(
+def _load_mapped(
     files: Sequence[Path], read: Reader, bad: BadData, cache: Path, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.uint8], list[int]]:
-    """As ``load_images``, in a file named by what it was made of, so that changed images make a new one."""
+    """Read images into a mapped file, named by a hash of their paths, sizes and times."""
     path = cache / f"{_fingerprint(files, read)}.npy"
     notes = path.with_suffix(".json")
-    known = _kept_before(path, notes, shape)
+    known = _read_cached(path, notes, shape)
     if known is None:
         part = path.with_suffix(f".{os.getpid()}.part")
         mine = BadData(bad.what, bad.skip)
@@ -169,19 +180,19 @@ def _mapped(
         known = kept, mine.found
     for complaint in known[1]:
         bad.add(complaint)
-    # Copy-on-write: torch wants memory it may write to, and the file stays as it is.
+    # Copy-on-write: torch needs writable memory, and the file must not change.
     return np.load(path, mmap_mode="c"), known[0]
 
 
 def _reserve(path: Path) -> None:
-    """Room for all of the file now: a mapped page for which the disk has none left would end the process unasked."""
+    """Allocate the whole file: a mapped page that finds the disk full would kill the process."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "rb+") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
-def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
-    """The rows and complaints of a file that was made before; None if it is to be made, or was not made by us."""
+def _read_cached(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[int], list[str]] | None:
+    """Return the rows and problems of a file made before; None if there is none of ours."""
     try:
         known = json.loads(notes.read_bytes())
         kept, said = known["kept"], known["bad"]
@@ -195,7 +206,7 @@ def _kept_before(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
 
 
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:
-    """Write each sound image into its row; the rows that were written."""
+    """Write each readable image into its row; return the rows that were written."""
     kept = []
     images = read_all(files, read, math.prod(array.shape[1:]))
     for index, pixels in zip(track(range(len(files)), "reading images"), images, strict=True):
@@ -211,8 +222,8 @@ def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> l
 
 
 def read_all(files: Sequence[Path], read: Reader, size: int = 1 << 20) -> Iterator[Pixels | DataError]:
-    """Images of ``size`` bytes in order, read ahead by several threads; an unreadable one as its error."""
-    ahead = max(os.cpu_count() or 1, min(256, AHEAD // max(size, 1)))
+    """Yield images of ``size`` bytes in order, read ahead by threads; for a bad one its error."""
+    ahead = max(os.cpu_count() or 1, min(256, READ_AHEAD // max(size, 1)))
 
     def attempt(path: Path) -> Pixels | DataError:
         try:
@@ -228,13 +239,13 @@ def read_all(files: Sequence[Path], read: Reader, size: int = 1 << 20) -> Iterat
 def _fingerprint(files: Sequence[Path], read: Reader) -> str:
     digest = hashlib.sha256(repr(read).encode())
     for path in files:
-        digest.update(f"{path}\0{_state(path)}\0".encode())
+        digest.update(f"{path}\0{_describe(path)}\0".encode())
     return digest.hexdigest()[:24]
 
 
-def _state(path: Path) -> str:
+def _describe(path: Path) -> str:
     try:
         state = path.stat()
-    except OSError:  # reading it will be a complaint
+    except OSError:  # reported when it is read
         return "none"
     return f"{state.st_size}\0{state.st_mtime_ns}"

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.bad_data import BadData, DataError
-from tmln.data.dataset import Arrays, DataSet, RemoteFile, known
-from tmln.data.files import read_bounded
+from tmln.data.dataset import Arrays, DataSet, RemoteFile
+from tmln.data.reading import BadData, DataError, read_bounded
 
-LARGEST = 1 << 28  # bytes of a file, packed or not; the largest of MNIST has 47e6
+MAX_BYTES = 1 << 28  # bytes of a file, packed or not; the largest of MNIST has 47e6
 IDX_NAMES = (
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
 )  # fmt: skip
@@ -28,9 +27,9 @@ CLOTHES = (
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """A uint8 array of so many dimensions from an idx file, plain or .gz; its size must be what it says."""
+    """Return the uint8 array of an idx file, plain or .gz; its size must match its header."""
     source = path if path.exists() else path.with_name(f"{path.name}.gz")
-    raw = read_bounded(source, LARGEST)
+    raw = read_bounded(source, MAX_BYTES)
     unpacked = gzip.GzipFile(fileobj=io.BytesIO(raw)) if raw[:2] == b"\x1f\x8b" else io.BytesIO(raw)
     header = 4 + 4 * dimensions
     try:
@@ -39,9 +38,9 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             raise DataError(f"{source}: not an idx file of bytes with {dimensions} dimension(s)")
         shape = struct.unpack(f">{dimensions}I", head[4:])
         size = math.prod(shape)
-        if size > LARGEST:
-            raise DataError(f"{source}: says that it has {size:,} bytes, more than the {LARGEST:,} that are read")
-        content = bytearray(unpacked.read(size + 1))  # one more than there should be, never all that there is
+        if size > MAX_BYTES:
+            raise DataError(f"{source}: says that it has {size:,} bytes, more than the {MAX_BYTES:,} that are read")
+        content = bytearray(unpacked.read(size + 1))  # one byte more than there should be, never the whole file
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{source}: cannot be read ({error})") from error
     if len(content) != size:
@@ -51,20 +50,20 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 def read_mnist(folder: Path, bad: BadData, class_names: tuple[str, ...], mean: float, std: float) -> Arrays:
-    """Both splits of an unpacked copy, checked: number, size, labels."""
+    """Read both splits of an unpacked copy; numbers, sizes and labels are checked."""
     pixels, labels = [], []
     for images, names in (IDX_NAMES[:2], IDX_NAMES[2:]):
         x, y = read_idx(folder / images, 3), read_idx(folder / names, 1).astype(np.int64)
         if len(x) != len(y) or len(x) == 0:
             raise DataError(f"{folder / images}: {len(x):,} images but {len(y):,} labels")
-        right = known(y, len(class_names), folder / names, bad)
-        pixels.append(x[right])
-        labels.append(y[right])
+        valid = bad.check_labels(y, len(class_names), folder / names)
+        pixels.append(x[valid])
+        labels.append(y[valid])
     train, test = pixels
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"{folder}: training images of {train.shape[1:]} pixels, test images of {test.shape[1:]}")
-    tested = np.repeat([False, True], [len(train), len(test)])
-    return Arrays(np.concatenate(pixels), np.concatenate(labels), tested, class_names, (mean,), (std,))
+    is_test = np.repeat([False, True], [len(train), len(test)])
+    return Arrays(np.concatenate(pixels), np.concatenate(labels), is_test, class_names, (mean,), (std,))
 
 
 def _data_set(
@@ -76,7 +75,10 @@ def _data_set(
     folders: tuple[str, ...],
     sums: tuple[tuple[int, str], ...],
 ) -> DataSet:
-    """``sums`` are sizes and MD5 sums in the order of the files; they are fetched into the first of the folders."""
+    """Make a row of the table; files are downloaded into the first of the folders.
+
+    ``sums`` are sizes and MD5 sums in the order of the files.
+    """
     files = tuple(
         RemoteFile(f"{name}.gz", tuple(f"{base}/{name}.gz" for base in bases), size, md5, folders[0])
         for name, (size, md5) in zip(IDX_NAMES, sums, strict=True)
@@ -102,7 +104,7 @@ MNIST = _data_set(
 )
 FASHION_MNIST = _data_set(
     "Fashion-MNIST",
-    "70,000 28x28 pictures of clothes",
+    "70,000 28x28 images of clothes",
     CLOTHES,
     (0.2860, 0.3530),
     (

@@ -1,4 +1,4 @@
-"""The table of data sets, and what ``tmln data list|get|check`` does with a row: find, fetch, judge, read."""
+"""The table of data sets, and how ``tmln data`` finds, downloads, verifies and reads them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tmln.data.bad_data import BadData, DataError
 from tmln.data.cifar import CIFAR10, CIFAR100
-from tmln.data.core50 import CORE50
 from tmln.data.dataset import Arrays, DataSet, RemoteFile
 from tmln.data.digits import DIGITS
+from tmln.data.domains import CORE50, PACS
 from tmln.data.extract import unpack
 from tmln.data.fetch import Progress, by_hand, fetch, verify
-from tmln.data.files import data_root
 from tmln.data.image_files import ImageFiles, read_all
 from tmln.data.mnist import FASHION_MNIST, MNIST
-from tmln.data.pacs import PACS
+from tmln.data.reading import BadData, DataError, data_root
 from tmln.data.tiny_imagenet import TINY_IMAGENET
 from tmln.progress import track
 from tmln.suggest import did_you_mean
@@ -36,7 +34,7 @@ DATA: dict[str, DataSet] = {
 
 @dataclass(frozen=True)
 class DataStatus:
-    """One line of ``tmln data list``: where the data set was found, or None."""
+    """One line of ``tmln data list``: ``path`` is where the data set was found, or None."""
 
     name: str
     summary: str
@@ -46,7 +44,7 @@ class DataStatus:
 
 @dataclass(frozen=True)
 class Check:
-    """One line of ``tmln data check``: what was looked at, what is wrong with it, or merely worth a note."""
+    """One line of ``tmln data check``: what was checked, and a problem or a note."""
 
     what: str
     problem: str | None = None
@@ -54,7 +52,7 @@ class Check:
 
 
 def list_data(root: Path | str | None = None) -> list[DataStatus]:
-    """Every data set of the table, found or not."""
+    """Return the status of every data set of the table."""
     place = data_root(root)
     return [
         DataStatus(name, data.summary, sum(file.size for file in data.files), find(data, place))
@@ -63,9 +61,9 @@ def list_data(root: Path | str | None = None) -> list[DataStatus]:
 
 
 def get_data(name: str, root: Path | str | None = None, progress: Progress | None = None) -> Path:
-    """The folder of a data set: found, unpacked from an archive that is there, or fetched and unpacked."""
-    data, place = _named(name), data_root(root)
-    if data.files and _there(data, place) is None:
+    """Return the folder of a data set, downloading and unpacking it if necessary."""
+    data, place = _find_row(name), data_root(root)
+    if data.files and _find_or_unpack(data, place) is None:
         for remote in data.files:
             fetched = fetch(remote, place, progress)
             if remote.archive:
@@ -76,9 +74,12 @@ def get_data(name: str, root: Path | str | None = None, progress: Progress | Non
 
 
 def locate(name: str, root: Path | str | None = None) -> Path:
-    """The folder of a data set that is there, unpacked if need be; the error says how to get it."""
-    data, place = _named(name), data_root(root)
-    found = _there(data, place)
+    """Return the folder of a data set that is there, unpacking its archive if necessary.
+
+    If it is not there, the error says how to get it.
+    """
+    data, place = _find_row(name), data_root(root)
+    found = _find_or_unpack(data, place)
     if found is not None:
         return found
     if data.package:
@@ -91,45 +92,45 @@ def locate(name: str, root: Path | str | None = None) -> Path:
 
 
 def read_data(name: str, bad: BadData, root: Path | str | None = None) -> Arrays | ImageFiles:
-    """What a data set that is there holds: arrays, or files of which some may be chosen before they are read."""
-    return _named(name).read(locate(name, root), bad)
+    """Read a data set that is there: arrays, or image files to select from."""
+    return _find_row(name).read(locate(name, root), bad)
 
 
 def check_data(name: str, root: Path | str | None = None) -> Iterator[Check]:
-    """Verify what is there: downloaded files by checksum, the unpacked copy by reading it all."""
-    data, place = _named(name), data_root(root)
+    """Verify downloaded files by checksum, and the unpacked copy by reading all of it."""
+    data, place = _find_row(name), data_root(root)
     for remote in (*data.files, *data.alternatives):
         path = place / remote.folder / remote.name
         if path.exists():
-            yield _checked(path, remote)
+            yield _check_file(path, remote)
     found = find(data, place)
     if found is None:
         yield Check(name, f"not under {place}; tmln data get {name}")
         return
     try:
-        yield Check(f"{found}: {judged(data, found)}")
+        yield Check(f"{found}: {verify_copy(data, found)}")
     except DataError as error:
         yield Check(str(found), str(error))
 
 
-def judged(data: DataSet, folder: Path) -> str:
-    """What a copy holds, every sample read; an error unless it is what a whole one has."""
-    held = data.read(folder, BadData(data.title, skip=False))
-    counts = held.counts()
+def verify_copy(data: DataSet, folder: Path) -> str:
+    """Read every sample of a copy and return a summary; raise unless the copy is whole."""
+    content = data.read(folder, BadData(data.title, skip=False))
+    counts = content.counts()
     for what, expected in data.counts.items():
         if counts.get(what, 0) != expected:
             raise DataError(f"{folder}: {what} has {counts.get(what, 0):,} images, not {expected:,}")
-    if isinstance(held, ImageFiles):
-        paths = [file.path for file in held.files]
-        for _, image in zip(track(range(len(paths)), "reading images"), read_all(paths, held.read), strict=True):
+    if isinstance(content, ImageFiles):
+        paths = [file.path for file in content.files]
+        for _, image in zip(track(range(len(paths)), "reading images"), read_all(paths, content.read), strict=True):
             if isinstance(image, DataError):
                 raise image
-    said = ", ".join(f"{what} {count:,}" for what, count in counts.items())
-    return f"{sum(counts.values()):,} images in {len(held.class_names)} classes ({said})"
+    parts = ", ".join(f"{what} {count:,}" for what, count in counts.items())
+    return f"{sum(counts.values()):,} images in {len(content.class_names)} classes ({parts})"
 
 
 def find(data: DataSet, root: Path) -> Path | None:
-    """The first layout that is complete, our own, torchvision's or one made by hand; or where its package is."""
+    """Return the first folder that holds a complete copy, or that of the data set's package."""
     for folder, names in data.layouts.items():
         place = root / folder
         if all((place / name).exists() or (place / f"{name}.gz").exists() for name in names):
@@ -138,14 +139,14 @@ def find(data: DataSet, root: Path) -> Path | None:
     return Path(package.origin).parent if package and package.origin else None
 
 
-def _named(name: str) -> DataSet:
+def _find_row(name: str) -> DataSet:
     if name not in DATA:
         raise ValueError(f"unknown data set {name!r}{did_you_mean(name, DATA)} (tmln data list)")
     return DATA[name]
 
 
-def _there(data: DataSet, root: Path) -> Path | None:
-    """Where it is found, or from now on is, if its archive is there."""
+def _find_or_unpack(data: DataSet, root: Path) -> Path | None:
+    """Return the folder of a copy, unpacking an archive that is there."""
     found = find(data, root)
     for remote in () if found else (*data.files, *data.alternatives):
         archive = root / remote.folder / remote.name
@@ -156,11 +157,11 @@ def _there(data: DataSet, root: Path) -> Path | None:
     return found
 
 
-def _checked(path: Path, remote: RemoteFile) -> Check:
+def _check_file(path: Path, remote: RemoteFile) -> Check:
     try:
         verify(path, remote)
     except DataError as error:
-        # A single file that was compressed anew is judged by what it holds, an archive by its checksum.
-        said = str(error)
-        return Check(str(path), said) if remote.archive else Check(str(path), note="not the official bytes")
+        # A single file may have been compressed again, so only its content counts.
+        note = "not the official bytes"
+        return Check(str(path), str(error)) if remote.archive else Check(str(path), note=note)
     return Check(str(path))

@@ -1,296 +1,228 @@
-"""Pickles read as data: numbers, text, plain containers and arrays. Nothing in the file is imported, called or trusted.
+"""Reader of the pickles in CIFAR's python version: arrays, lists, dicts and plain values, no code.
 
-Python's own unpickler calls what a file names, and numpy's types believe the state they are handed, even where it turns
-bytes into pointers. So the few opcodes that a pickle of arrays needs are read here, by hand: a file can only say that
-there is an array, of which type and shape, and give its bytes; numpy sees them once they fit together.
+Only the opcodes below are run, names become the stand-ins below and are never imported, and sizes
+are checked before numpy sees them. ``pickle._Unpickler`` is the interpreter in Python: the one in C
+allots memory for any memo index, and hashes or walks values that are nested without limit.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import pickle
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.data.bad_data import DataError
-from tmln.data.files import read_bounded
-from tmln.data.npy_header import KINDS, Kind, Refused, Stored, member, stored
+import numpy as np
+from numpy.typing import NDArray
 
-LARGEST = 1 << 30  # bytes of a file; the largest of CIFAR has 0.16e9
-MOST = 1 << 23  # opcodes; the same file has 0.3e6
-LOOKED_AT = 1 << 16  # bytes from which a text is not copied out of the file
+from tmln.data.reading import DataError, read_bounded
 
-# The functions that rebuild an array have moved between numpy's modules.
-ADMITTED = {
-    ("numpy", "dtype"): "dtype",
-    ("numpy", "ndarray"): "ndarray",
-    ("_codecs", "encode"): "encode",
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): "reconstruct" for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): "frombuffer" for core in ("core", "_core")},
-}
+MAX_BYTES = 1 << 30  # of a file; the largest of CIFAR has 0.16e9
+MAX_READS = 1 << 24  # an opcode and its argument are two; the same file has 0.6e6
+MAX_DIMENSIONS = 8
+ERRORS = (ValueError, TypeError, LookupError, AttributeError, EOFError, struct.error, pickle.PickleError)
+DTYPES = ("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8")
 
 
-@dataclass(frozen=True)
-class Name:
-    """One of ``ADMITTED``; a word, never the thing that it names."""
-
-    word: str
+class Refused(ValueError):
+    """Something in a pickle that an array does not need."""
 
 
 def read_pickle(path: Path) -> Any:
-    """The content of a pickle file, arrays in it (or in the dictionary it is) read-only; Python 2's text as bytes."""
-    data = read_bounded(path, LARGEST)
+    """Return the content of a pickle file; arrays are read-only, text of Python 2 is bytes."""
+    data = read_bounded(path, MAX_BYTES)
     try:
-        found = Machine(data).run()
+        found = ArrayUnpickler(data).load()
         if isinstance(found, dict):
-            return {key: _finished(value) for key, value in found.items()}
-        return _finished(found)
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, struct.error) as error:
+            return {key: _to_array(value) for key, value in found.items()}
+        return _to_array(found)
+    except ERRORS as error:
         reason = str(error) if isinstance(error, Refused) else f"{type(error).__name__} in it"
         raise DataError(f"{path}: not a sound pickle of arrays ({reason})") from error
 
 
-def _finished(value: Any) -> Any:
-    return value.array() if isinstance(value, Stored) else value
+def _to_array(value: Any) -> Any:
+    return value.to_array() if isinstance(value, _Array) else value
 
 
-class Machine:
-    """The stack, the memo, and what each opcode does with them."""
+def _text(value: Any) -> str:
+    text = value.decode("ascii") if type(value) is bytes else value
+    if type(text) is not str:
+        raise Refused("a name that is not text is not admitted")
+    return text
+
+
+class _Dtype:
+    """Stand-in for ``numpy.dtype``: a type of plain numbers and its byte order."""
+
+    def __init__(self, name: Any, *flags: Any) -> None:
+        self.name, self.order = _text(name), "="
+        if self.name not in DTYPES:
+            raise Refused(f"a type of {self.name!r} is not admitted")
+
+    def __setstate__(self, state: Any) -> None:
+        # version, byte order, three fields of structured types, size and alignment, flags
+        version, order, *rest = state
+        self.order = _text(order).replace("|", "=")
+        if self.order not in ("<", ">", "=") or version != 3 or rest != [None, None, None, -1, -1, 0]:
+            raise Refused("a type of several fields is not admitted")
+
+
+class _Array:
+    """Stand-in for ``numpy.ndarray``: what the file says of an array."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: Any) -> None:
+        _, *self.state = state
+
+    def to_array(self) -> NDArray[Any]:
+        """Return the array, read-only; raise if shape, type and content do not fit together."""
+        shape, dtype, fortran, content = self.state
+        if type(shape) is not tuple or len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+            raise Refused("a shape that is not a few whole numbers is not admitted")
+        if type(dtype) is not _Dtype or type(content) is not bytes:
+            raise Refused("an array of anything but numbers is not admitted")
+        kind = np.dtype(dtype.name).newbyteorder(dtype.order)  # type: ignore[arg-type]
+        if math.prod(shape) * kind.itemsize != len(content):
+            raise Refused(f"{len(content):,} bytes for an array of {dtype.name} of shape {shape}")
+        return np.frombuffer(content, kind).reshape(shape, order="F" if fortran else "C")
+
+
+class _FromBuffer(_Array):
+    """Stand-in for ``numpy.core.numeric._frombuffer``."""
+
+    def __init__(self, content: Any, dtype: Any, shape: Any, order: Any) -> None:
+        self.state = (shape, dtype, order == "F", content)
+
+
+class _NotCallable:
+    """Stand-in for a name that is passed on but never called."""
+
+    def __init__(self, *_: Any) -> None:
+        raise Refused("a call of numpy.ndarray is not admitted")
+
+
+# The functions that rebuild an array have moved between numpy's modules.
+ADMITTED: dict[tuple[str, str], type] = {("numpy", "dtype"): _Dtype, ("numpy", "ndarray"): _NotCallable}
+for _core in ("core", "_core"):
+    ADMITTED[f"numpy.{_core}.multiarray", "_reconstruct"] = _Array
+    ADMITTED[f"numpy.{_core}.numeric", "_frombuffer"] = _FromBuffer
+
+
+class _CountedBytes(io.BytesIO):
+    """The file's bytes; too many reads are refused."""
+
+    reads = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.reads += 1
+        if self.reads > MAX_READS:
+            raise Refused(f"more than {MAX_READS:,} reads are not admitted")
+        return super().read(size)
+
+
+class _Opcodes(dict[int, Any]):
+    def __missing__(self, code: int) -> Any:
+        raise Refused(f"opcode {bytes((code,))!r} is not admitted")
+
+
+OPCODES = (
+    pickle.PROTO + pickle.STOP + pickle.NONE + pickle.NEWTRUE + pickle.NEWFALSE + pickle.BININT + pickle.BININT1
+    + pickle.BININT2 + pickle.LONG1 + pickle.BINFLOAT + pickle.BINSTRING + pickle.SHORT_BINSTRING + pickle.BINUNICODE
+    + pickle.SHORT_BINUNICODE + pickle.BINUNICODE8 + pickle.BINBYTES + pickle.SHORT_BINBYTES + pickle.BINBYTES8
+    + pickle.EMPTY_LIST + pickle.EMPTY_DICT + pickle.EMPTY_TUPLE + pickle.MARK + pickle.TUPLE + pickle.TUPLE1
+    + pickle.TUPLE2 + pickle.TUPLE3 + pickle.BINPUT + pickle.LONG_BINPUT + pickle.MEMOIZE + pickle.BINGET
+    + pickle.LONG_BINGET + pickle.GLOBAL + pickle.STACK_GLOBAL
+)  # fmt: skip
+
+
+class ArrayUnpickler(pickle._Unpickler):
+    """Unpickler of arrays: other opcodes, names, calls and states are refused."""
+
+    stack: list[Any]
+    read: Callable[[int], bytes]
+    pop_mark: Callable[[], list[Any]]
+    dispatch = _Opcodes({code: pickle._Unpickler.dispatch[code] for code in OPCODES})
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-        self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # the stacks under each mark
-        self.memo: dict[int, Any] = {}
-        self.encoded = 0
+        super().__init__(_CountedBytes(data), encoding="bytes")
+        self.text_left = len(data)
 
-    def run(self) -> Any:
-        """The value that the file describes; :class:`Refused` at the first word that is not admitted."""
-        data, safe, stack, at = self.data, len(self.data) - 260, self.stack, 0
-        for _ in range(MOST):
-            # Labels, file names and their places in the memo are nearly all there is. They take a short way, as long as
-            # the file cannot end within them.
-            code = data[at] if at < safe else LONG_WAY
-            if code == BYTE:
-                stack.append(data[at + 1])
-                at += 2
-            elif code in PUT:
-                place = at + 1 + PUT[code]
-                self.memo[int.from_bytes(data[at + 1 : place], "little")] = stack[-1]
-                at = place
-            elif code in SHORT:
-                end = at + 2 + data[at + 1]
-                stack.append(data[at + 2 : end])
-                at = end
-            else:
-                self.at = at
-                code = self.number(1)
-                if code == STOP:
-                    return stack[-1]
-                if code not in ACTIONS:
-                    raise Refused(f"opcode {bytes((code,))!r} is not admitted")
-                ACTIONS[code](self)
-                stack, at = self.stack, self.at
-        raise Refused(f"more than {MOST:,} opcodes are not admitted")
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the stand-in for a name; nothing is imported."""
+        if (module, name) == ("_codecs", "encode"):
+            return self.encode
+        if (module, name) not in ADMITTED:
+            raise Refused(f"{module}.{name} is not admitted")
+        return ADMITTED[module, name]
 
-    def take(self, count: int) -> bytes:
-        """The next bytes; a file that ends within them is refused."""
-        start, self.at = self.at, self.at + count
-        if self.at > len(self.data):
-            raise Refused("it is cut short")
-        return self.data[start : self.at]
+    def encode(self, text: Any, codec: Any = "latin1") -> bytes:
+        """Return bytes as Python 3 writes them at protocol 2, at most as many as the file has."""
+        if type(text) is not str or codec != "latin1":
+            raise Refused(f"codec {codec!r} is not admitted" if type(codec) is str else "a codec is not text")
+        self.text_left -= len(text)
+        if self.text_left < 0:
+            raise Refused("text that is encoded again and again is not admitted")
+        return text.encode("latin1")
 
-    def span(self, count: int) -> bytes | memoryview:
-        """Pixels are looked at where they are; copied, they would be in memory twice."""
-        if count < LOOKED_AT:
-            return self.take(count)
-        start, self.at = self.at, self.at + count
-        if self.at > len(self.data):
-            raise Refused("it is cut short")
-        return memoryview(self.data)[start : self.at]
+    def load_frame(self) -> None:
+        """Skip the size of a frame, which only says how much to read at once."""
+        self.read(8)
 
-    def number(self, width: int, signed: bool = False) -> int:
-        """Little-endian, of so many bytes."""
-        return int.from_bytes(self.take(width), "little", signed=signed)
+    def load_append(self) -> None:
+        """Append one item to the list on top of the stack."""
+        self._extend([self.stack.pop()])
 
-    def line(self) -> str:
-        """Text up to the end of the line, as old protocols write numbers and names."""
-        end = self.data.index(b"\n", self.at)
-        return self.take(end + 1 - self.at)[:-1].decode("ascii")
+    def load_appends(self) -> None:
+        """Append the items since the mark to the list on top of the stack."""
+        self._extend(self.pop_mark())
 
-    def mark(self) -> None:
-        """Begin a group: what follows is gathered by :meth:`since_mark`."""
-        self.below.append(self.stack)
-        self.stack = []
+    def _extend(self, items: list[Any]) -> None:
+        if type(self.stack[-1]) is not list:
+            raise Refused("it appends to what is not a list")
+        self.stack[-1].extend(items)
 
-    def since_mark(self) -> list[Any]:
-        """End a group: its items; the stack is again what it was before the mark."""
-        items, self.stack = self.stack, self.below.pop()
-        return items
+    def load_setitem(self) -> None:
+        """Set one item of the dictionary on top of the stack."""
+        value, key = self.stack.pop(), self.stack.pop()
+        self._update([key, value])
 
-    def gather(self, count: int) -> None:
-        """The last so many items become one tuple."""
-        if len(self.stack) < count:
-            raise Refused("it takes more than it holds")
-        self.stack[len(self.stack) - count :] = [tuple(self.stack[len(self.stack) - count :])]
+    def load_setitems(self) -> None:
+        """Set the items since the mark in the dictionary on top of the stack."""
+        self._update(self.pop_mark())
 
-    def name(self, module: Any, name: Any) -> None:
-        """A global becomes a word of ``ADMITTED``; nothing is imported."""
-        if not (isinstance(module, str) and isinstance(name, str) and (module, name) in ADMITTED):
-            raise Refused(f"{module}.{name} is not admitted" if isinstance(module, str) else "a name is no text")
-        self.stack.append(Name(ADMITTED[module, name]))
-
-    def extend(self, items: list[Any]) -> None:
-        """Append to the list on top; anything else would run a method of its own."""
-        target = self.stack[-1]
-        if type(target) is not list:
-            raise Refused("it appends to what is no list")
-        target.extend(items)
-
-    def fill(self, items: list[Any]) -> None:
-        """Keys and values in turns, into the dictionary on top."""
-        target = self.stack[-1]
-        if type(target) is not dict or len(items) % 2:
-            raise Refused("it sets items of what is no dictionary")
+    def _update(self, items: list[Any]) -> None:
+        if type(self.stack[-1]) is not dict:
+            raise Refused("it sets items of what is not a dictionary")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) not in (str, bytes, int):  # hashing nested tuples has no end
-                raise Refused("a key that is no text or number is not admitted")
-            target[key] = value
+                raise Refused("a key that is not text or a number is not admitted")
+            self.stack[-1][key] = value
 
-    def reduce(self) -> None:
-        """A call: of the few that arrays and bytes are made by, and done here, not by what is named."""
-        given, function = self.stack.pop(), self.stack.pop()
-        if type(given) is not tuple or type(function) is not Name:
-            raise Refused("a call of what is no function is not admitted")
-        if function.word == "encode":  # how Python 3 writes bytes at protocol 2
-            text, codec = given if len(given) == 2 else (*given, "latin1")
-            if type(text) is not str or codec != "latin1":
-                raise Refused(f"codec {codec!r} is not admitted" if type(codec) is str else "a codec is no text")
-            self.encoded += len(text)
-            if self.encoded > len(self.data):
-                raise Refused("one text encoded again and again is not admitted")
-            self.stack.append(text.encode("latin1"))
-        elif function.word == "dtype":
-            self.stack.append(Kind(member(given[0], KINDS)))
-        elif function.word == "reconstruct":
-            self.stack.append(Stored())
-        elif function.word == "frombuffer":
-            content, kind, shape, order = given
-            self.stack.append(stored(shape, kind, member(order, ("C", "F")) == "F", content))
-        else:
-            raise Refused(f"a call of {function.word} is not admitted")
+    def load_reduce(self) -> None:
+        """Call one of the stand-ins."""
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if type(arguments) is not tuple or (function not in ADMITTED.values() and function != self.encode):
+            raise Refused("a call of what is not a function is not admitted")
+        self.stack.append(function(*arguments))
 
-    def build(self) -> None:
-        """The state of the object on top: a type's byte order, or an array's shape, type and content."""
+    def load_build(self) -> None:
+        """Set the state of the type or array on top of the stack."""
         state, target = self.stack.pop(), self.stack[-1]
-        if type(state) is not tuple:
-            raise Refused("a state that is no tuple is not admitted")
-        if type(target) is Kind:
-            # version, byte order, then what only structured types have, and flags that these types have none of
-            version, order, *structure, size, alignment, flags = state
-            if version != 3 or structure != [None, None, None] or (size, alignment, flags) != (-1, -1, 0):
-                raise Refused("a type of several fields is not admitted")
-            target.order = member(order, ("|", "<", ">", "="))
-        elif type(target) is Stored:
-            _, shape, kind, fortran, content = state
-            vars(target).update(vars(stored(shape, kind, bool(fortran), content)))
-        else:
-            raise Refused("a state for what is no array is not admitted")
+        if type(target) not in (_Dtype, _Array) or type(state) is not tuple:
+            raise Refused("a state of what is not an array is not admitted")
+        target.__setstate__(state)
 
-
-Action = Callable[[Machine], Any]
-
-
-def _constant(make: Callable[[], Any]) -> Action:
-    return lambda m: m.stack.append(make())
-
-
-def _integer(width: int, signed: bool = False) -> Action:
-    return lambda m: m.stack.append(m.number(width, signed))
-
-
-def _bytes(width: int) -> Action:
-    return lambda m: m.stack.append(m.span(m.number(width)))
-
-
-def _text(width: int) -> Action:
-    return lambda m: m.stack.append(m.take(m.number(width)).decode("utf-8", "surrogatepass"))
-
-
-def _long(m: Machine) -> None:
-    width = m.number(1)
-    if width > 8:
-        raise Refused("a whole number of more than 64 bits is not admitted")
-    m.stack.append(m.number(width, signed=True))
-
-
-def _tuple(m: Machine) -> None:
-    items = m.since_mark()
-    m.stack.append(tuple(items))
-
-
-def _stack_global(m: Machine) -> None:
-    name, module = m.stack.pop(), m.stack.pop()
-    m.name(module, name)
-
-
-def _put(width: int) -> Action:
-    def put(m: Machine) -> None:
-        m.memo[m.number(width)] = m.stack[-1]
-
-    return put
-
-
-def _memoize(m: Machine) -> None:
-    m.memo[len(m.memo)] = m.stack[-1]
-
-
-def _set_item(m: Machine) -> None:
-    value, key = m.stack.pop(), m.stack.pop()
-    m.fill([key, value])
-
-
-STOP, BYTE, PUT, SHORT, LONG_WAY = ord("."), ord("K"), {ord("q"): 1, ord("r"): 4}, (ord("U"), ord("C")), -1
-ACTIONS: dict[int, Action] = {
-    0x80: lambda m: m.take(1),  # the protocol
-    0x95: lambda m: m.take(8),  # a frame, which says how much to read at once
-    ord("N"): _constant(lambda: None),
-    0x88: _constant(lambda: True),
-    0x89: _constant(lambda: False),
-    ord("]"): _constant(list),
-    ord("}"): _constant(dict),
-    ord(")"): _constant(tuple),
-    ord("K"): _integer(1),
-    ord("M"): _integer(2),
-    ord("J"): _integer(4, signed=True),
-    0x8A: _long,
-    ord("G"): lambda m: m.stack.append(struct.unpack(">d", m.take(8))[0]),
-    ord("U"): _bytes(1),
-    ord("T"): _bytes(4),
-    ord("C"): _bytes(1),
-    ord("B"): _bytes(4),
-    0x8E: _bytes(8),
-    0x96: _bytes(8),
-    0x8C: _text(1),
-    ord("X"): _text(4),
-    0x8D: _text(8),
-    ord("("): Machine.mark,
-    0x85: lambda m: m.gather(1),
-    0x86: lambda m: m.gather(2),
-    0x87: lambda m: m.gather(3),
-    ord("t"): _tuple,
-    ord("a"): lambda m: m.extend([m.stack.pop()]),
-    ord("e"): lambda m: m.extend(m.since_mark()),
-    ord("s"): _set_item,
-    ord("u"): lambda m: m.fill(m.since_mark()),
-    ord("q"): _put(1),
-    ord("r"): _put(4),
-    0x94: _memoize,
-    ord("h"): lambda m: m.stack.append(m.memo[m.number(1)]),
-    ord("j"): lambda m: m.stack.append(m.memo[m.number(4)]),
-    ord("c"): lambda m: m.name(m.line(), m.line()),
-    0x93: _stack_global,
-    ord("R"): Machine.reduce,
-    ord("b"): Machine.build,
-}
+    dispatch[pickle.FRAME[0]] = load_frame
+    dispatch[pickle.APPEND[0]] = load_append
+    dispatch[pickle.APPENDS[0]] = load_appends
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.REDUCE[0]] = load_reduce
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.BYTEARRAY8[0]] = pickle._Unpickler.load_binbytes8  # type: ignore[attr-defined]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmln.data.bad_data import BadData, DataError
 from tmln.data.dataset import DataSet, RemoteFile
 from tmln.data.image_files import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
+from tmln.data.reading import BadData, DataError
 
 READER = ImageReader(mode="RGB")  # some of the files are grey
 COLOURS = (0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821)  # of the training images, as in Mammoth
 
 
 def read_tiny_imagenet(folder: Path, bad: BadData) -> ImageFiles:
-    """All files of an unpacked copy; classes in the order of their WordNet identifiers."""
+    """List all files of an unpacked copy; classes are in the order of their WordNet identifiers."""
     names = read_names(folder)
     return ImageFiles(list_files(folder, list(names), bad), tuple(names.values()), READER, colours=COLOURS)
 
 
 def read_names(folder: Path) -> dict[str, str]:
-    """WordNet identifiers in ascending order, each with its first word if there is one."""
+    """Return the WordNet identifiers in ascending order, each with its first word if it has one."""
     identifiers = sorted((folder / "wnids.txt").read_text(encoding="utf-8").split())
     if not identifiers or len(set(identifiers)) != len(identifiers):
         raise DataError(f"{folder / 'wnids.txt'}: names no class, or one twice")
@@ -33,7 +33,7 @@ def read_names(folder: Path) -> dict[str, str]:
 
 
 def list_files(folder: Path, identifiers: list[str], bad: BadData) -> list[ImageFile]:
-    """Training files by class folder; validation files by annotation or class folder."""
+    """List training files by class folder, validation files by annotation or class folder."""
     label_of = {identifier: label for label, identifier in enumerate(identifiers)}
     files = []
     for identifier, label in label_of.items():

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tmln.data.image_files import evenly
+from tmln.data.image_files import pick_evenly
 from tmln.streams.samples import Samples
 
 MOST_HELD = 2000  # samples in all, of which each lesson has an equal part
@@ -94,7 +94,7 @@ def thinned(held: Held, most: int) -> Held:
     chosen: list[int] = []
     for label in labels:
         rows = (held.y == label).nonzero().squeeze(1)
-        chosen += rows[evenly(len(rows), max(1, most // len(labels)))].tolist()
+        chosen += rows[pick_evenly(len(rows), max(1, most // len(labels)))].tolist()
     at = torch.tensor(sorted(chosen))
     return Held(held.x[at], held.y[at])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tmln.data.own_data import OwnData, find_pictures, read_inputs, read_own, read_pictures
+from tmln.data.own_data import OwnData, find_pictures, read_inputs, read_own_data, read_pictures
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Rows, Samples
 
@@ -24,13 +24,13 @@ class Own:
 
 
 def own_samples(place: str | Path, shape: Sequence[int] | None = None, side: int | None = None) -> Own:
-    """A folder of classes, of domains, or an ``.npz``: see :func:`tmln.data.own_data.read_own`."""
-    found = read_own(place, shape, side)
+    """A folder of classes, of domains, or an ``.npz``: see :func:`tmln.data.own_data.read_own_data`."""
+    found = read_own_data(place, shape, side)
     samples = _samples(found)
-    tested = torch.from_numpy(found.tested)
-    if not tested.any():
+    is_test = torch.from_numpy(found.is_test)
+    if not is_test.any():
         return Own(samples, None, found.names)
-    train, test = (samples.subset((tested == role).nonzero().squeeze(1)) for role in (False, True))
+    train, test = (samples.subset((is_test == role).nonzero().squeeze(1)) for role in (False, True))
     return Own(train, test, found.names)
 
 

@@ -36,16 +36,16 @@ class Pool:
     @classmethod
     def of(cls, arrays: Arrays, in_order: bool = False) -> Pool:
         """What was read, as samples that share one source; ``in_order`` of files that are alike in each folder."""
-        pixels, tested = torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.tested)
+        pixels, is_test = torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.is_test)
         source = Rows(pixels, channels_last=True) if pixels.dim() == 4 else Rows(pixels.unsqueeze(1))
         rows = torch.arange(len(source)) if arrays.rows is None else torch.from_numpy(arrays.rows)
         samples = Samples(source, torch.from_numpy(arrays.labels), rows)
 
         def parts(mine: torch.Tensor) -> tuple[Samples, Samples]:
-            train, test = ((mine & (tested == role)).nonzero().squeeze(1) for role in (False, True))
+            train, test = ((mine & (is_test == role)).nonzero().squeeze(1) for role in (False, True))
             return samples.subset(train), samples.subset(test)
 
-        train, test = parts(torch.ones_like(tested))
+        train, test = parts(torch.ones_like(is_test))
         groups = {
             name: parts(torch.from_numpy(arrays.groups) == index)
             for index, name in enumerate(arrays.group_names)
@@ -96,7 +96,7 @@ def _summed(images: NDArray[Any], axis: int, factor: int, dtype: np.dtype[Any]) 
 def load(files: ImageFiles, data: str, options: Options, bad: BadData) -> Arrays:
     """The files that the options leave, read; those that do not fit into memory go to the data set's cache."""
     cache = data_root(options.root) / "prepared" / data
-    wanted = files.chosen(options.per_class, options.per_class_test)
+    wanted = files.limit_per_class(options.per_class, options.per_class_test)
     return wanted.load(bad, cache, getattr(options, "memory_limit", None))
 
 
@@ -135,13 +135,13 @@ def complete(tasks: Iterable[Task], class_names: Sequence[str], bad: BadData) ->
     """The tasks, checked; a class without training or without test samples is a complaint, then left out."""
     checked = []
     for task in tasks:
-        trained, tested = set(task.train.classes), set(task.test.classes)
+        trained, is_test = set(task.train.classes), set(task.test.classes)
         classes = []
         for label in task.classes:
             where = f"{task.name}, class {class_names[label]!r}"
             if label not in trained:
                 bad.add(where, "no training samples")
-            elif label not in tested:
+            elif label not in is_test:
                 bad.add(where, "missing from the task's test set")
             else:
                 classes.append(label)

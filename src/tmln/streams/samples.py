@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tmln.data.image_files import evenly
+from tmln.data.image_files import pick_evenly
 
 
 class Source(Protocol):
@@ -189,9 +189,9 @@ def concat(parts: Sequence[Samples]) -> Samples:
 
 
 def of_classes(samples: Samples, classes: Sequence[int], per_class: int | None = None) -> Samples:
-    """The samples of these classes in their order; at most ``per_class`` of each, evenly spaced."""
+    """The samples of these classes in their order; at most ``per_class`` of each, pick_evenly spaced."""
     if per_class is None:
         return samples.subset(torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1))
     rows = [(samples.y == label).nonzero().squeeze(1) for label in classes]
-    chosen = [mine[torch.tensor(evenly(len(mine), per_class), dtype=torch.int64)] for mine in rows]
+    chosen = [mine[torch.tensor(pick_evenly(len(mine), per_class), dtype=torch.int64)] for mine in rows]
     return samples.subset(torch.cat(chosen).sort().values)

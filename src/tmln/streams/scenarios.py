@@ -12,7 +12,7 @@ import numpy as np
 
 from tmln.data import BadData, ImageFile, ImageFiles, read_data
 from tmln.data.folder import hold_out, read_folder
-from tmln.data.image_files import part_of
+from tmln.data.image_files import count_held_out
 from tmln.data.images import ImageReader
 from tmln.streams.augment import ResizeCentre, augment_of
 from tmln.streams.benchmarks import Benchmark
@@ -100,7 +100,7 @@ def held_out(files: Sequence[ImageFile], options: Core50Options) -> list[ImageFi
         frames = list(video)
         if not frames[0].test:
             count = len(frames)
-            tested = part_of(count, options.holdout_fraction)
+            tested = count_held_out(count, options.holdout_fraction)
             tail = options.holdout == "tail"
             drawn = set(range(count - tested, count) if tail else generator.permutation(count)[:tested].tolist())
             frames = [replace(file, test=index in drawn) for index, file in enumerate(frames)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tmln.data.image_files import part_of
+from tmln.data.image_files import count_held_out
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 from tmln.streams.stream import Task
@@ -47,14 +47,14 @@ def set_aside(labels: Tensor, fraction: float, seed: int, videos: Tensor | None 
         rows = (labels == label).nonzero().squeeze(1)
         if videos is None:
             generator = torch.Generator().manual_seed(seed_of(seed, f"validation of class {label}"))
-            drawn = torch.randperm(len(rows), generator=generator)[: part_of(len(rows), fraction)]
+            drawn = torch.randperm(len(rows), generator=generator)[: count_held_out(len(rows), fraction)]
             chosen[rows[drawn]] = True
             continue
         for video in torch.unique(videos[rows]).tolist():
             frames = rows[videos[rows] == video]
             chosen[_tail(frames, min(round(fraction * len(frames)), len(frames) - 1))] = True
         if not chosen[rows].any():
-            chosen[_tail(rows, part_of(len(rows), fraction))] = True
+            chosen[_tail(rows, count_held_out(len(rows), fraction))] = True
     return chosen
 
 

@@ -1,14 +1,15 @@
-"""CORe50 (Lomonaco and Maltoni 2017): 50 objects of 10 categories, a video of each in 11 sessions."""
+"""Data sets of image files in several domains: CORe50 and PACS."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tmln.data.bad_data import BadData
 from tmln.data.dataset import DataSet, RemoteFile
+from tmln.data.folder import list_labelled_files
 from tmln.data.image_files import ImageFile, ImageFiles
 from tmln.data.images import ImageReader
+from tmln.data.reading import BadData
 
 CATEGORIES = (
     "plug adapter", "mobile phone", "scissors", "light bulb", "can", "glass", "ball", "marker", "cup",
@@ -21,9 +22,10 @@ FRAME_NAME = re.compile(r"C_(\d\d)_(\d\d)_(\d\d\d)\.png")
 
 
 def read_core50(folder: Path, bad: BadData) -> ImageFiles:
-    """All frames below s<session>/o<object>/, video by video; strangers among them and missing videos are complaints.
+    """List all frames in s<session>/o<object>/, video by video; groups are sessions.
 
-    Groups are sessions. The frames of the official test sessions test; who tests among the others, a stream decides.
+    Other files and missing videos are reported. The frames of the official test sessions are test
+    images; which others are held out is the stream's choice.
     """
     files: list[ImageFile] = []
     for session in SESSIONS:
@@ -58,4 +60,30 @@ CORE50 = DataSet(
         ),
     ),
     dict.fromkeys(("core50_128x128", "core50/core50_128x128", "core50"), tuple(f"s{session}" for session in SESSIONS)),
+)
+
+DOMAINS = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}  # from photographs to drawings
+PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+PACS_SIZE = 64  # pixels a side; the originals have 227
+
+
+def read_pacs(folder: Path, bad: BadData) -> ImageFiles:
+    """List all images in DOMAIN/CLASS/; groups are domains. The stream holds some of them out."""
+    files = []
+    for group, domain in enumerate(DOMAINS):
+        for found in list_labelled_files(folder / domain, nested=False, test=False, bad=bad):
+            if found.label in PACS_CLASSES:
+                files.append(ImageFile(found.path, PACS_CLASSES.index(found.label), group))
+            else:
+                bad.add(found.path, f"not of a class of PACS ({', '.join(PACS_CLASSES)})")
+    return ImageFiles(files, PACS_CLASSES, ImageReader(mode="RGB", size=PACS_SIZE), tuple(DOMAINS))
+
+
+PACS = DataSet(
+    "PACS",
+    "9,991 images of 7 classes in 4 domains, read at 64x64",
+    read_pacs,
+    DOMAINS,
+    layouts=dict.fromkeys(("pacs", "PACS", "PACS/kfold", "kfold"), tuple(DOMAINS)),
+    home="https://sketchx.eecs.qmul.ac.uk/research/cross-domain-pacs",
 )
