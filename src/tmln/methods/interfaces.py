@@ -37,12 +37,10 @@ class Replay(Component[S]):
     memory: Reservoir | None = None
 
     def __init__(self, settings: S, seed: int) -> None:
-        """Store the settings."""
         self.settings = settings
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
-        """Build it from the settings and a seed."""
         return cls(settings, context.seed)
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
@@ -71,23 +69,19 @@ class Penalty(Component[S]):
     modifies_gradient = True
 
     def __init__(self, settings: S, model: nn.Module) -> None:
-        """Store the settings and the trainable parameters."""
         self.settings = settings
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
-        """Build it from the settings and the model."""
         return cls(settings, context.model)
 
     @property
     def device(self) -> torch.device | None:
-        """The device of the parameters."""
         return self.parameters[0].device if self.parameters else None
 
     @property
     def state_parameters(self) -> list[Tensor]:
-        """The parameters that lists among the state are about, in their order."""
         return self.parameters
 
     def set_effective_lr(self, effective_lr: float) -> None:
@@ -118,15 +112,17 @@ class Step(Component[S]):
     tracks_path: bool = False  # integrates the task's gradient along the path of the weights
 
     def __init__(self, settings: S, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
-        """Store the settings, and the replay memory if there is one."""
-        self.settings = settings
-        self.memory = memory
+        self.settings, self.memory = settings, memory  # of the replay component, if it has one
+        self.optimizer = self.make_optimizer(model, lr, seed)
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
-        """Build it from settings, model, learning rate, seed and the memory of the replay component."""
         memory = getattr(context.components["replay"], "memory", None)
         return cls(settings, context.model, context.lr, context.seed, memory)
+
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> torch.optim.Optimizer:
+        """Return the optimizer that :meth:`step` uses; plain SGD unless overridden."""
+        return torch.optim.SGD(model.parameters(), lr)
 
     @property
     def effective_lr(self) -> float:
@@ -134,7 +130,6 @@ class Step(Component[S]):
         return float(self.optimizer.param_groups[0]["lr"])
 
     def grow(self, growth: Growth) -> None:
-        """Let the optimizer and the declared state follow a head that got more outputs."""
         growth.update_optimizer(self.optimizer)
         super().grow(growth)
 
@@ -165,22 +160,18 @@ class Weights(Component[S]):
     family = "weights"
 
     def __init__(self, settings: S, context: BuildContext) -> None:
-        """Store the settings and the model."""
         self.settings, self.model = settings, context.model
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
-        """Build it from the settings and the context."""
         return cls(settings, context)
 
     @property
     def device(self) -> torch.device | None:
-        """The device of the model."""
         return next((p.device for p in self.model.parameters()), None)
 
     @property
     def named_tensors(self) -> Mapping[str, Tensor]:
-        """What training changes in the model, by name."""
         return trained_tensors(self.model)
 
     def after_step(self) -> None:
@@ -202,17 +193,14 @@ class Answer(Component[S]):
     is_prediction_only = True
 
     def __init__(self, settings: S, context: BuildContext) -> None:
-        """Store the settings and the model."""
         self.settings, self.model = settings, context.model
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
-        """Build it from the settings and the context."""
         return cls(settings, context)
 
     @property
     def device(self) -> torch.device | None:
-        """The device of the model."""
         return next((p.device for p in self.model.parameters()), None)
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

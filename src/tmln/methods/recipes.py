@@ -57,7 +57,6 @@ class Recipe:
         guide: Guide | None = None,
         **by_family: ComponentSpec,
     ) -> None:
-        """Complete the components by the defaults of their families."""
         for name in by_family:
             if name not in FAMILIES:
                 raise TypeError(
@@ -74,7 +73,6 @@ class Recipe:
         return self.joint or self.independent
 
     def __getattr__(self, name: str) -> ComponentSpec:
-        """Return the component of a family: ``recipe.step`` and so on."""
         if name in FAMILIES and "components" in vars(self):
             return self.components[name]
         raise AttributeError(f"a recipe has no {name!r}")

@@ -61,7 +61,6 @@ class Family(dict[str, type[C]]):
     """
 
     def __init__(self, base: type[C], *components: type[C]) -> None:
-        """Register the components of the family whose interface is ``base``."""
         super().__init__({component.name: component for component in components})
         self.base, self.name = base, base.family
         self.question = (base.__doc__ or "").split("\n")[0]
@@ -85,7 +84,6 @@ class Families(Mapping[str, "Family[Any]"]):
     """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``, each imported at its first use."""
 
     def __getitem__(self, name: str) -> Family[Any]:
-        """Return the table of a family."""
         module, attribute, _ = TABLES[name]
         found: Family[Any] = getattr(importlib.import_module(module), attribute)
         return found
@@ -95,15 +93,12 @@ class Families(Mapping[str, "Family[Any]"]):
         return TABLES[name][2]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is a family with this name, without importing it."""
         return name in TABLES
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the families."""
         return iter(TABLES)
 
     def __len__(self) -> int:
-        """Return the number of families."""
         return len(TABLES)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tmln.methods import Guide
-from tmln.methods.steps.tmln import TMLNSettings, TMLNStep
+from tmln.methods.steps.tmln import TMLNStep
+from tmln.methods.steps.tmln_settings import TMLNSettings
 
 SCORE = r"s = \frac{\mathrm{relu}(\omega)}{F (\theta - \theta_{\text{prev}})^2 / 2 + \epsilon}"
 PLAIN = r"s = \frac{\mathrm{relu}(\omega)}{(\theta - \theta_{\text{prev}})^2 + \epsilon}"

@@ -15,7 +15,7 @@ from tmln.optim.precision import state_dtype
 
 
 def walk_(total: list[Tensor], gradients: list[Tensor], before: list[Tensor], weights: list[Tensor]) -> None:
-    """omega -= g*(theta - theta_before); uses ``before`` up."""
+    """Omega -= g*(theta - theta_before); uses ``before`` up."""
     torch._foreach_sub_(before, weights)
     torch._foreach_addcmul_(total, gradients, before)
 
@@ -40,7 +40,7 @@ class Path:
 
     @property
     def total(self) -> list[Tensor]:
-        """omega so far."""
+        """Omega so far."""
         return list(torch._foreach_add(self.banked, self.recent)) if self.banked else self.recent
 
     def begin(self) -> None:
@@ -66,7 +66,7 @@ class Path:
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """omega += -g * (theta now - theta when the gradient was looked at)."""
+        """Omega += -g * (theta now - theta when the gradient was looked at)."""
         if not self._gradients:
             return
         walk_(self.recent, self._gradients, self._before, self.weights)

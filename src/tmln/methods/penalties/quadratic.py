@@ -48,7 +48,7 @@ def penalised(
 
 
 def proximal_step_(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], scale: float) -> None:
-    """theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w: never past the anchor, however large x is."""
+    """Theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w: never past the anchor, however large x is."""
     shares = torch._foreach_mul(importance, scale)
     torch._foreach_div_(shares, torch._foreach_add(shares, 1.0))
     values = [p if p.dtype is a.dtype else p.to(a.dtype) for p, a in zip(weights, anchor, strict=True)]
@@ -72,7 +72,7 @@ def peak(values: list[Tensor]) -> float:
 
 
 def over_peak(values: list[Tensor]) -> list[Tensor]:
-    """v / max(v) over all tensors together, so that one strength suits every network; zeros stay zeros."""
+    """V / max(v) over all tensors together, so that one strength suits every network; zeros stay zeros."""
     top = peak(values)
     return list(torch._foreach_div(values, top)) if top > 0 else [value.clone() for value in values]
 
@@ -128,7 +128,7 @@ class Quadratic(Penalty[Q]):
 
     @property
     def stiffness(self) -> float:
-        """c in (c/2) * sum w*(theta - theta*)^2; 2*lambda unless a method writes lambda/2."""
+        """C in (c/2) * sum w*(theta - theta*)^2; 2*lambda unless a method writes lambda/2."""
         return 2.0 * self.settings.strength
 
     @property

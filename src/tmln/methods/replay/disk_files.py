@@ -202,7 +202,8 @@ def hold(folder: Path) -> Hold:
 
 def make_folder(place: Path, name: str) -> tuple[Path, Hold]:
     """A new memory's folder in ``place``. What processes of this machine left there, killed before a state referred to
-    it, is cleared away."""
+    it, is cleared away.
+    """
     for old in place.glob("memory-*"):
         with suppress(RuntimeError, ValueError, OSError):
             if str(old.resolve()) not in _HOLDS and _left_over(old) and Hold(old).sure and _left_over(old):

@@ -18,19 +18,19 @@ from tmln.seeds import seed_of
 
 
 class AGEMSettings(WrappingSettings):
-    """Of g - (g . r / r . r) r, wherever g . r < 0, with r the gradient on samples of memory."""
+    """Settings of g - (g . r / r . r) r where g . r < 0, with r the gradient on stored samples."""
 
-    capacity: int = Field(500, ge=1, description="samples kept to check against")
+    capacity: int = Field(500, ge=1, description="samples stored for the reference gradient")
     batch: int = Field(
         128,
         ge=0,
-        description="samples checked a step; 0 is the inner step alone",
+        description="stored samples drawn a step; 0 is the inner step alone",
         json_schema_extra={"search": [32, 64, 128, 256]},
     )
 
 
 def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
-    """g - (g.r / r.r) r where g.r < 0, so that the move does not raise the memory's loss; else g itself."""
+    """Return g - (g.r / r.r) r where g.r < 0, which does not raise the memory's loss; else g."""
     pairs = list(zip(gradient, reference, strict=True))
     dots = [ShardValue(r, float((local_part(g) * local_part(r)).sum())) for g, r in pairs]
     norms = [ShardValue(r, float(local_part(r).square().sum())) for _, r in pairs]
@@ -42,14 +42,14 @@ def project(gradient: list[Tensor], reference: list[Tensor]) -> list[Tensor]:
 
 
 class AGEMStep(Wrapping[AGEMSettings]):
-    """The gradient, where it works against the memory's, loses that component; then the inner step."""
+    """Removes the gradient's component against the memory's gradient; then the inner step."""
 
     name = "a-gem"
     supports_fsdp = True
     Settings = AGEMSettings
     state_names = ("checks", "inner")
     needs_boundary = True
-    hash_includes_inner = False  # runs without settings of the inner step keep the names they had
+    hash_includes_inner = False  # runs without inner settings keep their old names
     off_settings: ClassVar[Mapping[str, Any] | None] = {"batch": 0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"batch": 3}
     guide = Guide(
@@ -62,11 +62,10 @@ class AGEMStep(Wrapping[AGEMSettings]):
         "for less time.",
     )
 
-    def __init__(
-        self, settings: AGEMSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        self.checks = Reservoir(settings.capacity, seed_of(seed, "checks"))
-        super().__init__(settings, model, lr, seed, self.checks if memory is None else memory)
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> torch.optim.Optimizer:
+        self.checks = Reservoir(self.settings.capacity, seed_of(seed, "checks"))
+        self.memory = self.checks if self.memory is None else self.memory
+        return super().make_optimizer(model, lr, seed)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
@@ -75,14 +74,13 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
     @property
     def modifies_gradient(self) -> bool:  # type: ignore[override]  # it depends on what is in memory
-        """Where there is something to check against, or the inner step does."""
         return bool(self.settings.batch and self.checks) or self.inner.modifies_gradient
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         if self.settings.batch and self.checks:
             x, y = context.prepare_batch(
                 *self.checks.sample(self.settings.batch)
-            )  # once, however often the inner step asks
+            )  # once, however often the inner step calls
             closure = _Projected(closure, context.model, x, y, context.ranks)
         self.inner.step(closure, context)
 
@@ -93,11 +91,11 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
 
 class _Projected:
-    """The closure whose gradient is projected on the half-space in which the loss of (x, y) does not rise."""
+    """A closure whose gradient is projected so that the loss of (x, y) does not rise."""
 
     def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = SINGLE) -> None:
         self.closure, self.model, self.x, self.y = closure, model, x, y
-        self.ranks = ranks if len(y) >= ranks.size else SINGLE  # too few to be dealt out: each rank takes all
+        self.ranks = ranks if len(y) >= ranks.size else SINGLE  # too few to split: each rank takes all
 
     def __call__(self) -> float:
         value = self.closure()
@@ -108,13 +106,13 @@ class _Projected:
         return value
 
     def _reference(self, moving: list[nn.Parameter]) -> list[Tensor]:
-        """The gradient of the memory's loss, each rank's share of it by its samples."""
+        """Return the gradient of the memory's loss; each rank computes its samples' share."""
         rows = self.ranks.rows(len(self.y))
         x, y = self.x[rows], self.y[rows]
-        with preserve_model(self.model):  # the memory's pass leaves no trace in batch statistics
+        with preserve_model(self.model):  # keeps batch statistics
             loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
             sharded = any(map(is_sharded, moving))
-            if sharded:  # its pass cuts what it leaves in .grad, and takes the mean over all ranks
+            if sharded:  # its backward pass shards .grad and takes the mean over all ranks
                 (loss * self.ranks.size).backward()
                 found: Sequence[Tensor | None] = [p.grad for p in moving]
             else:

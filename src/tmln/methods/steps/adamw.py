@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter 2019, Algorithm 2), as torch has it: the optimizer that most models are tuned with."""
+"""AdamW (Loshchilov and Hutter 2019, Algorithm 2), torch's own."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from pydantic import Field
 from torch import nn
 
 from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
-from tmln.methods.replay.reservoir import Reservoir
 
 
 class AdamSettings(Settings):
-    """Of m <- beta1*m + (1-beta1)*g and v <- beta2*v + (1-beta2)*g^2, both corrected for where they began."""
+    """Settings of m <- beta1*m + (1-beta1)*g and v <- beta2*v + (1-beta2)*g^2, bias-corrected."""
 
-    beta1: float = Field(0.9, ge=0, lt=1, description="what m, the mean of gradients, keeps of itself in a step")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay rate of m, the mean of gradients")
     beta2: float = Field(
         0.999,
         ge=0,
         lt=1,
-        description="what v, the mean of their squares, keeps of itself in a step",
+        description="decay rate of v, the mean of squared gradients",
         json_schema_extra={"search": [0.95, 0.99, 0.999]},
     )
-    eps: float = Field(1e-8, gt=0, description="epsilon, added to the root of v")
+    eps: float = Field(1e-8, gt=0, description="epsilon, added to the square root of v")
     weight_decay: float = Field(
         0.01,
         ge=0,
         description="decoupled decay: theta -= eta*decay*theta",
         json_schema_extra={"search": {"low": 0.0001, "high": 0.1, "log": True}},
     )
-    reset: bool = Field(True, description="forget both means at task boundaries")
+    reset: bool = Field(True, description="reset both means at task boundaries")
 
 
 class AdamWStep(Step[AdamSettings]):
@@ -51,13 +50,10 @@ class AdamWStep(Step[AdamSettings]):
         avoid="At SGD's rates, 0.01 and more: every weight moves by about the rate.",
     )
 
-    def __init__(
-        self, settings: AdamSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        options = settings.model_dump(include={"eps", "weight_decay"})
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr, betas=(settings.beta1, settings.beta2), foreach=True, **options
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> torch.optim.AdamW:
+        options = self.settings.model_dump(include={"eps", "weight_decay"})
+        return torch.optim.AdamW(
+            model.parameters(), lr, betas=(self.settings.beta1, self.settings.beta2), foreach=True, **options
         )
 
     @classmethod

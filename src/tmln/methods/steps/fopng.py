@@ -1,4 +1,4 @@
-"""The FOPNG step in a recipe: what is kept of a task, and the metric of the next, are taken from their own data."""
+"""FOPNG (Garg et al. 2026): natural gradient steps, Fisher-orthogonal to earlier tasks' outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tmln.optim.fopng import FOPNG, output_gradients
 
 
 class FOPNGSettings(Settings):
-    """Of the move of length eta, by the task's F, along which stored outputs of earlier tasks stay, by theirs."""
+    """Settings of the update of length eta that keeps stored outputs of earlier tasks."""
 
     damping: float = Field(
         0.001,
@@ -25,18 +25,16 @@ class FOPNGSettings(Settings):
         json_schema_extra={"search": {"low": 1e-05, "high": 0.1, "log": True}},
     )
     directions: int = Field(20, ge=1, description="samples of each task whose output gradients are kept")
-    most: int = Field(
-        200, ge=1, description="gradients kept of all tasks; beyond, as many of each, then one of the newest"
-    )
+    most: int = Field(200, ge=1, description="gradients kept in all, evenly over the tasks")
     of: Literal["mean", "label"] = Field(
-        "mean", description="of which output they are: the mean of all, or the label's"
+        "mean", description="whose gradients are kept: the mean output's, or that of the label"
     )
     projection: Literal["orthogonal", "public"] = Field(
-        "orthogonal", description="exact, or as in the authors' public code"
+        "orthogonal", description="exact, or as in the public code of the authors"
     )
     first: Literal["adam", "sgd"] = Field("adam", description="how the first task is learned")
     fisher_refresh_every: int = Field(
-        0, ge=0, description="steps between new F of the task; 0 is at its beginning only"
+        0, ge=0, description="steps between updates of the task's F; 0: at its beginning only"
     )
 
 
@@ -60,17 +58,14 @@ class FOPNGStep(Step[FOPNGSettings]):
         avoid="For large networks; where samples may be stored, since replay keeps more.",
     )
 
-    def __init__(
-        self, settings: FOPNGSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        options = settings.model_dump(include={"damping", "most", "projection", "first"})
-        self.optimizer = FOPNG(model.named_parameters(), lr, **options)
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> FOPNG:
         self.generator, self.steps = torch.Generator().manual_seed(seed), 0
+        options = self.settings.model_dump(include={"damping", "most", "projection", "first"})
+        return FOPNG(model.named_parameters(), lr, **options)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        """In the second task; each later one adds as many directions, up to ``most``."""
+        """Return the memory in the second task; each later one adds directions, up to ``most``."""
         kept = min(settings.directions, settings.most)
         terms = [MemoryTerm("directions", "N", kept), *weight_sums("fisher_old", "fisher_new")]
         return [*terms, MemoryTerm("solve", "doubles", kept**2, derived=True)]

@@ -1,4 +1,4 @@
-"""The MoFO step in a recipe: Adam, of which only the weights with the largest momentum move."""
+"""MoFO (Chen et al. 2025): Adam that updates only the weights with the largest momentum."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from pydantic import Field
 from torch import nn
 
 from tmln.methods import Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
-from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.adamw import AdamSettings
 from tmln.optim.mofo import MoFO
 
 
 class MoFOSettings(AdamSettings):
-    """Of Adam's move, kept for the share alpha of each tensor whose momentum is largest."""
+    """Settings of Adam's update of the share alpha of each tensor with the largest momentum."""
 
     fraction: float = Field(
         0.15,
         gt=0,
         le=1,
-        description="alpha: the share of each tensor that moves; 1 is AdamW",
+        description="alpha: the share of each tensor that is updated; 1 is AdamW",
         json_schema_extra={"search": [0.05, 0.1, 0.15, 0.2, 0.5]},
     )
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay, of all weights")
@@ -45,12 +44,9 @@ class MoFOStep(Step[MoFOSettings]):
         avoid="For many tasks one after another: it knows nothing of them.",
     )
 
-    def __init__(
-        self, settings: MoFOSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        options = settings.model_dump(include={"eps", "weight_decay", "fraction"})
-        self.optimizer = MoFO(model.parameters(), lr, (settings.beta1, settings.beta2), **options)
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> MoFO:
+        options = self.settings.model_dump(include={"eps", "weight_decay", "fraction"})
+        return MoFO(model.parameters(), lr, (self.settings.beta1, self.settings.beta2), **options)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:

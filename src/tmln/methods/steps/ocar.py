@@ -1,4 +1,4 @@
-"""The OCAR step in a recipe: K-FAC on current and replayed samples together."""
+"""OCAR (Urettini and Carta 2025): K-FAC on current and replayed samples together."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from pydantic import Field
 from torch import nn
 
 from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
-from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.ocar import OCAR
 
 
 class OCARSettings(Settings):
-    """Of K-FAC factors in a running mean, damped by tau."""
+    """Settings of the running K-FAC factors, damped by tau."""
 
     damping: float = Field(
         0.1,
         gt=0,
-        description="damping tau, added to the curvature: larger means smaller and plainer steps",
+        description="damping tau, added to the curvature: larger means smaller steps, closer to SGD's",
         json_schema_extra={"search": {"low": 0.0001, "high": 10.0, "log": True}},
     )
     ema: float = Field(
@@ -31,7 +30,7 @@ class OCARSettings(Settings):
     )
     update_every: int = Field(10, ge=1, description="steps between factor updates")
     fisher: Literal["mc", "exact", "empirical"] = Field(
-        "mc", description="labels that the Fisher is taken with: drawn from the model, all there are, the given ones"
+        "mc", description="labels for the Fisher: drawn from the model, all classes, or the given ones"
     )
     damping_increment: float = Field(0.0, ge=0, description="added to tau at every step")
     damping_init: Literal["lr"] | None = Field(None, description="'lr': tau starts at the learning rate")
@@ -58,12 +57,9 @@ class OCARStep(Step[OCARSettings]):
         avoid="For wide layers, whose factors are dear; for layers without factors, as grouped convolutions.",
     )
 
-    def __init__(
-        self, settings: OCARSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        options = settings.model_dump(exclude={"replay_weight"})
-        self.optimizer = OCAR(model, lr, seed=seed, **options)
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> OCAR:
+        options = self.settings.model_dump(exclude={"replay_weight"})
+        return OCAR(model, lr, seed=seed, **options)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:

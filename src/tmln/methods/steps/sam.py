@@ -17,19 +17,19 @@ from tmln.optim.precision import state_dtype
 
 
 class SAMSettings(WrappingSettings):
-    """Of the gradient at theta + rho * g / ||g||, which the inner step is given at theta."""
+    """Settings of the gradient at theta + rho * g / ||g||, which the inner step gets at theta."""
 
     rho: float = Field(
         0.05,
         ge=0,
         allow_inf_nan=False,
-        description="how far up the gradient the loss is looked at; 0 is the inner step alone",
+        description="distance of the ascent step; 0 is the inner step alone",
         json_schema_extra={"search": {"low": 0.01, "high": 0.5, "log": True}},
     )
 
 
 def ascent(gradients: list[Tensor], rho: float) -> list[Tensor]:
-    """e = rho*g/||g||, with one norm over all tensors; no move where the gradient is zero."""
+    """Return e = rho*g/||g||, with one norm over all tensors; zero where the gradient is."""
     wide = [g if (dtype := state_dtype(g)) is g.dtype else g.to(dtype) for g in gradients]
     norms = [norm.to(wide[0].device) for norm in torch._foreach_norm([local_part(g) for g in wide])]
     norm = float(torch.linalg.vector_norm(torch.stack(norms)))
@@ -40,11 +40,10 @@ def ascent(gradients: list[Tensor], rho: float) -> list[Tensor]:
 
 
 class SAMStep(Wrapping[SAMSettings]):
-    """The gradient at theta + rho*g/||g||, where the loss is nearly highest within rho, moves theta by the inner step.
+    """The inner step with the gradient at theta + rho*g/||g||, where the loss is highest nearby.
 
-    g is all of the gradient, the penalty's included, and so is the second one. What integrates a path (the inner step
-    ``tmln``, the penalties ``si`` and ``rwalk``) takes the task's gradient at theta, the closure's first, times the
-    displacement from theta: the fall of the loss that was trained, not of the one rho away.
+    Both gradients include the penalty's. Path integrals (the inner step ``tmln``, the penalties
+    ``si`` and ``rwalk``) use the task's gradient at theta, from the first call of the closure.
     """
 
     name = "sam"
@@ -63,7 +62,6 @@ class SAMStep(Wrapping[SAMSettings]):
 
     @property
     def modifies_gradient(self) -> bool:  # type: ignore[override]  # it depends on rho
-        """Where rho is not 0, or the inner step does."""
         return self.settings.rho > 0 or self.inner.modifies_gradient
 
     def step(self, closure: Closure, context: TaskContext) -> None:
@@ -71,7 +69,7 @@ class SAMStep(Wrapping[SAMSettings]):
 
 
 class _Sharp:
-    """The closure whose gradient is that of the worst place near by; its loss is that of where the weights are."""
+    """A closure with the gradient at the ascent point and the loss at the current weights."""
 
     def __init__(self, closure: Closure, optimizer: torch.optim.Optimizer, rho: float) -> None:
         self.closure, self.optimizer, self.rho = closure, optimizer, rho

@@ -1,4 +1,4 @@
-"""Plain stochastic gradient descent, with momentum on request."""
+"""Stochastic gradient descent, torch's own, with optional momentum."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from torch import nn
 from torch.optim import SGD
 
 from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
-from tmln.methods.replay.reservoir import Reservoir
 
 
 class SGDSettings(Settings):
-    """Of theta -= eta * v, with v = mu * v + g + decay * theta."""
+    """Settings of theta -= eta * v, with v = mu * v + g + decay * theta."""
 
     momentum: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="momentum mu: the share of the last direction that goes into the next; 0 is off",
+        description="momentum mu; 0 is off",
         json_schema_extra={"search": {"low": 0.0, "high": 0.99}},
     )
     weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
-    reset: bool = Field(True, description="forget the momentum at task boundaries")
+    reset: bool = Field(True, description="reset the momentum at task boundaries")
 
 
 class SGDStep(Step[SGDSettings]):
@@ -41,16 +40,13 @@ class SGDStep(Step[SGDSettings]):
         equation=r"\theta \leftarrow \theta - \eta v, \quad v \leftarrow \mu v + g",
         origin="",
         cost="Nothing; with momentum, a sum for every weight.",
-        use="Under replay, and wherever you compare: what another step gains is gained over this one at the same rate.",
+        use="Under replay, and as the baseline of other steps at the same effective learning rate.",
         avoid="Alone: it forgets.",
     )
 
-    def __init__(
-        self, settings: SGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        options = settings.model_dump(include={"momentum", "weight_decay"})
-        self.optimizer = SGD(model.parameters(), lr, foreach=True, **options)
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> SGD:
+        options = self.settings.model_dump(include={"momentum", "weight_decay"})
+        return SGD(model.parameters(), lr, foreach=True, **options)
 
     @classmethod
     def guide_for(cls, settings: Any) -> Guide | None:

@@ -1,4 +1,4 @@
-"""The UPGD step in a recipe."""
+"""UPGD (Elsayed and Mahmood 2024): utility-based perturbed gradient descent."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pydantic import Field
 from torch import nn
 
 from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, weight_sums
-from tmln.methods.replay.reservoir import Reservoir
 from tmln.optim.upgd import UPGD
 
 
 class UPGDSettings(Settings):
-    """Of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q smaller for more useful weights."""
+    """Settings of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q small where utility is high."""
 
     beta_utility: float = Field(
         0.99,
         ge=0,
         lt=1,
-        description="beta: what the running mean of a weight's utility keeps of itself in a step",
+        description="beta: decay rate of the running mean of a weight's utility",
         json_schema_extra={"search": [0.9, 0.99, 0.999]},
     )
     sigma: float = Field(
@@ -32,11 +31,11 @@ class UPGDSettings(Settings):
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay: theta -= eta*decay*theta")
     factor: float = Field(1.0, gt=0, description="c: 1 as in the experiments, 2 makes zero utility a plain step")
     variant: Literal["global", "local"] = Field(
-        "global", description="what a utility is compared with: the largest of all, or the norm along its own row"
+        "global", description="utilities are divided by the largest of all, or by the norm of their own row"
     )
     protecting: bool = Field(True, description="the gate also scales the gradient, not only the noise")
-    correct_max: bool = Field(False, description="correct the bias of the maximum too")
-    guard_negative_max: bool = Field(False, description="gate 1/2 where all utilities are negative")
+    correct_max: bool = Field(False, description="also correct the bias of the maximum")
+    guard_negative_max: bool = Field(False, description="set the gate to 1/2 where all utilities are negative")
 
 
 class UPGDStep(Step[UPGDSettings]):
@@ -57,11 +56,8 @@ class UPGDStep(Step[UPGDSettings]):
         avoid="Where new classes come to one head and old ones have to be told apart from them.",
     )
 
-    def __init__(
-        self, settings: UPGDSettings, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None
-    ) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        self.optimizer = UPGD(model.parameters(), lr, seed=seed, **settings.model_dump())
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> UPGD:
+        return UPGD(model.parameters(), lr, seed=seed, **self.settings.model_dump())
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:

@@ -1,4 +1,4 @@
-"""Steps around another step: they change the gradient, and leave the move to the inner one."""
+"""Steps around another step: they change the gradient and leave the update to the inner one."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from torch import nn
 
 from tmln.methods import INNER, Batch, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, read_settings
 from tmln.methods.registry import FAMILIES
-from tmln.methods.replay.reservoir import Reservoir
 from tmln.user_code import code_allowed, is_code
 
 
 class WrappingSettings(Settings):
-    """With those of the inner step among them, as ``inner.NAME``."""
+    """Settings that contain those of the inner step, as ``inner.NAME``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     inner: str = Field("sgd", description="the step that takes the gradient, any by name; its settings: inner.NAME")
 
     @model_validator(mode="after")
-    def _nothing_else(self) -> WrappingSettings:
+    def _refuse_unknown(self) -> WrappingSettings:
         for key in self.model_extra or {}:
             if not key.startswith(f"{INNER}."):
                 raise ValueError(f"there is no setting {key!r}")
         return self
 
     def inside(self) -> dict[str, Any]:
-        """The inner step's settings."""
+        """Return the inner step's settings."""
         return {key.removeprefix(f"{INNER}."): value for key, value in (self.model_extra or {}).items()}
 
     def resolve_inner(self) -> tuple[type[Step[Any]], Any]:
-        """The inner step's class and its checked settings."""
+        """Return the inner step's class and its validated settings."""
         kind = FAMILIES["step"].find(self.inner)
         assert issubclass(kind, Step)
         return kind, read_settings(kind, self.inside())
@@ -44,30 +44,28 @@ W = TypeVar("W", bound=WrappingSettings)
 
 
 class Wrapping(Step[W]):
-    """A step that passes everything on to ``inner``. What it does itself, it does to the closure it passes on."""
+    """A step that passes a changed closure, and everything else as it is, to ``inner``."""
 
     is_wrapper = True
-    hash_includes_inner: ClassVar[bool] = (
-        True  # a run's name holds all settings of the inner step, also where none is given
-    )
+    hash_includes_inner: ClassVar[bool] = True  # a run's hash holds all inner settings, defaults too
     state_names: ClassVar[tuple[str, ...]] = ("inner",)
 
-    def __init__(self, settings: W, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
-        super().__init__(settings, model, lr, seed, memory)
-        kind, inside = settings.resolve_inner()
-        self.inner = kind(inside, model, lr, seed, memory)
-        self.optimizer, self.tracks_path = self.inner.optimizer, self.inner.tracks_path
+    def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> torch.optim.Optimizer:
+        kind, inside = self.settings.resolve_inner()
+        self.inner = kind(inside, model, lr, seed, self.memory)
         self.memory = self.inner.memory  # the replay's, or that of a step further in
+        self.tracks_path = self.inner.tracks_path
         self.needs_boundary = type(self).needs_boundary or self.inner.needs_boundary
+        return self.inner.optimizer
 
     @classmethod
     def resolve_inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         if is_code(settings.inner) and not code_allowed():
-            return dict(given)  # they are checked when it is made, by whoever may
+            return dict(given)  # validated when it is built
         kind = FAMILIES["step"].find(settings.inner)
         values: dict[str, Any] = read_settings(kind, given).model_dump()
-        usual = read_settings(kind, {}).model_dump()
-        return values if cls.hash_includes_inner or values != usual else {}
+        defaults = read_settings(kind, {}).model_dump()
+        return values if cls.hash_includes_inner or values != defaults else {}
 
     @classmethod
     def supports_fsdp_at(cls, settings: Any) -> bool:
@@ -75,12 +73,10 @@ class Wrapping(Step[W]):
         return cls.supports_fsdp and kind.supports_fsdp_at(inside)
 
     @classmethod
-    def fields(cls, settings: Any) -> dict[str, FieldInfo]:
+    def setting_fields(cls, settings: Any) -> dict[str, FieldInfo]:
         kind, inside = settings.resolve_inner()
-        return {
-            **super().setting_fields(settings),
-            **{f"{INNER}.{k}": field for k, field in kind.setting_fields(inside).items()},
-        }
+        inner = {f"{INNER}.{name}": field for name, field in kind.setting_fields(inside).items()}
+        return {**super().setting_fields(settings), **inner}
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:

@@ -36,7 +36,7 @@ class AlignedSettings(Settings):
 
 
 def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
-    """gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
+    """Gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
 
     >>> round(alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
     0.3
