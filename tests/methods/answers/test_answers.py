@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.methods import TaskContext
-from tmln.methods.answers.ncm import class_means, nearness
-from tmln.methods.answers.rebalanced import refitted
+from tmln.methods.answers.ncm import compute_class_means, score_by_distance
+from tmln.methods.answers.rebalanced import refit_layer
 from tmln.streams.samples import Samples
 
 CLASSES = 6
@@ -64,12 +64,12 @@ def stored(learner: Learner) -> tuple[Tensor, Tensor]:
 
 
 def test_nearest_means_by_hand() -> None:
-    means, classes = class_means(torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]]), torch.tensor([2, 2, 0]))
+    means, classes = compute_class_means(torch.tensor([[3.0, 4.0], [0.0, 2.0], [5.0, 0.0]]), torch.tensor([2, 2, 0]))
     assert classes == [0, 2]
     mean = torch.tensor([0.3, 0.9])  # of (0.6, 0.8) and (0, 1)
     torch.testing.assert_close(means, torch.stack([torch.tensor([1.0, 0.0]), mean / mean.norm()]))
     output = torch.tensor([[0.0, 7.0, 0.0, 6.5]])
-    found = nearness(output, torch.tensor([[0.0, 10.0]]), means, classes)
+    found = score_by_distance(output, torch.tensor([[0.0, 10.0]]), means, classes)
     expected = torch.tensor([[-2.0, -5.0, -(2 - 2 * 0.9 / 0.9**0.5), -5.5]])  # |a-b|^2 = 2 - 2ab; 0.9 = 0.3^2 + 0.9^2
     torch.testing.assert_close(found, expected)
 
@@ -103,7 +103,7 @@ def test_the_refitted_layer_is_where_the_gradient_vanishes() -> None:
     features, y = torch.randn(12, 3, generator=generator), torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2])
     weight, bias = torch.randn(4, 3, generator=generator), torch.randn(4, generator=generator)
     closed = torch.tensor([False, False, False, True])
-    W, b = refitted(features, y, weight, bias, closed, 0.1, 200)
+    W, b = refit_layer(features, y, weight, bias, closed, 0.1, 200)
     gradient_w, gradient_b = 0.1 * (W - weight), 0.1 * (b - bias)
     for label in (0, 1, 2):
         rows = features[y == label].double()
@@ -123,7 +123,7 @@ def test_rebalanced_scores_are_of_the_refitted_rows(bias: bool) -> None:
     x, y = stored(learner)
     body, head = split(learner)
     with torch.no_grad():
-        rows = refitted(body(x), y, head.weight, head.bias, torch.zeros(CLASSES, dtype=torch.bool), 0.03, 100)
+        rows = refit_layer(body(x), y, head.weight, head.bias, torch.zeros(CLASSES, dtype=torch.bool), 0.03, 100)
         expected = F.linear(body(task(0)[0]).double(), *rows)
     torch.testing.assert_close(scores(learner, task(0)[0]), expected.float())
 
@@ -171,7 +171,7 @@ def _lesson(learner: Learner, k: int) -> TaskContext:
 @pytest.mark.parametrize("answer", ["ncm", "rebalanced"])
 def test_within_a_task_the_output_answers(answer: str) -> None:
     learner = trained(answer, tasks=1)
-    assert learner.answer.fitted  # type: ignore[attr-defined]
+    assert learner.answer.is_fitted  # type: ignore[attr-defined]
     seen: list[bool] = []
 
     def look(epoch: int, step: int, loss: float) -> None:
@@ -181,7 +181,7 @@ def test_within_a_task_the_output_answers(answer: str) -> None:
 
     learner.learn(task(1), on_step=look)
     assert seen == [True] * 3
-    assert learner.answer.fitted  # type: ignore[attr-defined]
+    assert learner.answer.is_fitted  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -266,7 +266,7 @@ def test_what_cannot_be_is_told_before_anything_is_learned(answer: str, options:
 
 def test_a_gems_own_memory_will_do() -> None:
     learner = trained("ncm", method="naive", step="a-gem")
-    assert learner.answer.fitted  # type: ignore[attr-defined]
+    assert learner.answer.is_fitted  # type: ignore[attr-defined]
 
 
 def test_boundaries_are_needed() -> None:

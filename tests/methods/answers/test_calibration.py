@@ -12,7 +12,13 @@ from tests.methods.answers.test_answers import network, scores, task, trained
 from tmln.evaluation_counts import CALIBRATION, calibration_error
 from tmln.learner import Learner
 from tmln.learner.evaluation_statistics import Tally
-from tmln.methods.answers.ncm import FITTED, class_means, fit_inverse_temperature, leave_one_out, nearness
+from tmln.methods.answers.ncm import (
+    MAX_FIT_SAMPLES,
+    compute_class_means,
+    fit_inverse_temperature,
+    score_by_distance,
+    score_left_out,
+)
 from tmln.models import make_model
 from tmln.streams import make_stream
 
@@ -43,20 +49,20 @@ def test_the_temperature_is_the_best_of_a_grid() -> None:
 def test_left_out_scores_against_means_made_without_the_sample() -> None:
     generator = torch.Generator().manual_seed(1)
     features, y = torch.randn(9, 5, generator=generator).double(), torch.tensor([0, 2, 2, 4, 4, 4, 4, 2, 7])
-    found, column = leave_one_out(features, y)
+    found, column = score_left_out(features, y)
     kept = [1, 2, 3, 4, 5, 6, 7]  # the others are alone in their class
     assert column.tolist() == [[0, 2, 4, 7].index(int(y[row])) for row in kept]
     for row, said in zip(kept, found, strict=True):
         others = torch.arange(9) != row
-        means, classes = class_means(features[others], y[others])
-        expected = nearness(torch.zeros(1, 8), features[row : row + 1], means, classes)[0, classes]
+        means, classes = compute_class_means(features[others], y[others])
+        expected = score_by_distance(torch.zeros(1, 8), features[row : row + 1], means, classes)[0, classes]
         torch.testing.assert_close(said, expected)
 
 
 def test_of_a_large_memory_some_are_taken() -> None:
-    y = torch.arange(3 * FITTED) % 3
-    found, column = leave_one_out(torch.randn(len(y), 2, generator=torch.Generator().manual_seed(0)), y)
-    assert len(found) == FITTED
+    y = torch.arange(3 * MAX_FIT_SAMPLES) % 3
+    found, column = score_left_out(torch.randn(len(y), 2, generator=torch.Generator().manual_seed(0)), y)
+    assert len(found) == MAX_FIT_SAMPLES
     assert column.unique().tolist() == [0, 1, 2]
 
 
@@ -100,4 +106,4 @@ def test_the_memory_of_a_gem_within_sam_will_do() -> None:
     settings = {"step.inner": "a-gem"}
     learner = Learner(network(), "naive", answer="ncm", step="sam", settings=settings, batch_size=10)
     learner.learn(task(0))
-    assert learner.answer.fitted  # type: ignore[attr-defined]
+    assert learner.answer.is_fitted  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from tmln.learner.growth import grow
 from tmln.methods import BuildContext, TaskContext, Weights, read_settings
 from tmln.methods.recipes import Recipe, make_components
 from tmln.methods.weights import WEIGHTS
-from tmln.methods.weights.merge import merged_by
+from tmln.methods.weights.merge import merge_by_importance
 from tmln.optim.tmln import TMLN
 
 X, Y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
@@ -143,7 +143,7 @@ def test_merging_by_hand() -> None:
             found.append(model.weight.item())
         assert found == pytest.approx(expected)
     old, new = torch.tensor([0.0, 0.0, 2.0]), torch.tensor([4.0, 4.0, 4.0])
-    merged = merged_by(old, new, torch.tensor([3.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]))
+    merged = merge_by_importance(old, new, torch.tensor([3.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]))
     torch.testing.assert_close(merged, torch.tensor([1.0, 4.0, 3.0]))
 
 

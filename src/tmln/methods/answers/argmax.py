@@ -1,4 +1,4 @@
-"""The largest output."""
+"""The default answer."""
 
 from __future__ import annotations
 

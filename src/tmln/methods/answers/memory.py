@@ -1,4 +1,4 @@
-"""What answers by the memory share: where it is, and its features under the weights that answer."""
+"""The base of answers that are fitted to the features of a replay memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from tmln.methods.replay.reservoir import Reservoir
 
 
 class LayerSettings(Settings):
-    """Which layer the features go into."""
+    """Settings of the features."""
 
     layer: str | None = Field(
-        None, description="the layer whose input is the features, by name; the last linear one unless given"
+        None, description="name of the layer whose input is the features; the last linear layer unless given"
     )
 
 
 class MemoryAnswer(Answer[S]):
-    """Fitted at a task's end to the memory's features. Within a task, whose classes the memory may not have and whose
-    weights move, the plain output answers: nothing is kept of the fit, so that nothing is held then.
+    """An answer fitted to the memory's features at a task's end.
+
+    Within a task, whose classes may not be in the memory, the largest output predicts, and the
+    fit is dropped.
     """
 
     required_components: ClassVar[Mapping[str, str]] = {"replay": "er"}
     needs_boundary = True
-    linear = False  # the layer has to be an nn.Linear that gives the output
+    needs_linear = False  # the layer must be the nn.Linear that gives the output
 
     def __init__(self, settings: S, context: BuildContext) -> None:
         super().__init__(settings, context)
@@ -43,31 +45,31 @@ class MemoryAnswer(Answer[S]):
                 "choose one that has (replay 'er', 'der++', 'er-ace', 'distill'), or answer 'argmax'"
             )
         self.memory: Reservoir = memory
-        self.features = Features(getattr(settings, "layer", None), "answer.layer", self.linear)
+        self.features = Features(getattr(settings, "layer", None), "answer.layer", self.needs_linear)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return []
 
     @property
-    def fitted(self) -> bool:
-        """There is something to answer by."""
+    def is_fitted(self) -> bool:
+        """Whether there is a fit to predict with."""
         raise NotImplementedError
 
-    def forget(self) -> None:
-        """From now on the plain output answers."""
+    def reset(self) -> None:
+        """Drop the fit, so that the largest output predicts."""
         raise NotImplementedError
 
     def fit(self, features: Tensor, output: Tensor, y: Tensor, layer: nn.Module) -> None:
-        """To all of the memory: its features, outputs (-inf for closed classes) and labels."""
+        """Fit to the whole memory: features, outputs (-inf for closed classes) and labels."""
         raise NotImplementedError
 
-    def better(self, output: Tensor, features: Tensor) -> Tensor:
-        """The scores of some samples."""
+    def score(self, output: Tensor, features: Tensor) -> Tensor:
+        """Return the scores of some samples."""
         raise NotImplementedError
 
     def begin(self, context: TaskContext) -> None:
-        self.forget()
+        self.reset()
         self.features.find(context.model, context.example_inputs())  # an error before the task is learned
 
     @torch.no_grad()
@@ -83,7 +85,7 @@ class MemoryAnswer(Answer[S]):
             self.fit(features, output, y, self.features.layer(context.model, x))
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.fitted:
+        if not self.is_fitted:
             return super().scores(model, x)
         output, features = self.features.of(model, x)
-        return output, self.better(output, features)
+        return output, self.score(output, features)

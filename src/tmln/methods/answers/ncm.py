@@ -1,4 +1,4 @@
-"""The nearest class mean of the memory's features (iCaRL: Rebuffi et al. 2017, algorithm 1)."""
+"""Nearest class mean of the memory's features (iCaRL: Rebuffi et al. 2017, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tmln.methods import BuildContext, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 from tmln.optim.precision import state_dtype
 
-FARTHEST = 4.0  # the square of the largest distance of two vectors of length 1
-FITTED = 2000  # samples of the memory that the temperature is fitted to, at most
+MAX_DISTANCE = 4.0  # squared, of two vectors of length 1
+MAX_FIT_SAMPLES = 2000  # for the temperature
 
 
-def class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
-    """The classes in ``y``, and of each the mean of its features, all scaled to length 1, means too.
+def compute_class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
+    """Return the mean feature of every class, and the classes; features and means have length 1.
 
-    >>> class_means(torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]), torch.tensor([1, 1, 4]))
+    >>> compute_class_means(torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]), torch.tensor([1, 1, 4]))
     (tensor([[0.7071, 0.7071],
             [0.0000, 1.0000]]), [1, 4])
     """
@@ -29,30 +29,30 @@ def class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
     return torch.stack([F.normalize(features[y == label].mean(0), dim=0) for label in classes]), classes
 
 
-def nearness(output: Tensor, features: Tensor, means: Tensor, classes: list[int]) -> Tensor:
-    """-||phi - mu_y||^2 of the classes that have a mean, phi of length 1.
+def score_by_distance(output: Tensor, features: Tensor, means: Tensor, classes: list[int]) -> Tensor:
+    """Return -||phi - mu_y||^2 for classes with a mean, phi of length 1.
 
-    Those without one come after all of them, in the order of their outputs: among the classes of a task that was not
-    learned, where none has a mean, the output answers.
+    Classes without one rank behind them, in the order of their outputs.
     """
     features = F.normalize(features.to(means.dtype))
-    said = output.to(means.dtype)
-    scores = said - said.max(1, keepdim=True).values - FARTHEST - 1
+    logits = output.to(means.dtype)
+    scores = logits - logits.max(1, keepdim=True).values - MAX_DISTANCE - 1
     scores[:, classes] = -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
     return scores
 
 
-def leave_one_out(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -||phi - mu_c||^2 of samples to every class mean, their own mean taken without them, and their columns.
+def score_left_out(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -||phi - mu_c||^2 to every class mean, the own mean without the sample, and columns.
 
-    Samples that are alone in their class are left out; of more than ``FITTED``, some are taken, evenly spaced.
+    Samples that are alone in their class are left out; of more than ``MAX_FIT_SAMPLES``, evenly
+    spaced ones are taken.
     """
     features, y = F.normalize(features.cpu().double()), y.cpu()
     classes, column, counts = y.unique(return_inverse=True, return_counts=True)
     sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, column, features)
     rows = torch.nonzero(counts[column] > 1).squeeze(1)
-    if len(rows) > FITTED:
-        rows = rows[torch.linspace(0, len(rows) - 1, FITTED).long()]
+    if len(rows) > MAX_FIT_SAMPLES:
+        rows = rows[torch.linspace(0, len(rows) - 1, MAX_FIT_SAMPLES).long()]
     phi, own = features[rows], column[rows]
     scores = -torch.cdist(phi, F.normalize(sums), compute_mode="donot_use_mm_for_euclid_dist").square()
     scores[torch.arange(len(rows)), own] = -(phi - F.normalize(sums[own] - phi)).square().sum(1)
@@ -60,7 +60,7 @@ def leave_one_out(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
-    """Return the b that minimises the mean cross entropy of softmax(b * scores), by bisection; 1 without a choice.
+    """Return the b that minimises the cross entropy of softmax(b * scores); 1 for a single class.
 
     The target of the true class is (n+1)/(n+2), as Platt (1999) has it, so that b is finite where all n are right.
     """
@@ -104,19 +104,19 @@ class NearestMean(MemoryAnswer[LayerSettings]):
         self.inverse_temperature = 1.0
 
     @property
-    def fitted(self) -> bool:
+    def is_fitted(self) -> bool:
         return self.means is not None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.means, self.classes, self.inverse_temperature = None, [], 1.0
 
     def fit(self, features: Tensor, output: Tensor, y: Tensor, layer: nn.Module) -> None:
-        self.means, self.classes = class_means(features, y)
-        self.inverse_temperature = fit_inverse_temperature(*leave_one_out(features, y))
+        self.means, self.classes = compute_class_means(features, y)
+        self.inverse_temperature = fit_inverse_temperature(*score_left_out(features, y))
 
-    def better(self, output: Tensor, features: Tensor) -> Tensor:
+    def score(self, output: Tensor, features: Tensor) -> Tensor:
         assert self.means is not None
-        return nearness(output, features, self.means, self.classes).double() * self.inverse_temperature
+        return score_by_distance(output, features, self.means, self.classes).double() * self.inverse_temperature
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({"inverse_temperature": 1.0, **state})  # states of version 0.2 have none

@@ -1,4 +1,4 @@
-"""The last layer fitted anew to the memory, classes counting alike (Castro et al. 2018; Kang et al. 2020)."""
+"""The last layer refitted with balanced classes (Castro et al. 2018; Kang et al. 2020)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 
 
 class RebalancedSettings(LayerSettings):
-    """Of the mean over classes of their mean cross entropy + decay/2 * ||theta - theta_trained||^2."""
+    """Settings of mean_c CE_c + decay/2 * ||theta - theta_trained||^2."""
 
     # Flat between 0.001 and 0.1 for 'er' with 200 samples, on validation data of Split-Digits and a tenth of CIFAR-10.
     decay: float = Field(
         0.03,
         gt=0,
-        description="how much the layer is held where training left it",
+        description="strength of the pull to the trained layer",
         json_schema_extra={"search": {"low": 1e-4, "high": 1.0, "log": True}},
     )
-    iterations: int = Field(100, ge=1, description="steps of L-BFGS, at most; the problem is convex")
+    iterations: int = Field(100, ge=1, description="maximum number of L-BFGS steps; the problem is convex")
 
 
-def class_balance(y: Tensor) -> Tensor:
-    """A weight for each sample, so that classes count alike: 1/(classes * samples of its class).
+def balance_weights(y: Tensor) -> Tensor:
+    """Return weights that balance classes: 1/(number of classes * samples of its class).
 
-    >>> class_balance(torch.tensor([0, 0, 3]))
+    >>> balance_weights(torch.tensor([0, 0, 3]))
     tensor([0.2500, 0.2500, 0.5000], dtype=torch.float64)
     """
     _, place, counts = y.unique(return_inverse=True, return_counts=True)
@@ -39,13 +39,13 @@ def class_balance(y: Tensor) -> Tensor:
 
 
 @torch.enable_grad()
-def refitted(
+def refit_layer(
     features: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, closed: Tensor, decay: float, iterations: int
 ) -> list[Tensor]:
-    """Weight and bias at the minimum, in double precision; nothing is drawn. ``closed`` classes do not compete."""
+    """Return weight and bias at the minimum, in float64; ``closed`` classes do not compete."""
     trained = [t.detach().double() for t in (weight, bias) if t is not None]
     found = [t.clone().requires_grad_() for t in trained]
-    features, share = features.double(), class_balance(y)
+    features, share = features.double(), balance_weights(y)
     solver = torch.optim.LBFGS(
         found, max_iter=iterations, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
@@ -63,13 +63,13 @@ def refitted(
 
 
 class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
-    """The largest output of a last layer that was fitted to the memory at the task's end, for the answer only."""
+    """The largest output of a last layer refitted to the memory at the task's end."""
 
     name = "rebalanced"
     supports_fsdp = True
     Settings = RebalancedSettings
     state_names: ClassVar[tuple[str, ...]] = ("rows",)
-    linear = True
+    needs_linear = True
     guide = Guide(
         equation=r"\min_W \; \mathrm{mean}_c \, \mathrm{mean}_{x \in c} \, \mathrm{CE}(W \varphi(x), c) + "
         r"\frac{\text{decay}}{2} \| W - W_{\text{trained}} \|^2",
@@ -84,10 +84,10 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         self.rows: list[Tensor] = []  # weight and, if the layer has one, bias
 
     @property
-    def fitted(self) -> bool:
+    def is_fitted(self) -> bool:
         return bool(self.rows)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.rows = []
 
     def grow(self, growth: Growth) -> None:
@@ -99,8 +99,8 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         closed = output.isinf().all(0)
         s = self.settings
         weight, bias = gather_full(layer.weight), None if layer.bias is None else gather_full(layer.bias)
-        rows = refitted(features, y, weight, bias, closed, s.decay, s.iterations)
+        rows = refit_layer(features, y, weight, bias, closed, s.decay, s.iterations)
         self.rows = [t.to(layer.weight.dtype) for t in rows]
 
-    def better(self, output: Tensor, features: Tensor) -> Tensor:
+    def score(self, output: Tensor, features: Tensor) -> Tensor:
         return F.linear(features, *self.rows)

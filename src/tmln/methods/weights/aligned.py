@@ -16,18 +16,17 @@ from tmln.optim.precision import state_dtype
 
 
 class AlignedSettings(Settings):
-    """Of w_new <- gamma * w_new."""
+    """Settings of w_new <- gamma * w_new."""
 
     lengthen: bool = Field(
         False,
-        description="scale the new classes' rows also where they are the shorter ones, as the formula says; else "
+        description="also lengthen the new classes' rows where they are shorter, as the formula says; otherwise "
         "gamma is at most 1",
         json_schema_extra={"search": [False, True]},
     )
     positive: bool = Field(
         False,
-        description="rows are clipped at 0 after every step, so that longer ones give larger outputs of features that "
-        "are positive, too",
+        description="clip rows at 0 after every step, so that with positive features longer rows give larger outputs",
         json_schema_extra={"search": [False, True]},
     )
     layer: str | None = Field(
@@ -35,10 +34,10 @@ class AlignedSettings(Settings):
     )
 
 
-def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
+def compute_alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
     """Gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
 
-    >>> round(alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
+    >>> round(compute_alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
     0.3
     """
     norms = weight.detach().to(state_dtype(weight)).norm(dim=1)
@@ -47,11 +46,11 @@ def alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
 
 
 class AlignedWeights(Weights[AlignedSettings]):
-    """w_new <- gamma * w_new at a task's end: its new classes' rows of the last layer are as long as the old ones'.
+    """w_new <- gamma * w_new for the new classes' rows of the last layer, at a task's end.
 
-    On average; biases are left alone. Training goes on from the scaled rows, and what is taken at a boundary, or when
-    the next task begins, is of them. The rule is against new classes that win by the length of their rows; where those
-    are the shorter ones it would make them win, and gamma is 1 unless it is asked for.
+    Afterwards new and old rows have the same mean norm; biases do not change. Training and all
+    other components continue from the scaled rows. Where the new rows are shorter, gamma is 1
+    unless ``lengthen`` is set.
     """
 
     name = "aligned"
@@ -73,7 +72,7 @@ class AlignedWeights(Weights[AlignedSettings]):
 
     def __init__(self, settings: AlignedSettings, context: BuildContext) -> None:
         super().__init__(settings, context)
-        self.head = ""  # the layer's name: a head that grew, or a loaded state, has it, too
+        self.head = ""  # the layer's name, valid also after growth or loading
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
@@ -99,7 +98,7 @@ class AlignedWeights(Weights[AlignedSettings]):
         check_finite(trained_tensors(self.model), "the solution")
         new = [label for label in context.classes if label not in context.known]
         rows = self._rows
-        gamma = alignment(gather_full(rows), context.known, new)
+        gamma = compute_alignment(gather_full(rows), context.known, new)
         if not self.settings.lengthen:
             gamma = min(gamma, 1.0)
         chosen = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)

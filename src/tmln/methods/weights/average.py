@@ -24,8 +24,10 @@ from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_
 
 
 class AverageSettings(Settings):
+    """Settings of the average of the weights along a task."""
+
     rule: Literal["polynomial", "exponential"] = Field(
-        "polynomial", description="the share of the k-th iterate: (p+1)/(k+p), or the same for all"
+        "polynomial", description="weight of the k-th iterate: (p+1)/(k+p), or constant"
     )
     power: float = Field(
         3.0,
@@ -33,17 +35,17 @@ class AverageSettings(Settings):
         description="p: 0 is the mean, 3 about the task's last quarter",
         json_schema_extra={"search": {"low": 0.0, "high": 10.0}},
     )
-    rate: float = Field(0.01, gt=0, le=1, description="the share of an iterate in the exponential average")
-    every: int = Field(1, ge=1, description="steps between the iterates that count")
+    rate: float = Field(0.01, gt=0, le=1, description="weight of an iterate in the exponential average")
+    every: int = Field(1, ge=1, description="steps between iterates that are averaged")
     take_over: Literal["average", "last"] = Field(
-        "average", description="from which weights training goes on at the boundary; the average answers in any case"
+        "average", description="weights from which the next task starts; the average predicts in any case"
     )
 
 
-def share_of(k: int, power: float) -> float:
-    """(p+1)/(k+p), 1 at the first iterate.
+def compute_share(k: int, power: float) -> float:
+    """Return (p+1)/(k+p), the weight of iterate k; 1 at the first.
 
-    >>> [round(share_of(k, 3.0), 3) for k in (1, 2, 3)]
+    >>> [round(compute_share(k, 3.0), 3) for k in (1, 2, 3)]
     [1.0, 0.8, 0.667]
     """
     return (power + 1) / (k + power)
@@ -52,7 +54,7 @@ def share_of(k: int, power: float) -> float:
 class AverageWeights(Weights[AverageSettings]):
     """theta-bar <- theta-bar + (p+1)/(k+p) * (theta - theta-bar), k counted from the task's beginning.
 
-    Running statistics are averaged alike. Until the first iterate of a task counts, the weights just reached answer.
+    Running statistics are averaged as well. Before a task's first iterate, the current weights predict.
     """
 
     name = "average"
@@ -73,7 +75,7 @@ class AverageWeights(Weights[AverageSettings]):
     def __init__(self, settings: AverageSettings, context: BuildContext) -> None:
         super().__init__(settings, context)
         self.mean: dict[str, Tensor] = {}
-        self.count = 0  # iterates in the average; 0: the model's own weights answer
+        self.count = 0  # iterates in the average; 0: the current weights predict
         self.steps = 0  # of the task
         self._moving: dict[str, Tensor] = {}
 
@@ -97,7 +99,7 @@ class AverageWeights(Weights[AverageSettings]):
         if self.count == 1 or self.mean.keys() != values.keys():
             self.mean = copy_tensors(values)
         elif self.settings.rule == "polynomial":
-            lerp_(self.mean, values, share_of(self.count, self.settings.power))
+            lerp_(self.mean, values, compute_share(self.count, self.settings.power))
         else:
             lerp_(self.mean, values, self.settings.rate)
 

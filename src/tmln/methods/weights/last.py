@@ -1,4 +1,4 @@
-"""The weights just reached."""
+"""The weights of the last step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Weights
 
 
 class LastWeights(Weights[Settings]):
-    """The last iterate answers, and training goes on from it."""
+    """The weights of the last step predict and start the next task."""
 
     name = "last"
     supports_fsdp = True

@@ -1,4 +1,4 @@
-"""The last boundary's solution merged with the new one (Wortsman et al. 2022; by F: Matena and Raffel 2022)."""
+"""Merged weights (Wortsman et al. 2022; by F: Matena and Raffel 2022)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_
 from tmln.optim.tmln import TMLN
 
 EPS = 1e-8  # where neither solution has an importance, half of each
-SEEN = 1024  # samples of the task, and of the memory, by which statistics are estimated anew
+MAX_SAMPLES = 1024  # of the task, and of the memory, for re-estimated statistics
 
 
 class MergeSettings(Settings):
+    """Settings of the weighted mean of the previous and the new solution."""
+
     by: Literal["share", "count", "fisher", "shield"] = Field(
         "share",
         description="the new solution's part: a fixed share; 1/k at the k-th task; for each weight by F of its task "
@@ -41,18 +43,18 @@ class MergeSettings(Settings):
         0.5, ge=0, le=1, description="the new solution's part", json_schema_extra={"search": {"low": 0.1, "high": 1.0}}
     )
     statistics: Literal["merged", "estimated"] = Field(
-        "merged", description="batch norm's: merged like the weights, or estimated anew on memory and task"
+        "merged", description="batch norm's: merged like the weights, or re-estimated on memory and task"
     )
 
 
-def merged_by(old: Tensor, new: Tensor, old_importance: Tensor, new_importance: Tensor) -> Tensor:
-    """(F_old*old + F_new*new) / (F_old + F_new), weight by weight."""
+def merge_by_importance(old: Tensor, new: Tensor, old_importance: Tensor, new_importance: Tensor) -> Tensor:
+    """Return (F_old*old + F_new*new) / (F_old + F_new), elementwise."""
     share = (new_importance + EPS) / (old_importance + new_importance + 2 * EPS)
     return torch.lerp(old, new, share)
 
 
 class MergedWeights(Weights[MergeSettings]):
-    """theta <- (1-a)*theta_prev + a*theta at a task's end; the first task's solution is kept as it is."""
+    """theta <- (1-a)*theta_prev + a*theta at the end of every task but the first."""
 
     name = "merge"
     supports_fsdp = True
@@ -66,7 +68,7 @@ class MergedWeights(Weights[MergeSettings]):
         equation=r"\theta \leftarrow (1 - a) \, \theta_{\text{prev}} + a \, \theta",
         origin="Wortsman et al. 2022; by F: Matena and Raffel 2022.",
         cost="A copy of the weights; by F, a Fisher pass and sums for every weight.",
-        use="Where no more than the end of a task can be touched, as with models that others train.",
+        use="Where only the end of a task can be changed, as with models trained elsewhere.",
         avoid="Where the two solutions are not connected: look at `tmln barrier` first.",
     )
 
@@ -104,7 +106,7 @@ class MergedWeights(Weights[MergeSettings]):
         self.solution = copy_tensors(values)
 
     def _fisher(self, context: TaskContext) -> dict[str, Tensor]:
-        """F of the task at its own solution, by the names of the weights."""
+        """Return F of the task at its own solution, by parameter name."""
         if self.settings.by not in ("fisher", "shield"):
             return {}
         return {
@@ -115,14 +117,14 @@ class MergedWeights(Weights[MergeSettings]):
         share = self.settings.share if self.settings.by == "share" else 1 / self.merged
         new, shield = copy_tensors(values), self._shield()
         found = {name: t.clone() for name, t in self.solution.items() if t.shape == new[name].shape}
-        lerp_(found, new, share)  # statistics too, and by F the weights that have none
+        lerp_(found, new, share)  # also statistics, and weights without an F
         for name in found.keys() & fisher.keys() & self.importance.keys():
             importance = self.importance[name] + shield.get(name, 0.0)
-            found[name] = merged_by(self.solution[name], new[name], importance, fisher[name])
+            found[name] = merge_by_importance(self.solution[name], new[name], importance, fisher[name])
         assign(found, values)
 
     def _shield(self) -> dict[str, Tensor]:
-        """gamma*S-bar of the boundaries so far."""
+        """Return gamma*S-bar of the boundaries so far, by parameter name."""
         if self.settings.by != "shield" or self.optimizer is None:
             return {}
         gamma = float(self.optimizer.param_groups[0]["trajectory"])
@@ -137,13 +139,13 @@ class MergedWeights(Weights[MergeSettings]):
 
 @torch.no_grad()
 def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
-    """Batch norm's running statistics as the mean over batches of memory and task, half and half as in training."""
+    """Re-estimate batch norm statistics as the mean over batches, half memory and half task."""
     norms = [
         module for module in context.model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
     ]
     if not norms:
         return
-    batches = list(_mixed(context, memory))
+    batches = list(_mixed_batches(context, memory))
     momenta = [module.momentum for module in norms]
     found: list[tuple[Tensor, Tensor]] = []
     with preserve_model(context.model, training=False):
@@ -163,12 +165,12 @@ def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
         module.running_var.copy_(variance)  # type: ignore[union-attr]
 
 
-def _mixed(context: TaskContext, memory: Reservoir | None) -> Iterator[Tensor]:
-    """Model inputs, each batch with samples from all over the task and the memory: stored ones are often in order."""
+def _mixed_batches(context: TaskContext, memory: Reservoir | None) -> Iterator[Tensor]:
+    """Yield model inputs; every batch has samples from all over the task and the memory."""
     half = max(1, context.eval_batch_size // 2)
-    parts = [_some(context.samples())]
+    parts = [_take_evenly(context.samples())]
     if memory is not None and len(memory):
-        parts.append(_some(memory.batches(context.eval_batch_size, ("x", "y"))))
+        parts.append(_take_evenly(memory.batches(context.eval_batch_size, ("x", "y"))))
     count = max(1, len(parts[0]) // half)
     for number in range(count):
         stored = torch.cat([part[number::count] for part in parts])
@@ -176,7 +178,7 @@ def _mixed(context: TaskContext, memory: Reservoir | None) -> Iterator[Tensor]:
             yield prepare_inputs(context.model, stored, context.prepare)
 
 
-def _some(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """At most ``SEEN`` samples, evenly spaced."""
+def _take_evenly(batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return at most ``MAX_SAMPLES`` samples, evenly spaced."""
     x = torch.cat([x for x, _ in batches])
-    return x[:: -(-len(x) // SEEN)]
+    return x[:: -(-len(x) // MAX_SAMPLES)]

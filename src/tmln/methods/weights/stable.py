@@ -1,4 +1,4 @@
-"""CLS-ER's slow average answers (Arani et al. 2022)."""
+"""CLS-ER's stable model predicts (Arani et al. 2022)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tmln.methods.weight_copies import check_finite, swapped_in, trained_tensors
 
 
 class StableWeights(Weights[Settings]):
-    """The stable average that the penalty ``consistency`` keeps answers; training goes on from the last iterate."""
+    """The slow average of the penalty ``consistency`` predicts; training uses the last step's weights."""
 
     name = "stable"
     supports_fsdp = True
