@@ -23,7 +23,7 @@ from tmln.deploy.learn import Wish, colours, teach
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.streams.augment import Normalise
-from tmln.streams.own_data import own_samples
+from tmln.streams.own_data import read_own_samples
 
 PICTURES, SIDE, TO = 10_000, 227, 64
 PREDICTED, ROUNDS, EPOCHS = 2048, 3, 10
@@ -90,7 +90,7 @@ def predicting() -> Line:
 def learning(root: Path) -> Line:
     """Steps alone, without the first: reading, judging and the boundary are the lesson's, not the loop's."""
     made(root / "week", 640, TO)
-    own = own_samples(root / "week")
+    own = read_own_samples(root / "week")
     prepare = Normalise(*colours(own.train))
 
     def ours() -> list[float]:

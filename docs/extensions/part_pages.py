@@ -16,7 +16,7 @@ from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.measure.memory_cost import as_text
 from tmln.methods import Component, Guide, MemoryConditions
 from tmln.methods.recipes import FAMILIES, RECIPES, Recipe
-from tmln.streams.options import described
+from tmln.streams.options import describe_options
 
 UNITS = "N: a number for every trainable weight; K: the Kronecker factors of every layer; sizes at the defaults."
 
@@ -57,7 +57,7 @@ def searched(field: Any) -> str:
 def settings(family: str, part: type[Component[Any]]) -> str:
     """A line for each: how it is written, what it is unless given, where a search looks, what it is."""
     lines = [["setting", "allowed", "default", "search range", "what it is"]]
-    for one in described(part.Settings):  # type: ignore[arg-type]  # it looks at the fields alone
+    for one in describe_options(part.Settings):  # type: ignore[arg-type]  # it looks at the fields alone
         field = part.Settings.model_fields[one.name]
         lines.append([f"`{family}.{one.name}`", one.form, one.default or "-", searched(field), one.about])
     if len(lines) == 1:

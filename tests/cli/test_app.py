@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tmln.cli import app
 from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.streams import BENCHMARKS
-from tmln.streams.options import described
+from tmln.streams.options import describe_options
 
 
 def run(*words: str) -> str:
@@ -40,7 +40,7 @@ def test_everything_is_listed() -> None:
         assert row.summary in line
         one = run("list", "benchmarks", "folder:photos" if name == "folder" else name)
         assert f"{row.model} " in one
-        for option in described(row.options):
+        for option in describe_options(row.options):
             assert f"benchmark.{option.name} " in one
             assert option.about in one
     assert "resnet18" in run("list", "models")
@@ -50,7 +50,7 @@ def test_everything_is_listed() -> None:
 def test_help_tells_the_options_of_benchmarks(command: str) -> None:
     text = "".join(run(command, "--help").split())  # lines may be broken anywhere
     for row in BENCHMARKS.values():
-        for option in described(row.options):
+        for option in describe_options(row.options):
             assert f"{option.name}{option.about}({option.form})".replace(" ", "") in text
 
 

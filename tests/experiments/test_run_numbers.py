@@ -28,7 +28,7 @@ from tmln.learner.evaluate import evaluate
 from tmln.seeds import seed_of
 from tmln.signals import Interrupted, asked_to_stop
 from tmln.streams import Stream
-from tmln.streams.split import class_order
+from tmln.streams.incremental import resolve_class_order
 
 
 def stopped_at(step: int) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_each_seed_has_its_own_class_order_and_shares_it_with_its_reference(tmp_
     for seed in (0, 1):
         wanted = config("naive", seed=seed, **by_seed)
         stream, _ = build(wanted)
-        expected = class_order(f"seed:{seed_of(seed, 'class_order') % 2**32}", 10, 0)
+        expected = resolve_class_order(f"seed:{seed_of(seed, 'class_order') % 2**32}", 10, 0)
         assert stream.metadata["class_order"] == list(expected)
         assert stream[0].classes == tuple(sorted(expected[:2]))
         reference = reference_config(wanted, "prefix")

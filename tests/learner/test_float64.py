@@ -33,7 +33,7 @@ def test_a_double_model_is_given_every_digit() -> None:
 
 
 def test_a_single_model_rounds_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    arrays._say_rounded.cache_clear()
+    arrays._warn_rounded.cache_clear()
     learner = Learner(nn.Linear(4, 2), "naive", batch_size=10)
     with caplog.at_level(logging.WARNING):
         learner.learn((X, Y))

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tmln.streams import DataError, Samples, as_samples, stream_of_classes, stream_of_tasks
 from tmln.streams.arrays import Data
-from tmln.streams.samples import Rows
+from tmln.streams.samples import TensorSource
 
 X = torch.arange(24, dtype=torch.float32).view(8, 3)
 Y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
@@ -56,7 +56,7 @@ def test_every_kind_reads_alike(kind: str) -> None:
 
 
 def test_a_tensor_dataset_is_read_in_one_operation() -> None:
-    assert isinstance(as_samples(TensorDataset(X, Y)).source, Rows)
+    assert isinstance(as_samples(TensorDataset(X, Y)).source, TensorSource)
 
 
 def test_targets_spare_a_pass_over_the_data() -> None:

@@ -12,7 +12,7 @@ from tmln.streams.augment import (
     ResizedCropFlip,
     ShiftFlip,
     draw_brightness,
-    finished,
+    finish_batch,
     normalise,
 )
 from tmln.streams.benchmarks import BRIGHTNESS
@@ -195,7 +195,7 @@ def test_nothing_to_do_for_floats() -> None:
 
 def test_brightness_stops_at_white() -> None:
     pixels = torch.tensor([[[[100.0]]], [[[200.0]]]])
-    out = finished(pixels, 255.0, torch.tensor([0.5, 2.0]), (0.0,), (1.0,))
+    out = finish_batch(pixels, 255.0, torch.tensor([0.5, 2.0]), (0.0,), (1.0,))
     assert torch.allclose(out.flatten(), torch.tensor([50 / 255, 1.0]))
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tmln.streams import Samples, Stream, Task
+from tmln.streams.assemble import blur, repeat
 from tmln.streams.augment import Normalise
-from tmln.streams.boundaries import blur, repeat
 
 
 def tasks(sizes: tuple[int, ...]) -> list[Task]:

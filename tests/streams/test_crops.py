@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from PIL import Image
 from scipy import stats
 
-from tmln.streams.crops import draw_boxes, draw_offsets, flipped, interpolation, resized_centre, resized_crops, shifted
+from tmln.streams.augment import (
+    compute_interpolation,
+    draw_boxes,
+    draw_offsets,
+    flip_images,
+    resize_centre,
+    resize_crops,
+    shift_images,
+)
 
 both = pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 
@@ -23,7 +31,7 @@ def images(dtype: torch.dtype) -> torch.Tensor:
 def test_shifted_against_slices(dtype: torch.dtype) -> None:
     x = images(dtype)
     offsets = torch.tensor([[0, 2, 4, 1], [4, 2, 0, 3]])
-    out = shifted(x, offsets, padding=2)
+    out = shift_images(x, offsets, padding=2)
     padded = F.pad(x, (0, 0, 2, 2, 2, 2))
     for index, (top, left) in enumerate(offsets.T.tolist()):
         assert torch.equal(out[index], padded[index, top : top + 5, left : left + 6])
@@ -34,11 +42,11 @@ def test_shifted_against_slices(dtype: torch.dtype) -> None:
 @both
 def test_flipped(dtype: torch.dtype) -> None:
     x = images(dtype)
-    out = flipped(x.clone(), torch.tensor([True, False, False, True]))
+    out = flip_images(x.clone(), torch.tensor([True, False, False, True]))
     assert torch.equal(out[0], x[0].flip(1))
     assert torch.equal(out[1:3], x[1:3])
     assert torch.equal(out[3, :, 0], x[3, :, 5])
-    assert torch.equal(flipped(x.clone(), torch.zeros(4, dtype=torch.bool)), x)
+    assert torch.equal(flip_images(x.clone(), torch.zeros(4, dtype=torch.bool)), x)
 
 
 def test_offsets_are_uniform() -> None:
@@ -108,7 +116,7 @@ def test_area_and_aspect_where_every_attempt_fits() -> None:
 
 
 def weights(start: float, length: float, inputs: int, outputs: int) -> list[list[float]]:
-    made = interpolation(torch.tensor([start]), torch.tensor([length]), inputs, outputs)[0]
+    made = compute_interpolation(torch.tensor([start]), torch.tensor([length]), inputs, outputs)[0]
     return [[round(value, 4) for value in row] for row in made.tolist()]
 
 
@@ -135,7 +143,7 @@ def test_crops_against_torch_up_and_down() -> None:
     x = torch.rand(12, 40, 60, 3, generator=generator)
     boxes = draw_boxes(12, 40, 60, generator)
     for size in (16, 30, 70):
-        assert torch.allclose(resized_crops(x, boxes, size), reference(x, boxes, size), atol=1e-5)
+        assert torch.allclose(resize_crops(x, boxes, size), reference(x, boxes, size), atol=1e-5)
 
 
 def test_bytes_are_the_floats_rounded() -> None:
@@ -143,7 +151,7 @@ def test_bytes_are_the_floats_rounded() -> None:
     x = torch.randint(0, 256, (6, 32, 32, 3), dtype=torch.uint8, generator=generator)
     boxes = draw_boxes(6, 32, 32, generator)
     for size in (16, 48):
-        out = resized_crops(x, boxes, size)
+        out = resize_crops(x, boxes, size)
         assert out.dtype == torch.uint8
         assert (out.float() - reference(x, boxes, size)).abs().max() <= 1.001
 
@@ -153,19 +161,19 @@ def test_bytes_as_pillow_makes_them() -> None:
     x = torch.randint(0, 256, (1, 32, 32, 3), dtype=torch.uint8, generator=generator)
     boxes = torch.tensor([[4.0], [7.0], [20.0], [15.0]])
     crop = Image.fromarray(x[0].numpy()).crop((7, 4, 22, 24)).resize((40, 40), Image.Resampling.BILINEAR)
-    assert np.abs(resized_crops(x, boxes, 40)[0].numpy().astype(int) - np.asarray(crop).astype(int)).max() <= 1
+    assert np.abs(resize_crops(x, boxes, 40)[0].numpy().astype(int) - np.asarray(crop).astype(int)).max() <= 1
 
 
 def test_centre_is_resize_then_crop() -> None:
     x = torch.rand(2, 50, 70, 3, generator=torch.Generator().manual_seed(0))
     whole = F.interpolate(x.permute(0, 3, 1, 2), (40, 56), mode="bilinear", antialias=True)
     expected = whole[:, :, 4:36, 12:44].permute(0, 2, 3, 1)
-    assert torch.allclose(resized_centre(x, 40, 32), expected, atol=1e-6)
-    upright = resized_centre(x.transpose(1, 2), 40, 32).transpose(1, 2)
+    assert torch.allclose(resize_centre(x, 40, 32), expected, atol=1e-6)
+    upright = resize_centre(x.transpose(1, 2), 40, 32).transpose(1, 2)
     assert torch.allclose(upright, expected, atol=1e-5)
 
 
 def test_centre_of_the_right_size_is_the_image() -> None:
     x = torch.rand(2, 8, 8, 3)
-    assert torch.equal(resized_centre(x, 8, 8), x)
-    assert torch.equal(resized_centre(x, 8, 4), x[:, 2:6, 2:6])
+    assert torch.equal(resize_centre(x, 8, 8), x)
+    assert torch.equal(resize_centre(x, 8, 4), x[:, 2:6, 2:6])

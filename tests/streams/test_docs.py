@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tmln.data import DATA
-from tmln.streams.benchmarks import BENCHMARKS, options_by_benchmarks
+from tmln.streams.benchmarks import BENCHMARKS, group_options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8").splitlines()
 
@@ -25,7 +25,7 @@ def expected() -> list[str]:
     for name, data_set in DATA.items():
         size = f"{sum(file.size for file in data_set.files) / 1e6:.0f} MB" if data_set.files else "none"
         lines.append(line(f"`{name}`", data_set.title, data_set.summary, size))
-    for users, options in options_by_benchmarks().items():
+    for users, options in group_options().items():
         lines.append(f"### Of {users}")
         lines += [line(f"`{one.name}`", one.form, one.default, one.about) for one in options]
     return lines

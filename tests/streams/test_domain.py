@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tmln.streams import make_stream
-from tmln.streams.domain import permutations, rotate, rotations
+from tmln.streams.incremental import make_permutations, make_rotations, rotate
 
 
 def test_quarter_turns_are_exact() -> None:
@@ -29,9 +29,9 @@ def test_an_image_does_not_depend_on_its_batch() -> None:
 
 
 def test_domains_have_names_and_start_plain() -> None:
-    assert list(rotations(4)) == ["0 degrees", "45 degrees", "90 degrees", "135 degrees"]
+    assert list(make_rotations(4)) == ["0 degrees", "45 degrees", "90 degrees", "135 degrees"]
     x = torch.arange(12).view(2, 1, 2, 3)
-    plain, mixed = permutations(2, 6, seed=0).values()
+    plain, mixed = make_permutations(2, 6, seed=0).values()
     assert torch.equal(plain(x), x)
     assert not torch.equal(mixed(x), x)
     assert torch.equal(mixed(x)[1], mixed(x)[0] + 6)  # one permutation for all images
@@ -47,6 +47,6 @@ def test_rotated_digits_turn() -> None:
 
 
 def test_another_seed_permutes_otherwise() -> None:
-    orders = [permutations(2, 50, seed)["permutation 1"](torch.arange(50).view(1, 50)) for seed in (0, 0, 1)]
+    orders = [make_permutations(2, 50, seed)["permutation 1"](torch.arange(50).view(1, 50)) for seed in (0, 0, 1)]
     assert torch.equal(orders[0], orders[1])
     assert not torch.equal(orders[0], orders[2])

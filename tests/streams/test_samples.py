@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmln.streams.samples import Joined, Rows, Samples, concat, of_classes
+from tmln.streams.samples import JoinedSource, Samples, TensorSource, concat, select_classes
 
 X = torch.arange(5 * 2 * 3 * 4, dtype=torch.uint8).view(5, 2, 3, 4)
 Y = torch.tensor([0, 1, 0, 2, 1])
@@ -93,7 +93,7 @@ def test_concat_of_several_sources(tmp_path: Path) -> None:
 def test_joined_is_a_cat(lengths: list[int], data: st.DataObject) -> None:
     tensors = [torch.arange(length).view(-1, 1) + 100 * index for index, length in enumerate(lengths)]
     rows = data.draw(st.lists(st.integers(0, sum(lengths) - 1), max_size=8))
-    joined = Joined(tuple(Rows(tensor) for tensor in tensors))
+    joined = JoinedSource(tuple(TensorSource(tensor) for tensor in tensors))
     index = torch.tensor(rows, dtype=torch.int64)
     assert torch.equal(joined.take(index), torch.cat(tensors)[index])
 
@@ -118,6 +118,6 @@ def test_refusals() -> None:
 
 def test_of_classes() -> None:
     samples = Samples.of(torch.arange(9).view(9, 1), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0]))
-    assert of_classes(samples, [2, 0]).x.flatten().tolist() == [0, 2, 3, 5, 6, 8]
-    assert of_classes(samples, [2, 0], 2).x.flatten().tolist() == [0, 2, 5, 6]
-    assert of_classes(samples, [1], 9).x.flatten().tolist() == [1, 4, 7]
+    assert select_classes(samples, [2, 0]).x.flatten().tolist() == [0, 2, 3, 5, 6, 8]
+    assert select_classes(samples, [2, 0], 2).x.flatten().tolist() == [0, 2, 5, 6]
+    assert select_classes(samples, [1], 9).x.flatten().tolist() == [1, 4, 7]

@@ -13,7 +13,7 @@ from tmln.data import BadData, BadDataWarning, DataError, ImageFile
 from tmln.data.domains import FRAMES, read_core50
 from tmln.streams import Samples, Stream, make_stream
 from tmln.streams.options import Core50Options
-from tmln.streams.scenarios import held_out
+from tmln.streams.scenarios import hold_out_frames
 
 
 def colours(samples: Samples) -> torch.Tensor:
@@ -57,7 +57,7 @@ def test_official_sessions_stand_beside(stream: Stream) -> None:
 def roles(frames: int, options: Core50Options) -> list[bool]:
     """Which frames of a video test."""
     video = [ImageFile(Path(f"s1/o1/{index}.png"), 0) for index in range(frames)]
-    return [file.test for file in held_out(video, options)]
+    return [file.test for file in hold_out_frames(video, options)]
 
 
 def test_holdout_by_hand() -> None:
@@ -76,7 +76,7 @@ def test_every_video_is_held_out_by_itself_and_official_frames_are_left_alone() 
         for session in (1, 2, 3)
         for index in range(5)
     ]
-    marked = [file.test for file in held_out(videos, Core50Options())]
+    marked = [file.test for file in hold_out_frames(videos, Core50Options())]
     assert marked == [*([False] * 4 + [True]) * 2, *[True] * 5]
 
 

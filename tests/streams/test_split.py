@@ -7,59 +7,63 @@ import torch
 
 from tmln.data import BadDataWarning, DataError
 from tmln.streams import Samples
+from tmln.streams.incremental import compute_task_sizes, resolve_class_order, split_by_class
 from tmln.streams.options import SplitOptions
-from tmln.streams.pool import Pool
-from tmln.streams.split import class_incremental, class_order, split_sizes
+from tmln.streams.train_test import TrainTestData
 
 
 def test_icarl_order_is_numpys_for_1993() -> None:
-    order = class_order("icarl1993", 100, seed=0)
+    order = resolve_class_order("icarl1993", 100, seed=0)
     assert order[:12] == (68, 56, 78, 8, 23, 84, 90, 65, 74, 76, 40, 89)
     assert sorted(order) == list(range(100))
 
 
 def test_orders() -> None:
-    assert class_order("ascending", 4, seed=9) == (0, 1, 2, 3)
-    assert class_order("3,1,0,2", 4, seed=0) == class_order([3, 1, 0, 2], 4, seed=0) == (3, 1, 0, 2)
-    assert class_order("seeded", 100, seed=1993) == class_order("icarl1993", 100, seed=0)
-    assert class_order("seeded", 10, seed=1) != class_order("seeded", 10, seed=2)
+    assert resolve_class_order("ascending", 4, seed=9) == (0, 1, 2, 3)
+    assert resolve_class_order("3,1,0,2", 4, seed=0) == resolve_class_order([3, 1, 0, 2], 4, seed=0) == (3, 1, 0, 2)
+    assert resolve_class_order("seeded", 100, seed=1993) == resolve_class_order("icarl1993", 100, seed=0)
+    assert resolve_class_order("seeded", 10, seed=1) != resolve_class_order("seeded", 10, seed=2)
 
 
 def test_an_order_drawn_with_a_seed_of_its_own() -> None:
-    assert class_order("seed:1993", 100, seed=5) == class_order("icarl1993", 100, seed=0)
-    assert class_order("seed:7", 10, seed=1) == class_order("seed:7", 10, seed=2) == class_order("seeded", 10, seed=7)
+    assert resolve_class_order("seed:1993", 100, seed=5) == resolve_class_order("icarl1993", 100, seed=0)
+    assert (
+        resolve_class_order("seed:7", 10, seed=1)
+        == resolve_class_order("seed:7", 10, seed=2)
+        == resolve_class_order("seeded", 10, seed=7)
+    )
     for spec in ("seed:", "seed:x", "seed:-1", f"seed:{2**32}"):
         with pytest.raises(ValueError, match=f"below 2..32, not '{spec}'"):
-            class_order(spec, 10, seed=0)
+            resolve_class_order(spec, 10, seed=0)
     with pytest.raises(ValueError, match="'run-seed' is an order for runs"):
-        class_order("run-seed", 10, seed=0)
+        resolve_class_order("run-seed", 10, seed=0)
     with pytest.raises(ValueError, match="unknown class order 'seed'; use ascending"):
-        class_order("seed", 10, seed=0)
+        resolve_class_order("seed", 10, seed=0)
 
 
 @pytest.mark.parametrize("spec", ["0,1,2", "0,1,2,2", "0,1,2,4", [0, 1, 2, -1]])
 def test_an_order_names_each_class_once(spec: str | list[int]) -> None:
     with pytest.raises(ValueError, match=r"each of the classes 0\.\.3 once"):
-        class_order(spec, 4, seed=0)
+        resolve_class_order(spec, 4, seed=0)
 
 
 def test_sizes() -> None:
-    assert split_sizes(10, 5) == (2, 2, 2, 2, 2)
-    assert split_sizes(10, 3) == (4, 3, 3)
+    assert compute_task_sizes(10, 5) == (2, 2, 2, 2, 2)
+    assert compute_task_sizes(10, 3) == (4, 3, 3)
     with pytest.raises(ValueError, match="10 classes make 1 to 10 tasks, not 0"):
-        split_sizes(10, 0)
+        compute_task_sizes(10, 0)
 
 
-def pool(train: list[int], test: list[int]) -> Pool:
+def pool(train: list[int], test: list[int]) -> TrainTestData:
     def samples(labels: list[int]) -> Samples:
         return Samples.of(torch.arange(len(labels)).view(-1, 1).float(), torch.tensor(labels))
 
-    return Pool(samples(train), samples(test), ("a", "b", "c", "d"))
+    return TrainTestData(samples(train), samples(test), ("a", "b", "c", "d"))
 
 
 def test_tasks_follow_the_order_and_labels_stay() -> None:
     options = SplitOptions(class_order="3,1,0,2")
-    stream = class_incremental("s", pool([0, 1, 2, 3, 3], [3, 2, 1, 0]), options, tasks=2)
+    stream = split_by_class("s", pool([0, 1, 2, 3, 3], [3, 2, 1, 0]), options, tasks=2)
     assert [task.classes for task in stream] == [(1, 3), (0, 2)]
     assert [task.train.y.tolist() for task in stream] == [[1, 3, 3], [0, 2]]
     assert [task.test.x.flatten().tolist() for task in stream] == [[0, 2], [1, 3]]
@@ -69,16 +73,16 @@ def test_tasks_follow_the_order_and_labels_stay() -> None:
 def test_a_class_missing_from_the_test_set() -> None:
     lacking = pool([0, 1, 2, 3], [0, 1, 3])
     with pytest.raises(DataError, match="task 2, class 'c': missing from the task's test set"):
-        class_incremental("s", lacking, SplitOptions(), tasks=2)
+        split_by_class("s", lacking, SplitOptions(), tasks=2)
     with pytest.warns(BadDataWarning, match=r"left out 1 bad item.*class 'c'"):
-        stream = class_incremental("s", lacking, SplitOptions(skip_bad=True), tasks=2)
+        stream = split_by_class("s", lacking, SplitOptions(skip_bad=True), tasks=2)
     assert stream[1].classes == stream[1].train.classes == stream[1].test.classes == (3,)
 
 
 def test_a_class_without_training_samples() -> None:
     lacking = pool([0, 1, 3], [0, 1, 2, 3])
     with pytest.raises(DataError, match="task 2, class 'c': no training samples"):
-        class_incremental("s", lacking, SplitOptions(), tasks=2)
+        split_by_class("s", lacking, SplitOptions(), tasks=2)
     with pytest.warns(BadDataWarning):
-        stream = class_incremental("s", lacking, SplitOptions(skip_bad=True), tasks=4)
+        stream = split_by_class("s", lacking, SplitOptions(skip_bad=True), tasks=4)
     assert [task.classes for task in stream] == [(0,), (1,), (3,)]

@@ -13,14 +13,14 @@ from tests.data import made
 from tests.streams.test_sessions import colours
 from tmln.data.image_files import count_held_out
 from tmln.streams import Samples, Stream, make_stream
+from tmln.streams.assemble import choose_validation
 from tmln.streams.benchmarks import BENCHMARKS
-from tmln.streams.validation import set_aside
 
 CLASSES = {"": {"ant": 10, "bee": 10, "cat": 5, "dog": 10}}
 
 
 def aside(labels: list[int], fraction: float, seed: int = 0, videos: list[int] | None = None) -> list[bool]:
-    found = set_aside(torch.tensor(labels), fraction, seed, None if videos is None else torch.tensor(videos))
+    found = choose_validation(torch.tensor(labels), fraction, seed, None if videos is None else torch.tensor(videos))
     return [bool(value) for value in found]
 
 

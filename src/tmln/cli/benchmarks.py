@@ -15,9 +15,9 @@ class TakesSettings(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         super().format_epilog(ctx, formatter)
-        from tmln.streams.benchmarks import options_by_benchmarks
+        from tmln.streams.benchmarks import group_options
 
-        for users, options in options_by_benchmarks().items():
+        for users, options in group_options().items():
             with formatter.section(f"--set benchmark.NAME=VALUE, of {users}"):
                 formatter.write_dl([(option.name, f"{option.about} ({option.form})") for option in options])
 
@@ -45,7 +45,7 @@ def one_benchmark(name: str) -> Lines:
     """What a run of it takes unless told otherwise, and every option."""
     from tmln.data import DATA
     from tmln.streams.benchmarks import find_benchmark
-    from tmln.streams.options import described
+    from tmln.streams.options import describe_options
 
     row = find_benchmark(name)
     yield "name", "unless given", "how it is written", "about"
@@ -54,6 +54,6 @@ def one_benchmark(name: str) -> Lines:
         yield "  data", row.data, "", f"{DATA[row.data].summary} (tmln data get {row.data})"
     for key in ("model", "epochs", "batch_size", "lr"):
         yield f"  {key}", str(getattr(row, key)), "", "of a run"
-    for option in described(row.options):
+    for option in describe_options(row.options):
         default = str(row.tasks or "") if option.name == "tasks" else option.default
         yield f"  benchmark.{option.name}", default, option.form, option.about

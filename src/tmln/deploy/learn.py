@@ -20,9 +20,9 @@ from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.class_names import check_names
 from tmln.learner.task_history import FRACTION, Record
 from tmln.signals import Interrupted, saving
-from tmln.streams.own_data import Own, own_samples
+from tmln.streams.assemble import choose_validation
+from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
-from tmln.streams.validation import set_aside
 
 SMALL = 32  # pixels up to which two convolutions do
 STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
@@ -77,7 +77,7 @@ def teach(
     if base is not None:
         _refuse_other(state, base, wish)
     shape = None if base is None else (base["state"]["intake"] or {}).get("shape")
-    own = own_samples(data, shape, wish.image_size)
+    own = read_own_samples(data, shape, wish.image_size)
     if own.names:
         check_names(own.names)
     mark = {
@@ -89,7 +89,7 @@ def teach(
     learner = _gone_on(beside, mark) or (_made(own, wish) if base is None else opened(state, base))
     learner.keep = wish.keep
     share = wish.hold_out if own.test is None else 0.0
-    count = len(own.train) - (int(set_aside(own.train.y, share, learner.seed).sum()) if share else 0)
+    count = len(own.train) - (int(choose_validation(own.train.y, share, learner.seed).sum()) if share else 0)
     if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
         learner.batch_size = _without_rest(count, learner.batch_size)
     epochs = wish.epochs or min(max(math.ceil(STEPS * learner.batch_size / count), EPOCHS[0]), EPOCHS[1])
@@ -130,7 +130,7 @@ def teach(
     return learner, learner.retention
 
 
-def _made(own: Own, wish: Wish) -> Learner:
+def _made(own: OwnSamples, wish: Wish) -> Learner:
     """A model for this data, and a learner at its beginning."""
     shape = own.train.shape
     pictures = len(shape) == 3

@@ -16,7 +16,7 @@ from tmln.models import BACKBONES, make_model
 from tmln.models.custom import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
-from tmln.streams.options import PLACES, RUN_SEED
+from tmln.streams.options import LOCATION_OPTIONS, RUN_SEED
 
 ORDERS = {"class_order", "session_order"}  # options that a run's own seed may decide
 
@@ -30,7 +30,7 @@ def build(config: RunConfig) -> tuple[Stream, Learner]:
 def stream_of(config: RunConfig) -> Stream:
     """The run's benchmark; orders that are drawn follow from the run's seed."""
     full = config.resolved()
-    places = {key: value for key, value in config.benchmark_options.items() if key in PLACES}
+    places = {key: value for key, value in config.benchmark_options.items() if key in LOCATION_OPTIONS}
     options = {**full["benchmark_options"], **places}
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits

@@ -17,8 +17,8 @@ from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
-from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, options_of
-from tmln.streams.options import LATER, PLACES
+from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, parse_options
+from tmln.streams.options import LATER_DEFAULTS, LOCATION_OPTIONS
 from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
 
@@ -211,9 +211,11 @@ class RunConfig(_Parts):
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 
     def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
-        options = options_of(self.benchmark, self.benchmark_options).model_dump(exclude=set(PLACES))
+        options = parse_options(self.benchmark, self.benchmark_options).model_dump(exclude=set(LOCATION_OPTIONS))
         options["tasks"] = options["tasks"] or tasks
-        options = {key: value for key, value in options.items() if key not in LATER or value != LATER[key]}
+        options = {
+            key: value for key, value in options.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]
+        }
         order = options.get("class_order")
         if isinstance(order, str) and "," in order:
             options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]

@@ -36,7 +36,7 @@ from tmln.experiments.store import Run
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 from tmln.signals import Interrupted, saving
-from tmln.streams.test_fingerprint import exam_of
+from tmln.streams.stream import describe_tests
 
 LOG_EVERY = 50  # steps between lines of the log
 
@@ -307,7 +307,7 @@ class Execution:
             "predictions_sha256": self._keep_predictions(),
             "log_crc32": self.run.log_checksum,
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
-            "stream": {**self.stream.metadata, **exam_of(self.stream)},
+            "stream": {**self.stream.metadata, **describe_tests(self.stream)},
             "class_names": list(self.stream.class_names),
             "machine": {**machine(), **({"ranks": self.learner.ranks.size} if self.learner.ranks.size > 1 else {})},
             "commit": commit(),

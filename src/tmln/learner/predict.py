@@ -15,7 +15,7 @@ from tmln.curvature.preserve_state import eval_mode
 from tmln.learner.logit_mask import mask_logits
 from tmln.methods import get_reference_weight, prepare_inputs
 from tmln.streams.arrays import as_samples
-from tmln.streams.own_data import own_pictures
+from tmln.streams.own_data import read_own_inputs
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Path]]:
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
         if learner.intake is None:
             raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
-        return own_pictures([Path(item) for item in data], learner.intake["shape"])
+        return read_own_inputs([Path(item) for item in data], learner.intake["shape"])
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
         data = (x, torch.zeros(len(x), dtype=torch.int64))

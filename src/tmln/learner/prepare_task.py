@@ -12,9 +12,9 @@ from tmln.learner.class_names import by_name, check_numbers, merged, names_in
 from tmln.learner.task_history import FRACTION
 from tmln.methods import get_reference_weight
 from tmln.streams.arrays import as_samples
-from tmln.streams.own_data import Own, own_samples
+from tmln.streams.assemble import choose_validation
+from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
-from tmln.streams.validation import set_aside
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
@@ -58,7 +58,7 @@ def take(
     share = hold_out if hold_out is not None else FRACTION if _is_place(data) and given is None else 0.0
     mine = tuple(own) or samples.classes
     if share and given is None:
-        chosen = set_aside(samples.y, share, learner.seed)
+        chosen = choose_validation(samples.y, share, learner.seed)
         samples, given = (samples.subset((chosen == role).nonzero().squeeze(1)) for role in (False, True))
     place = Path(data).expanduser().resolve().name if _is_place(data) else ""
     called = name or place or f"lesson {len(learner.record.lessons) + 1}"
@@ -87,10 +87,10 @@ def _is_place(data: Any) -> bool:
 
 def _read(learner: Learner, data: Any, side: int | None) -> tuple[Samples, Samples | None, tuple[str, ...] | None]:
     """Samples, those that only test, and names: of a place on disk, or of anything in memory."""
-    if isinstance(data, Own):
+    if isinstance(data, OwnSamples):
         return data.train, data.test, data.names
     if not _is_place(data):
         return as_samples(data, get_reference_weight(learner.model).dtype), None, names_in(data)
     shape = None if learner.intake is None else learner.intake["shape"]
-    own = own_samples(data, shape, side)
+    own = read_own_samples(data, shape, side)
     return own.train, own.test, own.names

@@ -23,7 +23,7 @@ from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.models.custom import check_allowed
 from tmln.printable import one_line
-from tmln.streams.options import PLACES
+from tmln.streams.options import LOCATION_OPTIONS
 
 # Mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
 TOLERANCE = 0.02
@@ -52,7 +52,7 @@ def make_job(result: Result) -> Job:
     config = RunConfig.of(result.config)
     if run_id(config) != result.name:
         raise ValueError("this version of tmln makes another run of its configuration")
-    if named := [f"benchmark.{key}" for key in PLACES if key in config.benchmark_options] + [
+    if named := [f"benchmark.{key}" for key in LOCATION_OPTIONS if key in config.benchmark_options] + [
         key for key in FOLDERS if config.settings.get(key) is not None
     ]:
         raise ValueError(f"its setting {named[0]} names a folder or a limit of this machine, which a file may not")

@@ -1,4 +1,4 @@
-"""Arrays become tasks: benchmarks by name, and the user's own data, as one small type."""
+"""Arrays to tasks: benchmarks by name, and the user's own data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tmln.streams.samples import Samples, concat
     from tmln.streams.stream import Stream, Task
 
-# Loaded when first asked for: the table of benchmarks is read without torch.
+# Imported when first used: the table of benchmarks is read without torch.
 _HOMES = {
     "tmln.data": "BadDataWarning DataError check_data data_root download_bar get_data list_data",
     "tmln.streams.arrays": "as_samples stream_of_classes stream_of_tasks",

@@ -1,4 +1,4 @@
-"""Streams from Python: arrays, tensors, and any ``torch.utils.data.Dataset`` with a length."""
+"""Streams from Python: arrays, tensors, and map-style ``torch.utils.data.Dataset`` objects."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from tmln.data import DataError
 from tmln.data.dataset import Colour
+from tmln.streams.assemble import assemble
+from tmln.streams.incremental import split_by_class
 from tmln.streams.options import Options, SplitOptions, read_options
-from tmln.streams.pool import Pool, assemble
 from tmln.streams.samples import Samples
-from tmln.streams.split import class_incremental
 from tmln.streams.stream import Augment, Prepare, Stream, Task
+from tmln.streams.train_test import TrainTestData
 
 Array: TypeAlias = Tensor | NDArray[Any]
 Data: TypeAlias = Samples | tuple[Array, Array] | Dataset[Any] | DataLoader[Any]
 log = logging.getLogger(__name__)
 
-LABELS = ("label", "labels", "target", "targets", "y")  # what the label of a sample that is a dict is called
+LABELS = ("label", "labels", "target", "targets", "y")  # keys of the label in a sample that is a dict
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetSource:
-    """Inputs of a map-style dataset, read one by one and stacked; they must agree in shape and type.
+    """Inputs of a map-style dataset, read one by one and stacked; shapes and types must agree.
 
-    What the dataset itself draws at random comes from no generator of the run, so it does not resume.
+    Random draws of the dataset itself come from no generator of the run, so they do not resume.
     """
 
     dataset: Dataset[Any]
@@ -43,16 +44,16 @@ class DatasetSource:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def take(self, rows: Tensor) -> Tensor:
-        """Asks the data set for each; one that differs in shape or type is an error that names it."""
-        inputs = [_input(self.dataset, row) for row in rows.tolist()]
+        """Read a batch; a sample of another shape or type raises an error that names it."""
+        inputs = [_read_input(self.dataset, row) for row in rows.tolist()]
         for row, x in zip(rows.tolist(), inputs, strict=True):
             if tuple(x.shape) != self.shape or x.dtype != self.dtype:
                 raise DataError(f"sample {row} is {x.dtype} {list(x.shape)}, the first {self.dtype} {list(self.shape)}")
         return torch.stack(inputs) if inputs else torch.empty((0, *self.shape), dtype=self.dtype)
 
 
-def _input(dataset: Dataset[Any], row: int) -> Tensor:
-    value = _pair(dataset[row])[0]
+def _read_input(dataset: Dataset[Any], row: int) -> Tensor:
+    value = _split_item(dataset[row])[0]
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
@@ -60,8 +61,8 @@ def _input(dataset: Dataset[Any], row: int) -> Tensor:
         raise DataError(f"sample {row} is a {kind}: let the dataset transform its inputs to tensors") from None
 
 
-def _pair(item: Any) -> tuple[Any, Any]:
-    """Input and label of one item: a sequence's first two, or what a dict has besides its label, by its usual names."""
+def _split_item(item: Any) -> tuple[Any, Any]:
+    """Return input and label of one item: the first two of a sequence, or the entries of a dict."""
     if not isinstance(item, Mapping):
         return item[0], item[1]
     label = next((key for key in LABELS if key in item), None)
@@ -74,8 +75,8 @@ def _pair(item: Any) -> tuple[Any, Any]:
     return item[inputs[0]], item[label]
 
 
-def _dataset_of(loader: DataLoader[Any]) -> Dataset[Any]:
-    """A loader's dataset: batches, their order and their reading ahead are the learner's own."""
+def _take_dataset(loader: DataLoader[Any]) -> Dataset[Any]:
+    """Return the dataset of a loader; the learner makes its own batches."""
     if loader.collate_fn is not default_collate:
         raise DataError(
             "a DataLoader with a collate_fn of its own cannot be a task: pass its dataset, and let that do what the "
@@ -85,22 +86,25 @@ def _dataset_of(loader: DataLoader[Any]) -> Dataset[Any]:
 
 
 @cache
-def _say_rounded() -> None:
+def _warn_rounded() -> None:
     """Warn once that inputs lose digits."""
     log.warning("inputs are float64, the model is not: they are rounded to float32 (model.double() keeps all digits)")
 
 
 def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
-    """Samples of ``(x, y)`` arrays, of a dataset of (input, label) pairs or dicts, or samples as they are.
+    """Return samples of ``(x, y)`` arrays, or of a dataset of (input, label) pairs or dicts.
 
-    A dataset's labels are its ``targets`` where it has them; else every item is read once to learn its label. Of a
-    ``DataLoader`` its dataset is taken. Arrays of floats are stored as float32, those of float64 as they are for a
-    model of that ``precision``; for one of another a warning says so.
+    Args:
+        data: samples, ``(x, y)``, a dataset, or a ``DataLoader``, of which the dataset is taken.
+        precision: the model's type. Float arrays are stored as float32, float64 ones as they are if
+            the model is float64; otherwise a warning says that they are rounded.
+
+    Labels are a dataset's ``targets`` if it has them; otherwise every item is read once.
     """
     if isinstance(data, Samples):
         return data
     if isinstance(data, DataLoader):
-        data = _dataset_of(data)
+        data = _take_dataset(data)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = (data.tensors[0], data.tensors[1])
     if isinstance(data, tuple):
@@ -110,9 +114,9 @@ def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
         if x.is_floating_point() and not bool(torch.isfinite(x).all()):
             raise DataError("inputs hold values that are not finite")
         if x.dtype == torch.float64 and precision not in (None, torch.float64):
-            _say_rounded()
+            _warn_rounded()
         as_it_is = x.dtype in (torch.uint8, precision) and x.dtype in (torch.uint8, torch.float64)
-        return Samples.of(x if as_it_is else x.float(), _labels(y, len(x)))
+        return Samples.of(x if as_it_is else x.float(), _check_labels(y, len(x)))
     try:
         count = len(data)  # type: ignore[arg-type]
     except TypeError:
@@ -120,12 +124,12 @@ def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
     if count == 0:
         raise DataError(f"{type(data).__name__} is empty")
     targets = getattr(data, "targets", None)
-    y = torch.as_tensor(targets if targets is not None else [int(_pair(data[row])[1]) for row in range(count)])
-    first = _input(data, 0)
-    return Samples.of(DatasetSource(data, tuple(first.shape), first.dtype), _labels(y, count))
+    y = torch.as_tensor(targets if targets is not None else [int(_split_item(data[row])[1]) for row in range(count)])
+    first = _read_input(data, 0)
+    return Samples.of(DatasetSource(data, tuple(first.shape), first.dtype), _check_labels(y, count))
 
 
-def _labels(y: Tensor, count: int) -> Tensor:
+def _check_labels(y: Tensor, count: int) -> Tensor:
     if y.dim() != 1 or len(y) != count:
         raise DataError(f"{count} inputs but labels of shape {list(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or (count and int(y.min()) < 0):
@@ -133,8 +137,8 @@ def _labels(y: Tensor, count: int) -> Tensor:
     return y.long()
 
 
-def _names(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:
-    """A name for every label: those given, else the numbers."""
+def _name_classes(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:
+    """Return a name for every label: the given names, else the numbers."""
     highest = max(int(part.y.max()) for part in parts if len(part))
     names = tuple(class_names or (str(label) for label in range(highest + 1)))
     if highest >= len(names):
@@ -154,12 +158,12 @@ def stream_of_tasks(
     domains: bool = False,
     skip_bad: bool = False,
 ) -> Stream:
-    """A stream of (train, test) pairs, in order; a mapping names the tasks."""
+    """Make a stream of (train, test) pairs, in order; a mapping names the tasks."""
     named = tasks if isinstance(tasks, Mapping) else {f"task {i}": pair for i, pair in enumerate(tasks, 1)}
     if not named:
         raise DataError("a stream needs at least one task")
     pairs = {key: (as_samples(train), as_samples(test)) for key, (train, test) in named.items()}
-    names = _names(class_names, (part for pair in pairs.values() for part in pair))
+    names = _name_classes(class_names, (part for pair in pairs.values() for part in pair))
     shapes = {part.shape for pair in pairs.values() for part in pair}
     if len(shapes) > 1:
         raise DataError(f"inputs of different shapes: {sorted(shapes)}")
@@ -167,7 +171,7 @@ def stream_of_tasks(
         Task(key, train, test, tuple(sorted({*train.classes, *test.classes})), key if domains else None)
         for key, (train, test) in pairs.items()
     ]
-    pool = Pool(*next(iter(pairs.values())), names, mean, std)
+    pool = TrainTestData(*next(iter(pairs.values())), names, mean, std)
     return assemble(name, pool, Options(skip_bad=skip_bad), parts, {}, augment=augment, prepare=prepare)
 
 
@@ -184,8 +188,8 @@ def stream_of_classes(
     prepare: Prepare | None = None,
     **options: Any,
 ) -> Stream:
-    """One data set split into ``tasks`` tasks by class; takes the options of ``SplitOptions``."""
+    """Split one data set into ``tasks`` tasks by class; takes the options of ``SplitOptions``."""
     split = read_options("stream_of_classes", SplitOptions, {"tasks": tasks, **options})
     trained, tested = as_samples(train), as_samples(test)
-    pool = Pool(trained, tested, _names(class_names, (trained, tested)), mean, std)
-    return class_incremental(name, pool, split, tasks=tasks, augment=augment, prepare=prepare)
+    pool = TrainTestData(trained, tested, _name_classes(class_names, (trained, tested)), mean, std)
+    return split_by_class(name, pool, split, tasks=tasks, augment=augment, prepare=prepare)

@@ -1,4 +1,4 @@
-"""The table of benchmarks: one row says all about one. Needs no torch; ``make_stream`` does when it is called."""
+"""The table of benchmarks. It is read without torch; ``make_stream`` imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tmln.streams.options import (
     ImageOptions,
     Options,
     SplitOptions,
-    described,
+    describe_options,
     read_options,
 )
 from tmln.suggest import did_you_mean
@@ -27,11 +27,11 @@ BRIGHTNESS = 63 / 255  # a factor in 1 +- 63/255, as in PyCIL
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One row: which data become tasks in which way, the options it takes, and what a run takes unless told otherwise.
+    """One row: the data, how they become tasks, the options, and the defaults of a run.
 
-    ``scenario`` is a name of ``scenarios.SCENARIOS``, ``data`` one of ``tmln.data.DATA``; where it is None the data are
-    the user's, and the benchmark is called NAME:PATH. ``tasks`` is None where the data say how many. Models, epochs and
-    rates are the paper's where the paper has them.
+    ``scenario`` is a key of ``scenarios.SCENARIOS``, ``data`` a key of ``tmln.data.DATA``; if it is
+    None, the data are the user's and the benchmark is named NAME:PATH. ``tasks`` is None if the
+    data determine it. Models, epochs and rates are the paper's if the paper states them.
     """
 
     title: str
@@ -89,15 +89,15 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The row of a benchmark; ``folder:PATH`` is of ``folder``."""
+    """Return the row of a benchmark; ``folder:PATH`` belongs to ``folder``."""
     row, _, path = name.partition(":")
     if row not in BENCHMARKS or (path and "path" not in BENCHMARKS[row].options.model_fields):
         raise ValueError(f"unknown benchmark {name!r}{did_you_mean(name, BENCHMARKS)} (tmln list benchmarks)")
     return BENCHMARKS[row]
 
 
-def options_of(name: str, given: Mapping[str, object]) -> Options:
-    """A benchmark's options, checked, with those that its name holds: the path of ``folder:PATH``."""
+def parse_options(name: str, given: Mapping[str, object]) -> Options:
+    """Return a benchmark's options, checked, including the path in ``folder:PATH``."""
     kind = find_benchmark(name).options
     row, _, path = name.partition(":")
     given = {**({"path": path} if path else {}), **given}
@@ -106,11 +106,11 @@ def options_of(name: str, given: Mapping[str, object]) -> Options:
     return read_options(name, kind, given)
 
 
-def options_by_benchmarks() -> dict[str, list[Described]]:
-    """Every option in words, under the names of the benchmarks that take it."""
+def group_options() -> dict[str, list[Described]]:
+    """Return descriptions of all options, grouped by the benchmarks that take them."""
     users: dict[Described, list[str]] = {}
     for name, row in BENCHMARKS.items():
-        for option in described(row.options):
+        for option in describe_options(row.options):
             users.setdefault(option, []).append(name)
     groups: dict[str, list[Described]] = {}
     for option, names in users.items():
@@ -120,11 +120,12 @@ def options_by_benchmarks() -> dict[str, list[Described]]:
 
 
 def make_stream(name: str, **options: object) -> Stream:
-    """The stream of a benchmark: ``make_stream("split-cifar100", class_order="icarl1993", per_class=50)``.
+    """Make the stream of a benchmark.
 
-    ``folder:PATH`` is a folder of the user's images.
+    ``make_stream("split-cifar100", class_order="icarl1993", per_class=50)``; ``folder:PATH`` is a
+    folder of the user's images.
     """
     from tmln.streams.scenarios import SCENARIOS
 
     row = find_benchmark(name)
-    return SCENARIOS[row.scenario](name, row, options_of(name, options))
+    return SCENARIOS[row.scenario](name, row, parse_options(name, options))

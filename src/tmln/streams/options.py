@@ -1,4 +1,4 @@
-"""The options that benchmarks take: type, range, default and a sentence of each, for checks, help and documents."""
+"""Options of benchmarks: type, range, default and description, for checks, help and documents."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 
 from tmln.suggest import did_you_mean
 
-RUN_SEED = "run-seed"  # an order that whoever has a run's seed replaces by ``seed:N``
-LATER = {"validation": 0.0, "shrink": 1}  # options that came later, and what leaves runs as they were, names included
-PLACES = ("root", "memory_limit")  # where data are, not what they are: of no concern to a run's identity
+RUN_SEED = "run-seed"  # an order that a run replaces by ``seed:N`` with its own seed
+LATER_DEFAULTS = {"validation": 0.0, "shrink": 1}  # of options added later; at these values run names are the old ones
+LOCATION_OPTIONS = ("root", "memory_limit")  # where data are, which is no part of a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 Bytes: TypeAlias = Annotated[int, Field(ge=0)]
@@ -27,14 +27,14 @@ Order: TypeAlias = Annotated[str, Field(pattern=r"^(ascending|seeded|run-seed|se
 
 
 class Options(BaseModel):
-    """What every benchmark takes."""
+    """Options of every benchmark."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tasks: Count | None = None
     """number of tasks; the benchmark's own unless given"""
     per_class: Count | None = None
-    """training samples of each class (and domain where there are domains), for small machines; all unless given"""
+    """training samples of each class (in each domain), for small machines; all unless given"""
     per_class_test: Count | None = None
     """the same for test samples"""
     blurry: Share = 0.0
@@ -42,9 +42,9 @@ class Options(BaseModel):
     repeats: Count = 1
     """visits to each task, each with its own part of the task's training samples"""
     validation: Held = 0.0
-    """part of each class's training samples to choose by, not trained on; of videos and folders the last ones"""
+    """fraction of training samples for validation, not trained on; of videos the last"""
     seed: int = 0
-    """of what a stream draws: orders, permutations, hold-outs; not the seed of a run"""
+    """seed of the stream's draws (orders, permutations, held-out samples); not the seed of a run"""
     root: Path | None = None
     """data root; TMLN_DATA, else the platform's cache folder, unless given"""
     skip_bad: bool = False
@@ -52,43 +52,43 @@ class Options(BaseModel):
 
 
 class SplitOptions(Options):
-    """Options where classes arrive task by task."""
+    """Options of class-incremental benchmarks."""
 
     class_order: ClassOrder = "ascending"
     """order in which classes arrive"""
 
 
 class ImageOptions(SplitOptions):
-    """What data sets of small images take besides."""
+    """Further options for data sets of small images."""
 
     shrink: Count = 1
     """pixels a side that are averaged into one, for small machines: 2 makes 16x16 of 32x32"""
 
 
 class DomainOptions(Options):
-    """What a data set of image files in several domains takes besides."""
+    """Further options for data sets of image files in several domains."""
 
     test_fraction: Fraction = 0.2
-    """part of each class in each domain that is held out at random"""
+    """fraction of each class in each domain that is held out at random"""
     shrink: Count = 1
     """pixels a side that are averaged into one, for small machines: 2 makes 32x32 of 64x64"""
     memory_limit: Bytes = 0
-    """bytes of images kept in memory; more go to a memory-mapped file under the data root, read once for all runs"""
+    """bytes of images kept in memory; more go to a memory-mapped file, read once for all runs"""
 
 
 class Core50Options(Options):
-    """What CORe50 takes besides."""
+    """Further options for CORe50."""
 
     session_order: Order = "ascending"
     """order of the training sessions"""
     holdout: Literal["tail", "random"] = "tail"
-    """a task's test frames: the last of every video, or random ones, whose neighbours are trained on"""
+    """test frames: the last of every video, or random ones, whose neighbours are trained on"""
     holdout_fraction: Fraction = 0.2
-    """how many of the frames"""
+    """fraction of frames that is held out"""
     size: Count = 224
     """pixels a side after augmentation"""
     test_resize: Count | None = None
-    """shorter side before the centre crop of test frames; the crop's own, which cuts nothing off, unless given"""
+    """shorter side before the centre crop of test frames; by default the crop's own"""
     memory_limit: Bytes = 1 << 30
     """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
 
@@ -100,14 +100,14 @@ class Core50Options(Options):
 
 
 class FolderOptions(SplitOptions):
-    """What a folder of images takes besides."""
+    """Further options for folders of images."""
 
     path: Path
     """PATH/task/class/image or PATH/class/image; or PATH/train and PATH/test of these"""
     layout: Literal["auto", "tasks", "domains", "classes"] = "auto"
-    """what the sub-folders are; auto looks whether there are one or two levels of them"""
+    """what the sub-folders are; auto follows from whether there are one or two levels of them"""
     test_fraction: Fraction = 0.2
-    """part of each class in each task that is held out at random, where there is no PATH/test"""
+    """fraction of each class in each task that is held out at random, if there is no PATH/test"""
     mode: Literal["L", "RGB"] | None = None
     """colours to convert images to; unless given, all have one mode already"""
     size: Count | None = None
@@ -119,7 +119,7 @@ class FolderOptions(SplitOptions):
 
 
 class Described(NamedTuple):
-    """One option in words: ``blurry``, ``a number >= 0 and <= 1``, ``0.0``, and a sentence."""
+    """Description of an option: ``blurry``, ``a number >= 0 and <= 1``, ``0.0``, a sentence."""
 
     name: str
     form: str
@@ -127,15 +127,15 @@ class Described(NamedTuple):
     about: str
 
 
-def described(kind: type[Options]) -> Iterator[Described]:
-    """What there is to say about each option."""
+def describe_options(kind: type[Options]) -> Iterator[Described]:
+    """Yield a description of each option."""
     for name, field in kind.model_fields.items():
         default = "" if field.is_required() or field.default is None else str(field.default).lower()
         yield Described(name, _form(field.annotation, field), default, field.description or "")
 
 
 def _form(kind: Any, field: FieldInfo) -> str:
-    """How a value of this type is written."""
+    """Return how a value of this type is written."""
     inner = get_args(kind)
     if get_origin(kind) is Literal:
         return " or ".join(inner)
@@ -152,7 +152,7 @@ Kind = TypeVar("Kind", bound=Options)
 
 
 def read_options(name: str, kind: type[Kind], given: Mapping[str, object]) -> Kind:
-    """Options of this kind; names and types are checked, and text as it comes from a command line is read."""
+    """Return options of this class; names, types and ranges are checked, and text is parsed."""
     known = kind.model_fields
     for option in given:
         if option not in known:
@@ -164,7 +164,7 @@ def read_options(name: str, kind: type[Kind], given: Mapping[str, object]) -> Ki
         first = error.errors()[0]
         if not first["loc"]:
             raise ValueError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
-        wrong = next(option for option in described(kind) if option.name == first["loc"][0])
+        wrong = next(option for option in describe_options(kind) if option.name == first["loc"][0])
         raise ValueError(
             f"option {wrong.name!r} of {name} is {wrong.form}, not {first['input']!r}: {wrong.about}"
         ) from None

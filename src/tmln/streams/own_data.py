@@ -1,4 +1,4 @@
-"""Data of the user's own as samples, with the names of its classes."""
+"""The user's own data as samples, with the names of its classes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ import torch
 
 from tmln.data.own_data import OwnData, find_pictures, read_inputs, read_own_data, read_pictures
 from tmln.streams.arrays import as_samples
-from tmln.streams.samples import Rows, Samples
+from tmln.streams.samples import Samples, TensorSource
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """Samples to learn, samples that only test (None where the place has none apart), and what labels are called."""
+class OwnSamples:
+    """Samples to train on, samples for tests only (None if there are none), and class names."""
 
     train: Samples
     test: Samples | None
     names: tuple[str, ...] | None
 
 
-def own_samples(place: str | Path, shape: Sequence[int] | None = None, side: int | None = None) -> Own:
-    """A folder of classes, of domains, or an ``.npz``: see :func:`tmln.data.own_data.read_own_data`."""
+def read_own_samples(place: str | Path, shape: Sequence[int] | None = None, side: int | None = None) -> OwnSamples:
+    """Read a folder of classes or domains, or an ``.npz``.
+
+    See :func:`tmln.data.own_data.read_own_data`.
+    """
     found = read_own_data(place, shape, side)
     samples = _samples(found)
     is_test = torch.from_numpy(found.is_test)
     if not is_test.any():
-        return Own(samples, None, found.names)
+        return OwnSamples(samples, None, found.names)
     train, test = (samples.subset((is_test == role).nonzero().squeeze(1)) for role in (False, True))
-    return Own(train, test, found.names)
+    return OwnSamples(train, test, found.names)
 
 
 def _samples(found: OwnData) -> Samples:
@@ -40,8 +43,8 @@ def _samples(found: OwnData) -> Samples:
     return Samples.of(torch.from_numpy(found.inputs), torch.from_numpy(found.labels), channels_last=True)
 
 
-def own_pictures(places: Sequence[str | Path], shape: Sequence[int]) -> tuple[Samples, list[Path]]:
-    """Pictures, or the rows of files ``.npz``, without labels (all are 0), and where each is."""
+def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int]) -> tuple[Samples, list[Path]]:
+    """Read images, or the rows of ``.npz`` files, without labels (all are 0), and their names."""
     files = [Path(place).expanduser() for place in places]
     if any(file.suffix == ".npz" for file in files):
         if odd := [file for file in files if file.suffix != ".npz"]:
@@ -52,5 +55,5 @@ def own_pictures(places: Sequence[str | Path], shape: Sequence[int]) -> tuple[Sa
     paths = find_pictures(places)
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
-    source = Rows(torch.from_numpy(read_pictures(paths, shape)), channels_last=True)
+    source = TensorSource(torch.from_numpy(read_pictures(paths, shape)), channels_last=True)
     return Samples(source, torch.zeros(len(paths), dtype=torch.int64), torch.arange(len(paths))), paths

@@ -1,4 +1,4 @@
-"""The next batches made by a thread while the model computes; torch works without Python's lock."""
+"""The next batches, made by a thread while the model computes; torch releases Python's lock."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _END = object()
 
 
 def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
-    """The same items in the same order, up to ``depth`` of them made ahead by a thread (0: none).
+    """Yield the same items in the same order, up to ``depth`` of them made ahead by a thread.
 
-    What is made ahead must draw from generators that nobody else uses, and an item that a run may resume from
-    carries their state with it (taken after the item was made), because they are ahead of the consumer.
+    With ``depth`` 0 nothing is made ahead. The items must draw from generators that nothing else
+    uses, and an item that a run may resume from carries their state after it was made, because the
+    generators are ahead of the consumer.
     """
     if depth == 0:
         yield from items
@@ -45,7 +46,7 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
                 if not put(item):
                     return
             put(_END)
-        except BaseException as error:  # handed over to the consumer
+        except BaseException as error:  # raised in the consumer
             put(_Failure(error))
 
     worker = threading.Thread(target=work, name="tmln-prefetch", daemon=True)

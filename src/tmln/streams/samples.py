@@ -1,4 +1,4 @@
-"""Inputs and labels read by index: in memory, memory-mapped, or made on the fly, behind one small type."""
+"""Inputs and labels read by index: in memory, memory-mapped, or computed when they are read."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tmln.data.image_files import pick_evenly
 
 
 class Source(Protocol):
-    """Where inputs come from: N of them, each of ``shape``, any batch of them at once."""
+    """A source of N inputs of equal ``shape``, read in batches."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample, channels first."""
+        """Return the shape of one sample, channels first."""
 
     def __len__(self) -> int: ...
 
     def take(self, rows: Tensor) -> Tensor:
-        """A batch, in the order of ``rows``."""
+        """Return a batch, in the order of ``rows``."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TensorSource:
     """A tensor [N, ...], in memory or over a memory-mapped file.
 
-    With ``channels_last`` the tensor is [N, H, W, C] and batches come out as [B, C, H, W] in channels_last
-    layout: one copy of whole images, where a permuted tensor would be read pixel by pixel.
+    With ``channels_last`` the tensor is [N, H, W, C], and batches are [B, C, H, W] in channels_last
+    layout: whole images are copied, where a permuted tensor would be read pixel by pixel.
     """
 
     tensor: Tensor
@@ -39,7 +39,7 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Channels first, also of images that are kept with channels last."""
+        """Return the shape of one sample, channels first."""
         shape = tuple(self.tensor.shape[1:])
         return (shape[-1], *shape[:-1]) if self.channels_last else shape
 
@@ -47,47 +47,47 @@ class Rows:
         return len(self.tensor)
 
     def take(self, rows: Tensor) -> Tensor:
-        """A copy, [B, C, H, W] also of images that are kept as [N, H, W, C]."""
+        """Return a copy of these rows, [B, C, H, W] for images."""
         batch = self.tensor.index_select(0, rows)
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
 
 
 @dataclass(frozen=True, eq=False)
-class Mapped:
-    """Another source seen through a deterministic function of a batch that keeps each input's shape."""
+class MappedSource:
+    """Another source seen through a deterministic function that keeps the shape of each input."""
 
     source: Source
     function: Callable[[Tensor], Tensor]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The source's: the function keeps shapes."""
+        """Return the shape of the other source."""
         return self.source.shape
 
     def __len__(self) -> int:
         return len(self.source)
 
     def take(self, rows: Tensor) -> Tensor:
-        """The function of the batch, each time anew."""
+        """Return the function of the batch, computed in every call."""
         return self.function(self.source.take(rows))
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
-    """Several sources one after another; all give inputs of one shape and type."""
+class JoinedSource:
+    """Several sources in sequence; all inputs have one shape and type."""
 
     sources: tuple[Source, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the first, which all share."""
+        """Return the shape that all sources share."""
         return self.sources[0].shape
 
     def __len__(self) -> int:
         return sum(map(len, self.sources))
 
     def take(self, rows: Tensor) -> Tensor:
-        """From each source its rows, put back where they were asked for."""
+        """Read each source's rows and put them into the order of ``rows``."""
         ends = torch.tensor([len(source) for source in self.sources]).cumsum(0)
         owner = torch.bucketize(rows, ends, right=True)
         parts, places = [], []
@@ -98,7 +98,7 @@ class Joined:
             places.append(place)
         if not parts:
             return self.sources[0].take(rows)
-        # Sorting the places puts every part's rows back where they were asked for.
+        # Sorting the places restores the order of the rows.
         order = torch.cat(places).argsort()
         layout = torch.channels_last if _is_channels_last(parts[0]) else torch.contiguous_format
         return torch.cat(parts).index_select(0, order).contiguous(memory_format=layout)
@@ -110,7 +110,7 @@ def _is_channels_last(x: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """``rows`` of a source with their labels ``y``; ``gather`` reads a batch of them at once."""
+    """``rows`` of a source with their labels ``y``; ``gather`` reads a batch."""
 
     source: Source
     y: Tensor
@@ -123,13 +123,13 @@ class Samples:
             raise ValueError(f"{len(self.rows)} inputs but {len(self.y)} labels")
 
     def __repr__(self) -> str:
-        """``Samples(40 of 3x12x12, 2 classes)``: what it is, not what it holds."""
+        """Return ``Samples(40 of 3x12x12, 2 classes)``."""
         return f"Samples({len(self)} of {'x'.join(map(str, self.shape))}, {len(self.classes)} classes)"
 
     @classmethod
     def of(cls, x: Tensor | Source, y: Tensor, *, channels_last: bool = False) -> Samples:
-        """Samples of a whole tensor (uint8 images stay uint8) or of a whole source."""
-        source = Rows(x, channels_last) if isinstance(x, Tensor) else x
+        """Return samples of a whole tensor (uint8 images stay uint8) or of a whole source."""
+        source = TensorSource(x, channels_last) if isinstance(x, Tensor) else x
         return cls(source, y, torch.arange(len(source)))
 
     def __len__(self) -> int:
@@ -137,40 +137,40 @@ class Samples:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input as it is stored."""
+        """Return the shape of one input as it is stored."""
         return self.source.shape
 
     @property
     def x(self) -> Tensor:
-        """All inputs at once: small sets only."""
+        """Return all inputs at once: for small sets only."""
         return self.source.take(self.rows)
 
     @cached_property
     def classes(self) -> tuple[int, ...]:
-        """The labels that occur, ascending; found once."""
+        """Return the labels that occur, ascending; computed once."""
         return tuple(torch.unique(self.y).tolist())
 
     def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and labels at ``indices`` (each in 0..len-1), in that order."""
+        """Return inputs and labels at ``indices`` (each in 0..len-1), in that order."""
         return self.source.take(self.rows.index_select(0, indices)), self.y.index_select(0, indices)
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All inputs and labels in order, ``size`` at a time; of no samples, one batch of none."""
+        """Yield inputs and labels in order, ``size`` at a time; without samples one empty batch."""
         for start in range(0, max(1, len(self)), size):
             rows = slice(start, start + size)
             yield self.source.take(self.rows[rows]), self.y[rows]
 
     def subset(self, indices: Tensor) -> Samples:
-        """The samples at ``indices``, without copying an input."""
+        """Return the samples at ``indices``, without copying an input."""
         return Samples(self.source, self.y[indices], self.rows[indices])
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Samples:
-        """The same samples, each batch of inputs passed through ``function`` when it is read."""
-        return Samples(Mapped(self.source, function), self.y, self.rows)
+        """Return the same samples, with inputs passed through ``function`` when they are read."""
+        return Samples(MappedSource(self.source, function), self.y, self.rows)
 
 
 def concat(parts: Sequence[Samples]) -> Samples:
-    """All samples of all parts, in order: what a joint reference trains on."""
+    """Return all samples of all parts, in order."""
     if not parts:
         raise ValueError("nothing to concatenate")
     if len({part.shape for part in parts}) > 1:
@@ -185,11 +185,14 @@ def concat(parts: Sequence[Samples]) -> Samples:
         starts[id(source)] = total
         total += len(source)
     rows = torch.cat([part.rows + starts[id(part.source)] for part in parts])
-    return Samples(Joined(tuple(sources)), y, rows)
+    return Samples(JoinedSource(tuple(sources)), y, rows)
 
 
-def of_classes(samples: Samples, classes: Sequence[int], per_class: int | None = None) -> Samples:
-    """The samples of these classes in their order; at most ``per_class`` of each, pick_evenly spaced."""
+def select_classes(samples: Samples, classes: Sequence[int], per_class: int | None = None) -> Samples:
+    """Return the samples of these classes in order, at most ``per_class`` of each.
+
+    Those that are left are evenly spaced.
+    """
     if per_class is None:
         return samples.subset(torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1))
     rows = [(samples.y == label).nonzero().squeeze(1) for label in classes]

@@ -1,14 +1,15 @@
-"""A stream: a named sequence of tasks, each with train and test samples, its classes and its domain."""
+"""A stream: a named sequence of tasks, each with training and test samples."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, TypeAlias
 
 from torch import Generator, Tensor
 
-from tmln.streams.samples import Samples
+from tmln.streams.samples import MappedSource, Samples, Source
 
 Augment: TypeAlias = Callable[[Tensor, Generator], Tensor]
 Prepare: TypeAlias = Callable[[Tensor], Tensor]
@@ -16,10 +17,10 @@ Prepare: TypeAlias = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What arrives between two boundaries.
+    """One task of a stream: the samples between two task boundaries.
 
-    ``classes`` are the task's own, those its test set asks for; blurry boundaries add others
-    to ``train``. ``validation`` was taken from the training data, to choose by; None unless asked for.
+    ``classes`` are the classes of its test set; blurry boundaries add others to ``train``.
+    ``validation`` was taken from the training data; None unless requested.
     """
 
     name: str
@@ -37,9 +38,10 @@ SHOWN = 6  # classes of a task that are printed by name
 class Stream:
     """Tasks in order, under a single head over all classes.
 
-    A learner reads ``x, y = task.train.gather(indices)``, then ``stream.augment(x, generator)`` to train and
-    ``stream.prepare(x)`` to test: both give normalised float inputs of ``shape``. Labels are indices into
-    ``class_names`` whatever the order in which classes arrive. ``metadata`` belongs into a run's result.
+    A learner reads ``x, y = task.train.gather(indices)``, then calls ``stream.augment(x,
+    generator)`` in training and ``stream.prepare(x)`` in tests: both return normalised float inputs
+    of ``shape``. Labels are indices into ``class_names`` whatever the order in which classes
+    arrive. ``metadata`` is part of a run's result.
     """
 
     name: str
@@ -55,16 +57,16 @@ class Stream:
 
     @property
     def classes(self) -> int:
-        """The number of outputs of the single head."""
+        """Return the number of outputs of the single head."""
         return len(self.class_names)
 
     @property
     def tests(self) -> tuple[Samples, ...]:
-        """One test set a task: the columns of the accuracy matrix."""
+        """Return one test set per task: the columns of the accuracy matrix."""
         return tuple(task.test for task in self.tasks)
 
     def as_pixels(self) -> Stream:
-        """Return the stream with inputs between 0 and 1, for a network that normalises them itself."""
+        """Return the stream with inputs in 0..1, for a network that normalises them itself."""
         plain: dict[str, Any] = {"mean": tuple(0.0 for _ in self.mean), "std": tuple(1.0 for _ in self.std)}
         changed: dict[str, Any] = {}
         for name in ("augment", "prepare"):
@@ -78,14 +80,14 @@ class Stream:
         return replace(self, **plain, **changed)
 
     def seen(self, index: int) -> tuple[int, ...]:
-        """Classes met in training up to task ``index``: those that ``logit_mask=seen`` leaves open."""
+        """Return the classes met up to task ``index``, which ``logit_mask=seen`` leaves open."""
         met: set[int] = set()
         for task in self.tasks[: index + 1]:
             met.update(task.classes, task.train.classes)
         return tuple(sorted(met))
 
     def __str__(self) -> str:
-        """A short table: ``print(stream)``."""
+        """Return a short table for ``print(stream)``."""
         size, count = "x".join(map(str, self.shape)), len(self.tasks)
         lines = [f"{self.name}: {count} task{'s' * (count != 1)}, {self.classes} classes, inputs of {size}"]
         wide = max((len(task.name) for task in self.tasks), default=0)
@@ -106,3 +108,33 @@ class Stream:
 
     def __getitem__(self, index: int) -> Task:
         return self.tasks[index]
+
+
+HASHED = 4  # images of each class in each test set: hashing all would read large sets once more
+
+
+def describe_tests(stream: Stream) -> dict[str, object]:
+    """Return for a run's result the fingerprint of the test sets and their numbers of classes."""
+    return {"tests": fingerprint_tests(stream.tests), "test_classes": [len(task.classes) for task in stream]}
+
+
+def fingerprint_tests(tests: tuple[Samples, ...]) -> str:
+    """Return a hash of the test sets that does not depend on the order of classes or tasks.
+
+    It covers the number of samples of each class in each test set and the first few of them as they
+    are stored. Transforms follow from the benchmark's options; their last bits depend on the
+    machine.
+    """
+    total = 0
+    for samples in tests:
+        for label in samples.classes:
+            mine = (samples.y == label).nonzero().squeeze(1)
+            images = _find_stored_source(samples.source).take(samples.rows[mine[:HASHED]])
+            digest = hashlib.sha256(f"{label} {len(mine)} {images.dtype} {tuple(images.shape)}".encode())
+            digest.update(images.cpu().contiguous().numpy().tobytes())
+            total += int.from_bytes(digest.digest()[:8], "big")
+    return f"{total % 2**64:016x}"
+
+
+def _find_stored_source(source: Source) -> Source:
+    return _find_stored_source(source.source) if isinstance(source, MappedSource) else source

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tmln.data.dataset import Arrays
 from tmln.streams import make_stream
 from tmln.streams.augment import ShiftFlip
-from tmln.streams.pool import shrunk
+from tmln.streams.train_test import shrink_images
 
 
 def arrays(pixels: NDArray[np.uint8]) -> Arrays:
@@ -22,14 +22,14 @@ def arrays(pixels: NDArray[np.uint8]) -> Arrays:
 
 def test_by_hand() -> None:
     pixels = np.array([[[0, 1, 10, 20], [2, 3, 30, 40]]], np.uint8)
-    assert shrunk(arrays(pixels), 2, "x").pixels.tolist() == [[[2, 25]]]  # 1.5 and 25; halves to even
+    assert shrink_images(arrays(pixels), 2, "x").pixels.tolist() == [[[2, 25]]]  # 1.5 and 25; halves to even
 
 
 @pytest.mark.parametrize("shape", [(3, 6, 9), (2, 6, 6, 3), (1025, 4, 4, 1)])
 def test_each_pixel_is_the_mean_of_its_block(shape: tuple[int, ...]) -> None:
     factor = 2 if shape[0] == 1025 else 3
     pixels = np.random.RandomState(0).randint(0, 256, shape).astype(np.uint8)
-    found = shrunk(arrays(pixels), factor, "x").pixels
+    found = shrink_images(arrays(pixels), factor, "x").pixels
     assert found.shape == (shape[0], shape[1] // factor, shape[2] // factor, *shape[3:])
     for n, row, column in [(0, 0, 0), (shape[0] - 1, 1, 1)]:
         block = pixels[n, factor * row : factor * (row + 1), factor * column : factor * (column + 1)]
@@ -38,9 +38,9 @@ def test_each_pixel_is_the_mean_of_its_block(shape: tuple[int, ...]) -> None:
 
 def test_one_changes_nothing_and_blocks_must_fit() -> None:
     same = arrays(np.zeros((1, 5, 5), np.uint8))
-    assert shrunk(same, 1, "x") is same
+    assert shrink_images(same, 1, "x") is same
     with pytest.raises(ValueError, match="split-cifar10: images of 5x5 pixels have no blocks of 2x2; shrink=2"):
-        shrunk(same, 2, "split-cifar10")
+        shrink_images(same, 2, "split-cifar10")
 
 
 @pytest.mark.parametrize(("name", "size"), [("split-cifar10", 32), ("pacs", 64)])
