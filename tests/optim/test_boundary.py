@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.optim import TMLN
-from tmln.optim.boundary import NIL, Shield, protection, quantile
+from tmln.optim.protection import NIL, Shield, measure_protection, quantile
 
 D = torch.float64
 
@@ -331,28 +331,30 @@ def test_large_models_are_sampled_alike_every_time() -> None:
     source = torch.Generator().manual_seed(0)
     sizes = (30_000, 0, 500, 69_500)
     shields = [Shield(n, torch.rand(n, generator=source), torch.rand(n, generator=source), 0.5, 2.0) for n in sizes]
-    exact = protection(shields)
-    sampled = protection(shields, most_exact=99_999, sample=20_000)
+    exact = measure_protection(shields)
+    sampled = measure_protection(shields, most_exact=99_999, sample=20_000)
     torch.manual_seed(torch.initial_seed() + 1)
     state = torch.get_rng_state()
-    assert sampled == protection(shields, most_exact=99_999, sample=20_000)
+    assert sampled == measure_protection(shields, most_exact=99_999, sample=20_000)
     assert torch.equal(state, torch.get_rng_state())
     assert sampled != exact
     assert sampled[:2] == pytest.approx(exact[:2], rel=0.02)
-    assert protection(shields, most_exact=100_000, sample=2) == exact
+    assert measure_protection(shields, most_exact=100_000, sample=2) == exact
 
 
 def test_a_sample_takes_of_every_tensor_its_share() -> None:
     """10% of the weights are slowed; whatever is drawn within a tensor, p95 and median cannot miss them."""
     for order in ((900, 100), (100, 900)):
         shields = [Shield(n, torch.full((n,), 9.0 if n == 100 else 0.0), None, 1.0, 1.0) for n in order]
-        assert protection(shields, most_exact=999, sample=100) == (1.0, 10.0, False)
-        assert protection(shields, most_exact=999, sample=10)[0] == 1.0
-        assert protection(shields).slowed == protection(shields, most_exact=999, sample=100).slowed == 0.1
+        assert measure_protection(shields, most_exact=999, sample=100) == (1.0, 10.0, False)
+        assert measure_protection(shields, most_exact=999, sample=10)[0] == 1.0
+        assert (
+            measure_protection(shields).slowed == measure_protection(shields, most_exact=999, sample=100).slowed == 0.1
+        )
 
 
 def test_protection_in_words() -> None:
-    found = protection([Shield(4, torch.tensor([0.0, 0.0, 0.0625, 0.25]), None, 1.0, 1.0)])
+    found = measure_protection([Shield(4, torch.tensor([0.0, 0.0, 0.0625, 0.25]), None, 1.0, 1.0)])
     assert found.slowed == 0.25
     assert str(found).startswith(
         "25% of the weights slowed by more than 10% (the median by 3.12%, one in twenty by 22.2%"
@@ -362,7 +364,7 @@ def test_protection_in_words() -> None:
 def test_a_sample_sees_every_column() -> None:
     """A stride of two would see the first column of a matrix with two, and find no shield."""
     matrix = torch.tensor([0.0, 9.0]).repeat(1000, 1)
-    found = protection([Shield(2000, matrix, None, 1.0, 1.0)], most_exact=1000, sample=1000)
+    found = measure_protection([Shield(2000, matrix, None, 1.0, 1.0)], most_exact=1000, sample=1000)
     assert found.slowdown_p95 == 10.0
 
 
@@ -428,3 +430,25 @@ def test_a_warning_that_is_an_error_leaves_the_boundary_undone() -> None:
             optimizer.consolidate([torch.zeros(100, dtype=D)])
         assert_same(everything(optimizer), before)
         optimizer.consolidate([torch.zeros(100, dtype=D)])  # it was said
+
+
+def test_rounding_noise_is_no_score() -> None:
+    """A bias before batch norm has a gradient of zero in exact arithmetic: with score_max="tensor" its noise stays one.
+
+    So do the weights of a tensor whose gradient is small, but not noise, keep their full score.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = TMLN(model.parameters(), lr=0.1, score_max="tensor")
+    for _ in range(20):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(32, 6)), torch.randint(3, (32,))).backward()
+        optimizer.step()
+    noise, head = model[0].bias, model[3].bias
+    assert isinstance(noise, nn.Parameter)
+    assert isinstance(head, nn.Parameter)
+    assert float(optimizer.path(noise).abs().max()) > 0
+    outcome = optimizer.consolidate([torch.zeros_like(p) for p in model.parameters()])
+    assert float(optimizer.state[noise]["sensitivity"].max()) < 0.01
+    assert float(optimizer.state[head]["sensitivity"].max()) == 1.0
+    assert outcome.mass[noise] < 1e-8

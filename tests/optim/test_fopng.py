@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.optim.test_tmln import D, batch, close, small, train, weights
 from tmln.curvature import diagonal_fisher
 from tmln.optim import FOPNG
-from tmln.optim.fopng import gram, inverse, output_gradients, projected
+from tmln.optim.fopng import gram, invert_gram, output_gradients, project
 
 
 def test_a_step_by_hand() -> None:
@@ -77,8 +77,8 @@ def test_it_is_the_steepest_of_all_orthogonal_moves(repeated: bool) -> None:
     g, old, new, stack = drawn(3)
     if repeated:  # directions that depend on each other
         stack = [torch.cat([s, 2 * s[:1], torch.zeros_like(s[:1])]) for s in stack]
-    solve = inverse(gram(old, new, stack, 0.1), "orthogonal", 0.1, torch.finfo(D).eps)
-    found = flat(projected(g, old, new, stack, solve, 0.1, "orthogonal"))
+    solve = invert_gram(gram(old, new, stack, 0.1), "orthogonal", 0.1, torch.finfo(D).eps)
+    found = flat(project(g, old, new, stack, solve, 0.1, "orthogonal"))
     constraint, metric = flat(stack, 1) * flat(old), torch.diag(flat(new) + 0.1)
     close(constraint @ found, [0.0] * len(constraint))
     free = torch.linalg.svd(constraint)[2][3:].T
@@ -89,8 +89,8 @@ def test_it_is_the_steepest_of_all_orthogonal_moves(repeated: bool) -> None:
 def test_the_public_codes_rule_in_full_matrices() -> None:
     """P = I - F_old G (G'F_old F_new^-1 F_old G + lambda)^-1 G'F_old, which leaves a part along G."""
     g, old, new, stack = drawn(3)
-    solve = inverse(gram(old, new, stack, 0.1), "public", 0.1, 0.0)
-    found = flat(projected(g, old, new, stack, solve, 0.1, "public"))
+    solve = invert_gram(gram(old, new, stack, 0.1), "public", 0.1, 0.0)
+    found = flat(project(g, old, new, stack, solve, 0.1, "public"))
     fisher, metric, rows = torch.diag(flat(old)), torch.diag(flat(new) + 0.1), flat(stack, 1)
     middle = rows @ fisher @ torch.linalg.inv(metric) @ fisher @ rows.T + 0.1 * torch.eye(3, dtype=D)
     rest = flat(g) - fisher @ rows.T @ torch.linalg.inv(middle) @ rows @ fisher @ flat(g)

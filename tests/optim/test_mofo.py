@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.optim.test_tmln import D, batch, close, small, train, weights
 from tmln.optim import MoFO
-from tmln.optim.mofo import largest
+from tmln.optim.mofo import largest_mask
 
 
 def test_two_steps_by_hand() -> None:
@@ -29,10 +29,10 @@ def test_two_steps_by_hand() -> None:
 
 
 def test_the_filter_by_hand() -> None:
-    assert largest(torch.tensor([1.0, -4.0, 3.0, 0.0]), 0.25).tolist() == [False, True, False, False]
-    assert largest(torch.tensor([1.0, 2.0]), 0.01).tolist() == [False, True]  # one at least
-    assert largest(torch.tensor([2.0, -2.0, 1.0]), 0.34).tolist() == [True, True, False]  # equals go together
-    assert largest(torch.ones(3), 1.0).all()
+    assert largest_mask(torch.tensor([1.0, -4.0, 3.0, 0.0]), 0.25).tolist() == [False, True, False, False]
+    assert largest_mask(torch.tensor([1.0, 2.0]), 0.01).tolist() == [False, True]  # one at least
+    assert largest_mask(torch.tensor([2.0, -2.0, 1.0]), 0.34).tolist() == [True, True, False]  # equals go together
+    assert largest_mask(torch.ones(3), 1.0).all()
 
 
 def test_vectors_move_whole() -> None:

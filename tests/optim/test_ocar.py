@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import tmln.optim.ocar
 from tmln.curvature.kfac import damped_inverse, preconditioned
 from tmln.curvature.kfac_factors import kfac_factors
+from tmln.optim import TMLNKFAC
 from tmln.optim.ocar import OCAR, sample_weights
 
 
@@ -332,3 +333,13 @@ def test_bad_calls_are_named() -> None:
 def test_the_documented_examples_run() -> None:
     result = doctest.testmod(tmln.optim.ocar)
     assert (result.attempted, result.failed) == (5, 0)
+
+
+@pytest.mark.parametrize("make", [OCAR, TMLNKFAC])
+def test_sparse_gradients_are_refused(make: Any) -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Flatten(), nn.Linear(8, 2))
+    optimizer, x = make(model), torch.tensor([[0, 1], [2, 3]])
+    optimizer.observe(x)
+    model(x).sum().backward()
+    with pytest.raises(TypeError, match=r"sparse=False"):
+        optimizer.step()

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from tests.optim.test_tmln import batch, small, train, weights
 from tmln.curvature import diagonal_fisher
 from tmln.methods import copy_state
-from tmln.optim import TMLN, offload
+from tmln.optim import TMLN
+from tmln.optim import update as offload
 from tmln.optim.growth import grow_tensor
 
 PLAIN: list[Any] = [{}, {"momentum": 0.9}, {"base": "adam"}, {"geometry": "euclidean"}, {"score_fisher": "current"}]
@@ -141,7 +142,7 @@ def test_what_follows_a_head_that_grew_stays_where_it_waits() -> None:
     assert grow_tensor(torch.zeros(2, device="meta"), torch.zeros(3)).device.type == "meta"
 
 
-def test_on_the_cpu_nothing_is_copied() -> None:
+def test_on_the_cpu_nothing_is_copy_state() -> None:
     value = torch.zeros(3)
     assert offload.to_host(value) is value
     assert offload.to_device(value, value) is value

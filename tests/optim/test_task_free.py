@@ -15,7 +15,7 @@ from torch import nn
 import tmln
 from tests.optim.test_tmln import batch, small, weights
 from tmln.optim import TMLNKFAC, Drift
-from tmln.optim.drift import rank_p_value, winnings
+from tmln.optim.task_free import bet_on, rank_p_value
 
 
 def test_ranks_by_hand() -> None:
@@ -25,12 +25,12 @@ def test_ranks_by_hand() -> None:
 
 
 def test_winnings_by_hand_and_fair() -> None:
-    assert winnings(math.exp(-1)) == pytest.approx((1 - 2 * math.exp(-1)) * math.e)
-    assert winnings(1.0) == 0.5
-    assert winnings(0.9998) == pytest.approx(0.5, abs=1e-3)
-    # p = exp(-z): the integral over p of winnings is that of winnings*exp(-z) over z, with a tail of 1/z
+    assert bet_on(math.exp(-1)) == pytest.approx((1 - 2 * math.exp(-1)) * math.e)
+    assert bet_on(1.0) == 0.5
+    assert bet_on(0.9998) == pytest.approx(0.5, abs=1e-3)
+    # p = exp(-z): the integral over p of bet_on is that of bet_on*exp(-z) over z, with a tail of 1/z
     z = torch.linspace(1e-3, 400, 400_001, dtype=torch.float64)
-    integrand = torch.tensor([winnings(math.exp(-float(v))) * math.exp(-float(v)) for v in z[::20]])
+    integrand = torch.tensor([bet_on(math.exp(-float(v))) * math.exp(-float(v)) for v in z[::20]])
     assert float(torch.trapezoid(integrand, z[::20])) + 1 / 400 == pytest.approx(1.0, abs=0.01)
 
 
@@ -71,7 +71,7 @@ def test_after_an_alarm_it_begins_anew() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_none(bad: float) -> None:
-    with pytest.raises(ValueError, match="no drift can be told"):
+    with pytest.raises(ValueError, match="no drift can be detected"):
         Drift()(bad)
 
 

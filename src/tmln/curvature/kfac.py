@@ -182,7 +182,7 @@ class KFAC:
             )
         return factors_of_all(fresh, dict.fromkeys(fresh, size), kfac_layers(self.model), ranks)
 
-    def measured(self, batches: Iterable[Any]) -> dict[str, Factors]:
+    def measure(self, batches: Iterable[Any]) -> dict[str, Factors]:
         """Factors of all these samples, of all ranks, in eval mode; those in use stay."""
         ranks, generator = ranks_of(self.group), self.generator
         if ranks.size > 1:  # which may have more batches than another: all go on from the same state
@@ -197,7 +197,7 @@ class KFAC:
         _check_finite(found)
         return found
 
-    def take(self, factors: dict[str, Factors]) -> None:
+    def set_factors(self, factors: dict[str, Factors]) -> None:
         """These in place of the running ones; the inverses wait for ``invert``."""
         self.layers = kfac_layers(self.model)
         self.factors = {name: new for name, new in factors.items() if name in self.layers}
@@ -211,7 +211,7 @@ class KFAC:
         self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
         self.inverse_damping = damping
 
-    def fit(self) -> None:
+    def resize(self) -> None:
         """Layers have got other sizes: factors grow or are cut with them, in new rows and columns zero."""
         self.layers = kfac_layers(self.model)
         self.factors = {

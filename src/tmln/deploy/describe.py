@@ -9,7 +9,7 @@ import torch
 from tmln.deploy.state_file import opened
 from tmln.learner import Learner
 from tmln.optim import TMLN
-from tmln.optim.boundary import SLOWED_ABOVE, shields_of
+from tmln.optim.protection import SLOWED_ABOVE, shields_of
 
 BAR = 20  # characters
 

@@ -1,10 +1,9 @@
-"""Gradient -> move: optimizers for any PyTorch loop."""
+"""Optimizers for continual learning, for use in any PyTorch loop."""
 
-from tmln.optim.drift import Drift
 from tmln.optim.fopng import FOPNG
 from tmln.optim.mofo import MoFO
 from tmln.optim.ocar import OCAR
-from tmln.optim.task_free import Boundaries
+from tmln.optim.task_free import Boundaries, Drift
 from tmln.optim.tmln import TMLN, Consolidation, Protection
 from tmln.optim.tmln_kfac import TMLNKFAC
 from tmln.optim.upgd import UPGD

@@ -1,11 +1,14 @@
-"""A task boundary: what it changes and finds, computed whole before anything changes, and what the shield does."""
+"""TMLN's task boundary: check and match F, score the path, update S-bar.
+
+A boundary is computed completely before anything changes, so that a failure leaves the optimizer
+as it was.
+"""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,72 +19,33 @@ from tmln.distributed.process_group import (
     Ranks,
     ShardValue,
     from_local_part,
-    gather_full,
     is_sharded,
     local_part,
     reduce_parts,
     shard_like,
 )
 from tmln.optim.adam import MOMENTS
-from tmln.optim.offload import fetched, stowed
-from tmln.optim.preconditioner import current_preconditioner, laid_out, metric_numbers, parameter_names, take_fisher
-from tmln.optim.update import OPEN, walked_so_far
+from tmln.optim.checks import name_parameters
+from tmln.optim.protection import Protection, measure_protection, shields_of
+from tmln.optim.update import OPEN, copy_layout, current_preconditioner, load, path_so_far, set_fisher, store
 
-# Percentiles over more weights than the first are taken from a sample of the second size, drawn from a fixed seed:
-# p95 is then the percentile 95 +- 0.02.
-MOST_EXACT = 2**22
-SAMPLE = 2**20
-NIL_BELOW = 1.01
-NIL = (
-    "the shield is nil: 95% of the weights are slowed by less than 1%, so they will move as under plain SGD and the "
-    "tasks before are hardly protected; raise trajectory or lower damping (in the proximal form: raise lr). "
-    "protection() has the numbers"
-)
-
-
-SLOWED_ABOVE = 1.1
-
-
-class Slowdowns(NamedTuple):
-    """As three numbers."""
-
-    slowdown_median: float
-    slowdown_p95: float
-    nil: bool
-
-
-class Protection(Slowdowns):
-    """The slow-down (F + lambda + gamma*S-bar) / lambda over all weights, 1 where nothing is shielded.
-
-    ``nil``: 95% of the weights are slowed by less than 1%. ``slowed``: the share of weights that are slowed by more
-    than 10%. They are exact up to 2^22 weights; beyond, they are those of 2^20 weights, drawn alike every time.
-
-    >>> print(Protection(1.0, 1.05, False, slowed=0.025))
-    2.5% of the weights slowed by more than 10% (the median by 0%, one in twenty by 5% or more)
-    """
-
-    slowed: float
-
-    def __new__(cls, slowdown_median: float, slowdown_p95: float, nil: bool, slowed: float = 0.0) -> Protection:
-        made = super().__new__(cls, slowdown_median, slowdown_p95, nil)
-        made.slowed = slowed
-        return made
-
-    def __str__(self) -> str:
-        median, p95 = (100 * (value - 1) for value in self[:2])
-        return (
-            f"{100 * self.slowed:.3g}% of the weights slowed by more than 10% "
-            f"(the median by {median:.3g}%, one in twenty by {p95:.3g}% or more)"
-        )
+# A weight counts as active above this share of the largest score.
+ACTIVE_ABOVE = 0.01
+# With score_max="tensor" scores are divided by at least this share of the global maximum. Gradients
+# that are zero in exact arithmetic (of a bias before batch norm) are rounding noise, about 1e-6 of
+# the others, and scores grow with their square.
+TENSOR_FLOOR = 1e-8
 
 
 class Consolidation(NamedTuple):
-    """What a task boundary found.
+    """The result of a task boundary.
 
-    - ``peak``: the largest raw score s.
-    - ``active``: the share of weights with s / max(s) > 0.01.
-    - ``slowdown_median``, ``slowdown_p95``: as in :class:`Protection`, under the new metric.
-    - ``mass``: ``{parameter: its share of the sum of s}``, for instance to see how much of it lies on the head.
+    Attributes:
+        peak: the largest raw score s.
+        active: the share of weights with s / max(s) > 0.01.
+        slowdown_median: as in :class:`Protection`, under the new metric.
+        slowdown_p95: as in :class:`Protection`, under the new metric.
+        mass: ``{parameter: its share of the sum of s}``, to see how much lies on the head, say.
     """
 
     peak: float
@@ -91,74 +55,17 @@ class Consolidation(NamedTuple):
     mass: dict[Tensor, float]
 
 
-class Shield(NamedTuple):
-    """What slows one parameter; ``None`` is zero everywhere."""
+class Boundary(NamedTuple):
+    """The new F and S-bar by parameter, and what is reported."""
 
-    size: int
-    fisher: Tensor | None
-    sensitivity: Tensor | None
-    damping: float
-    trajectory: float
-
-    def slowdown(self, at: Tensor | None) -> Tensor:
-        """1 + (F + gamma*S-bar) / lambda, in float64 on the CPU, of the weights ``at`` these places or of all."""
-        result = torch.ones(self.size if at is None else len(at), dtype=torch.float64)
-        for value, factor in ((self.fisher, 1.0), (self.sensitivity, self.trajectory)):
-            if value is not None:
-                flat = gather_full(value).flatten()
-                chosen = flat if at is None else flat[at.to(flat.device)]
-                result.add_(chosen.cpu().double(), alpha=factor / self.damping)
-        return result
-
-
-def protection(shields: Sequence[Shield], most_exact: int = MOST_EXACT, sample: int = SAMPLE) -> Protection:
-    """Median and 95th percentile of 1 + (F + gamma*S-bar) / lambda, of a sample where weights are many."""
-    sizes = [shield.size for shield in shields]
-    places = _places(sizes, sample) if sum(sizes) > most_exact else [None] * len(sizes)
-    slowdowns = [shield.slowdown(at) for shield, at in zip(shields, places, strict=True)]
-    values = torch.cat(slowdowns) if slowdowns else torch.ones(0)
-    median, p95 = quantile(values, 0.5), quantile(values, 0.95)
-    slowed = float((values > SLOWED_ABOVE).sum()) / max(1, len(values))
-    return Protection(median, p95, p95 < NIL_BELOW, slowed)
-
-
-def quantile(values: Tensor, q: float) -> float:
-    """As numpy's, between the two nearest ranks, without sorting; 1 of nothing."""
-    if not values.numel():
-        return 1.0
-    place = q * (values.numel() - 1)
-    rank = math.floor(place) + 1
-    below = float(values.kthvalue(rank).values)
-    if int((values <= below).sum()) > rank or rank == values.numel():
-        return below
-    above = float(values[values > below].min())
-    return below + (place - rank + 1) * (above - below)
-
-
-def warn_of_nil(stacklevel: int) -> None:
-    """Where 95% of the weights are slowed by less than 1%."""
-    warnings.warn(NIL, UserWarning, stacklevel=stacklevel + 1)
-
-
-def _places(sizes: list[int], sample: int) -> list[Tensor | None]:
-    """Which places of each size are in the sample, by its share of all; drawn, as a stride may see one column only."""
-    generator = torch.Generator().manual_seed(0)
-    places: list[Tensor | None] = []
-    total, end, taken = sum(sizes), 0, 0
-    for size in sizes:
-        end += size
-        count = round(sample * end / total) - taken
-        taken += count
-        places.append(torch.randint(max(1, size), (count,), generator=generator))
-    return places
-
-
-# A weight counts as active above this share of the largest score.
-ACTIVE_ABOVE = 0.01
+    fisher: dict[Tensor, Tensor]
+    sensitivity: dict[Tensor, Tensor]
+    found: Consolidation
+    protection: Protection
 
 
 def sensitivity_score(path: Tensor, displacement: Tensor, fisher: Tensor | None, eps: float) -> Tensor:
-    """s = relu(omega) / (F*dtheta^2/2 + eps); no F is the Euclidean form relu(omega) / (dtheta^2 + eps)."""
+    """Return s = relu(omega) / (F*dtheta^2/2 + eps); without F, relu(omega) / (dtheta^2 + eps)."""
     distance = displacement.square()
     if fisher is not None:
         distance.mul_(fisher).mul_(0.5)
@@ -166,7 +73,7 @@ def sensitivity_score(path: Tensor, displacement: Tensor, fisher: Tensor | None,
 
 
 class Shares(NamedTuple):
-    """s / max(s) of every parameter; ``peak`` is max(s), ``active`` a count, ``mass`` each one's share of sum(s)."""
+    """Scores over their maximum ``peak``; a count of ``active`` ones; shares of sum(s)."""
 
     shares: dict[Tensor, Tensor]
     peak: float
@@ -174,11 +81,13 @@ class Shares(NamedTuple):
     mass: dict[Tensor, float]
 
 
-def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ranks: Ranks = SINGLE) -> Shares:
-    """Divide by the maximum of all, or, for parameters set ``apart``, by their own; uses ``scores`` up.
+def normalise_scores(
+    scores: Mapping[Tensor, Tensor], per_tensor: Mapping[Tensor, bool], ranks: Ranks = SINGLE
+) -> Shares:
+    """Divide scores in place by the maximum of all, or, where ``per_tensor``, by their own.
 
-    Of a parameter in shards its score is this rank's part; maxima and sums are of all parts, and the maximum of all is
-    that of all ``ranks``, of which each may have parameters of its own.
+    Scores of a sharded parameter are this rank's part; maxima and sums are over all parts, and the
+    maximum of all is over ``ranks``, each of which may have parameters of its own.
     """
     own = [ShardValue(p, float(score.max()) if score.numel() else 0.0) for p, score in scores.items()]
     tops = dict(zip(scores, reduce_parts(own, "max"), strict=True))
@@ -190,7 +99,7 @@ def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ra
     sums: list[ShardValue] = []
     active: list[ShardValue] = []
     for p, score in scores.items():
-        top = tops[p] if apart[p] else peak
+        top = max(tops[p], TENSOR_FLOOR * peak) if per_tensor[p] else peak
         shares[p] = score.div_(top) if top > 0 else score
         active.append(ShardValue(p, int((shares[p] > ACTIVE_ABOVE).sum())))
         sums.append(ShardValue(p, float(shares[p].sum()) * (top / peak) if peak > 0 else 0.0))
@@ -200,65 +109,58 @@ def shared_out(scores: Mapping[Tensor, Tensor], apart: Mapping[Tensor, bool], ra
     return Shares(shares, peak, int(sum(reduce_parts(active, "sum"))), mass)
 
 
-class Boundary(NamedTuple):
-    """The new F and S-bar of each parameter that gets one."""
+def compute_boundary(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = SINGLE) -> Boundary:
+    """Score the path, add it to S-bar, and measure the shield under this and the new ``metric``.
 
-    fisher: dict[Tensor, Tensor]
-    sensitivity: dict[Tensor, Tensor]
-    found: Consolidation
-    protection: Protection
-
-
-def weigh(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], ranks: Ranks = SINGLE) -> Boundary:
-    """The path so far scored and added to S-bar, and what the shield will do under it and the new ``metric``.
-
-    All ``ranks`` do so together: what cannot be scored on one of them changes nothing on any.
+    Changes nothing. All ``ranks`` compute together and raise together.
     """
-    result = shared_out(*ranks.run_together(lambda: scored(optimizer, metric)), ranks)
+    result = normalise_scores(*ranks.run_together(lambda: score_parameters(optimizer, metric)), ranks)
     groups = {p: group for group in optimizer.param_groups for p in group["params"]}
-    fisher = {p: stowed(laid_out(value, p), groups[p]) for p, value in metric.items()}
+    fisher = {p: store(copy_layout(value, p), groups[p]) for p, value in metric.items()}
     sensitivity: dict[Tensor, Tensor] = {}
     for p, share in result.shares.items():
         share.add_(local_part(optimizer.state[p]["sensitivity"]), alpha=groups[p]["decay"])
         sensitivity[p] = from_local_part(share, p) if is_sharded(p) else share
     shields = shields_of(optimizer, fisher, sensitivity)
-    outcome = protection(shields)
+    outcome = measure_protection(shields)
     active = result.active / max(1, sum(shield.size for shield in shields))
-    mass = {p: result.mass.get(p, 0.0) for group in optimizer.param_groups for p in group["params"]}
+    mass = {p: result.mass.get(p, 0.0) for p in groups}
     found = Consolidation(result.peak, active, outcome.slowdown_median, outcome.slowdown_p95, mass)
     return Boundary(fisher, sensitivity, found, outcome)
 
 
-def scored(optimizer: Optimizer, metric: Mapping[Tensor, Tensor]) -> tuple[dict[Tensor, Tensor], dict[Tensor, bool]]:
-    """s of each parameter that has a path, or of this rank's part of it, and whether it has a maximum of its own."""
+def score_parameters(
+    optimizer: Optimizer, metric: Mapping[Tensor, Tensor]
+) -> tuple[dict[Tensor, Tensor], dict[Tensor, bool]]:
+    """Return s of each parameter with a path, and whether it is divided by its own maximum."""
     scores: dict[Tensor, Tensor] = {}
-    apart: dict[Tensor, bool] = {}
+    per_tensor: dict[Tensor, bool] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
             state = optimizer.state.get(p)
             if not state:
                 continue
-            path, moved = local_part(walked_so_far(p, state, group)), local_part(p - fetched(state, "anchor", group))
+            path, moved = local_part(path_so_far(p, state, group)), local_part(p - load(state, "anchor", group))
             for what, value in (("path integral", path), ("displacement", moved)):
                 if not value.isfinite().all():
                     raise FloatingPointError(
-                        f"the {what} of {parameter_names(optimizer)[p]} is not finite; "
+                        f"the {what} of {name_parameters(optimizer)[p]} is not finite; "
                         f"lower lr ({float(group['lr'])}) or raise damping ({group['damping']})"
                     )
-            old = fetched(state, "fisher", group) if "fisher" in state else None
+            old = load(state, "fisher", group) if "fisher" in state else None
             weight = metric.get(p, old) if group["score_fisher"] == "current" else old
-            measured = group["geometry"] in ("fisher", "kfac")
-            used = None if weight is None or not measured else local_part(shard_like(weight, p))
-            scores[p] = stowed(sensitivity_score(path, moved, used, group["eps"]), group)
-            apart[p] = group["score_max"] == "tensor"
-    return scores, apart
+            is_measured = group["geometry"] in ("fisher", "kfac")
+            fisher = None if weight is None or not is_measured else local_part(shard_like(weight, p))
+            scores[p] = store(sensitivity_score(path, moved, fisher, group["eps"]), group)
+            per_tensor[p] = group["score_max"] == "tensor"
+    return scores, per_tensor
 
 
-def cross(optimizer: Optimizer, boundary: Boundary) -> None:
-    """The next task starts here: a new anchor and metric, no path and, unless kept, no momentum."""
+def apply_boundary(optimizer: Optimizer, boundary: Boundary) -> None:
+    """Start the next task: new metric, anchor here, no path and, unless kept, no momentum."""
     for group in optimizer.param_groups:
         group["looked"], group["stretch"] = False, 0
-        forgotten = () if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)
+        dropped = () if group["keep_momentum"] else ("momentum_buffer", *MOMENTS)
         for p in group["params"]:
             state = optimizer.state.get(p)
             if state:
@@ -267,25 +169,99 @@ def cross(optimizer: Optimizer, boundary: Boundary) -> None:
                 state["raw_path"].zero_()
                 for key in ("path", "way", *OPEN):
                     state.pop(key, None)
-                for key in forgotten:  # not dropped: a compiled step would be compiled once more to make them
+                for key in dropped:  # zeroed, not removed: a compiled step would compile again to make them
                     if key in state:
                         state[key].zero_()
-    take_fisher(optimizer, boundary.fisher)
-    for group in optimizer.param_groups:  # now, not in the next step: a compiled one would be compiled once more for it
+    set_fisher(optimizer, boundary.fisher)
+    for group in optimizer.param_groups:  # P now, not in the next step, which would compile again for it
         for p in group["params"]:
             if state := optimizer.state.get(p):
                 current_preconditioner(state, group)
 
 
-def shields_of(
-    optimizer: Optimizer, fisher: Mapping[Tensor, Tensor], sensitivity: Mapping[Tensor, Tensor]
-) -> list[Shield]:
-    """Of every parameter that trains or trained, with these F and S-bar in place of its own."""
-    shields: list[Shield] = []
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            state = optimizer.state.get(p, {})
-            if p.requires_grad or state:
-                new = fisher.get(p, state.get("fisher")), sensitivity.get(p, state.get("sensitivity"))
-                shields.append(Shield(p.numel(), *new, *metric_numbers(group)))
-    return shields
+# -- F as it is given --------------------------------------------------------------------------
+
+
+def check_same_fisher(fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks) -> None:
+    """Raise unless F is the same on all ``ranks``; otherwise their weights would drift apart."""
+    if ranks.size == 1:
+        return
+    items = list(fisher.items() if isinstance(fisher, Mapping) else enumerate(fisher or ()))
+    counts = ranks.gather_objects(lambda: len(items))
+    if len(set(counts)) > 1:
+        raise ValueError(
+            f"the Fisher diagonal has {counts} tensors on the ranks 0, 1, ...; every rank must give the same"
+        )
+    sums: list[ShardValue] = []
+    for _, value in items:
+        flat = local_part(value).reshape(-1)
+        sums += [ShardValue(value, float(some.sum(dtype=torch.float64))) for some in (flat, flat[::2], flat.square())]
+    different = ranks.find_difference(reduce_parts(sums, "sum"))
+    if different is not None:
+        key = items[different // 3][0]
+        name = repr(key) if isinstance(key, str) else f"parameter {different // 3}"
+        raise ValueError(
+            f"the Fisher diagonal of {name} is not the same on all {ranks.size} ranks, so that their weights would "
+            "drift apart: compute it on all of them with tmln.diagonal_fisher(model, batches), which adds up all "
+            "samples, or, if each rank is to learn on its own, consolidate(fisher, group='local')"
+        )
+
+
+def match_fisher(optimizer: Optimizer, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None) -> dict[Tensor, Tensor]:
+    """Return ``{parameter: F}`` for parameters with a Fisher geometry; raise if F does not fit."""
+    names = name_parameters(optimizer)
+    wanted = [p for g in optimizer.param_groups if g["geometry"] != "euclidean" for p in g["params"]]
+    if fisher is None:
+        if wanted:
+            raise TypeError(
+                "consolidate() needs the Fisher diagonal of your memory: "
+                "optimizer.consolidate(tmln.diagonal_fisher(model, batches)), or use geometry='euclidean'"
+            )
+        return {}
+    if not wanted:
+        raise TypeError("geometry 'euclidean' uses no Fisher diagonal: call consolidate() without one")
+    given = _index_by_parameter(fisher, names)
+    matched: dict[Tensor, Tensor] = {}
+    for p in wanted:
+        if p in given:
+            _check_fisher(given[p], p, names[p])
+            matched[p] = given[p]
+        elif p.requires_grad:
+            raise KeyError(
+                f"the Fisher diagonal has no entry for {names[p]} of shape {tuple(p.shape)}; "
+                "was it computed on another model, or a copy?"
+            )
+    return matched
+
+
+def _index_by_parameter(
+    fisher: Mapping[Any, Tensor] | Sequence[Tensor], names: dict[Tensor, str]
+) -> dict[Tensor, Tensor]:
+    if not isinstance(fisher, Mapping):
+        if len(fisher) != len(names):
+            raise ValueError(f"a sequence needs one tensor a parameter: {len(names)} parameters, {len(fisher)} tensors")
+        return dict(zip(names, fisher, strict=True))
+    owners: Mapping[str, Tensor] | None = getattr(fisher, "parameters", None)
+    if owners is not None:
+        return {owners[name]: value for name, value in fisher.items()}
+    if all(isinstance(key, Tensor) for key in fisher):
+        return dict(fisher)
+    by_name = {name.strip("'"): p for p, name in names.items()}
+    for key in fisher:
+        if key not in by_name:
+            raise KeyError(
+                f"the Fisher diagonal names {key!r}, which is no parameter of this optimizer; pass what "
+                "tmln.diagonal_fisher returned, {parameter: tensor}, or build the optimizer from "
+                "model.named_parameters()"
+            )
+    return {by_name[key]: value for key, value in fisher.items()}
+
+
+def _check_fisher(value: Tensor, p: Tensor, name: str) -> None:
+    if value.shape != p.shape:
+        raise ValueError(f"the Fisher diagonal of {name} has shape {tuple(value.shape)}, expected {tuple(p.shape)}")
+    value = local_part(value)
+    if not torch.isfinite(value).all():
+        raise ValueError(f"the Fisher diagonal of {name} has entries that are not finite")
+    if value.numel() and (least := float(value.min())) < 0:
+        raise ValueError(f"the Fisher diagonal of {name} has negative entries (least {least:g})")

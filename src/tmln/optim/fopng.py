@@ -1,4 +1,7 @@
-"""FOPNG, Fisher-orthogonal projected natural gradient (Garg et al. 2026, arXiv 2601.12816), on diagonal Fishers."""
+"""FOPNG, Fisher-orthogonal projected natural gradient (Garg et al. 2026, arXiv 2601.12816).
+
+All Fishers are diagonals.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.optim.adam import MOMENTS, adam_directions
-from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient
+from tmln.optim.boundary import match_fisher
+from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.preconditioner import laid_out, match_fisher
-from tmln.optim.step_utils import opened
+from tmln.optim.update import copy_layout
 
 PROJECTIONS = ("orthogonal", "public")
 FIRST = ("adam", "sgd")
@@ -24,9 +27,16 @@ FIRST = ("adam", "sgd")
 def output_gradients(
     model: nn.Module, inputs: Tensor, labels: Tensor, of: Literal["mean", "label"] = "mean"
 ) -> dict[Tensor, Tensor]:
-    """``{parameter: [samples, *shape]}``: what moves each sample's outputs, their mean or its label's, in eval mode.
+    """Return each sample's gradient of its mean output, or of its label's, in eval mode.
 
-    Outputs that are closed, -inf, are not among them.
+    Args:
+        model: the model.
+        inputs: [samples, ...].
+        labels: [samples].
+        of: ``"mean"`` of the open (finite) outputs, or the output of the ``"label"``.
+
+    Returns:
+        ``{parameter: [samples, *shape]}``.
     """
     params = [p for p in model.parameters() if p.requires_grad]
     rows: list[list[Tensor]] = []
@@ -41,7 +51,7 @@ def output_gradients(
 
 
 def gram(olds: Sequence[Tensor], news: Sequence[Tensor], stacks: Sequence[Tensor], damping: float) -> Tensor:
-    """A = G'F_old (F_new + lambda)^-1 F_old G, in float64 and on the host: it is small, not every device has these."""
+    """Return A = G'F_old (F_new + lambda)^-1 F_old G in float64 on the host; it is small."""
     found = torch.zeros(len(stacks[0]), len(stacks[0]), dtype=torch.float64)
     for old, new, stack in zip(olds, news, stacks, strict=True):
         rows = (stack * (old / (new + damping).sqrt())).flatten(1)
@@ -49,8 +59,8 @@ def gram(olds: Sequence[Tensor], news: Sequence[Tensor], stacks: Sequence[Tensor
     return found
 
 
-def inverse(matrix: Tensor, projection: str, damping: float, precision: float) -> Tensor:
-    """Of A as the projection needs it: its pseudo-inverse at rows of one length, or, ``"public"``, (A + lambda)^-1."""
+def invert_gram(matrix: Tensor, projection: str, damping: float, precision: float) -> Tensor:
+    """Return the pseudo-inverse of A with rows scaled alike, or (A + lambda)^-1 if ``"public"``."""
     if projection == "public":
         damped = matrix.clone()
         damped.diagonal().add_(damping)
@@ -63,7 +73,7 @@ def inverse(matrix: Tensor, projection: str, damping: float, precision: float) -
     return scale[:, None] * found * scale
 
 
-def projected(
+def project(
     gradients: Sequence[Tensor],
     olds: Sequence[Tensor],
     news: Sequence[Tensor],
@@ -72,9 +82,9 @@ def projected(
     damping: float,
     projection: str,
 ) -> list[Tensor]:
-    """v = (F_new + lambda)^-1 (g - F_old G A^-1 G'F_old u), scaled to v'(F_new + lambda)v = 1; new tensors.
+    """Return v = (F_new + lambda)^-1 (g - F_old G A^-1 G'F_old u) at v'(F_new + lambda)v = 1.
 
-    u is (F_new + lambda)^-1 g, for which G'F_old v = 0; in the public code it is g itself.
+    u is (F_new + lambda)^-1 g, so that G'F_old v = 0; if ``projection`` is "public", g itself.
     """
     against = gradients[0].new_zeros(len(solve))
     for g, old, new, stack in zip(gradients, olds, news, stacks, strict=True):
@@ -91,13 +101,14 @@ def projected(
 
 
 class FOPNG(Optimizer):
-    r"""The steepest descent of length eta in the task's Fisher metric that is Fisher-orthogonal to old gradients.
+    r"""The steepest step of length eta in the task's Fisher metric, orthogonal to old gradients.
 
     .. math::
-        v = \arg\min_v g^\top v \quad\text{with}\quad v^\top F_{new}\, v = \eta^2, \quad G^\top F_{old}\, v = 0
+        v = \arg\min_v g^\top v \quad\text{with}\quad
+        v^\top F_{new}\, v = \eta^2, \quad G^\top F_{old}\, v = 0
 
-    The first task is Adam's (``first``; there is nothing to be orthogonal to). At its end tell the optimizer what is to
-    be kept, at the beginning of the next its metric, which otherwise is that of the task before:
+    G are stored gradients of earlier tasks. The first task is Adam's. At a task's end store its
+    directions, and at the beginning of the next its metric, which otherwise is the last task's:
 
     >>> model, x, y = nn.Linear(4, 2), torch.randn(8, 4), torch.randint(2, (8,))
     >>> optimizer = FOPNG(model.parameters(), lr=0.01)
@@ -106,13 +117,18 @@ class FOPNG(Optimizer):
     >>> from tmln.curvature import diagonal_fisher
     >>> fisher = diagonal_fisher(model, [(x, y)])
     >>> optimizer.consolidate(fisher, output_gradients(model, x[:3], y[:3]))  # a task's end
-    >>> optimizer.begin(fisher)  # the next one's beginning: of its own data
+    >>> optimizer.begin(fisher)  # of the next task's own data
     >>> optimizer.step()
 
-    ``damping`` is lambda, added to F_new. F_old is the mean of the last one and the new task's. At most ``most``
-    directions are kept, of every task alike; of more tasks than that, of the newest. ``projection="public"``: as in the
-    authors' public code, which puts g in place of the natural gradient (F_new + lambda)^-1 g, and adds lambda to A; its
-    moves are not orthogonal.
+    Args:
+        params: parameters or parameter groups.
+        lr: eta.
+        damping: lambda, added to F_new.
+        most: directions to keep, equally many of each task; of more tasks than that, the newest.
+        projection: ``"public"`` follows the authors' public code, which puts g in place of the
+            natural gradient (F_new + lambda)^-1 g and adds lambda to A; its steps are not
+            orthogonal.
+        first: the optimizer of the first task, ``"adam"`` or ``"sgd"``.
     """
 
     def __init__(
@@ -135,19 +151,19 @@ class FOPNG(Optimizer):
         super().__init__(params, {"lr": lr, "geometry": "fisher"})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like every optimizer's."""
+        """Add a group as ``torch.optim`` does."""
         check_at_least("lr", float(param_group.get("lr", self.defaults["lr"])), 0.0)
         super().add_param_group(param_group)
 
     @property
-    def _all(self) -> list[Tensor]:
+    def _all_parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
 
     @torch.no_grad()
     def begin(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor]) -> None:
-        """F_new: the diagonal Fisher of the task that begins, or, in its middle, goes on."""
+        """Set F_new, the diagonal Fisher of the current task."""
         for p, value in match_fisher(self, fisher).items():
-            state, new = self.state[p], laid_out(value, p)
+            state, new = self.state[p], copy_layout(value, p)
             state["fisher_new"] = new
             if self.counts and "directions" not in state:  # it did not train before: nothing of it is to be kept
                 state["fisher_old"] = torch.zeros_like(new)
@@ -156,7 +172,10 @@ class FOPNG(Optimizer):
 
     @torch.no_grad()
     def consolidate(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor], directions: Mapping[Tensor, Tensor]) -> None:
-        """A task's end: F_old <- (F_old + F)/2, or F at first, and its :func:`output_gradients` are kept."""
+        """End a task: F_old <- (F_old + F)/2, or F at first, and keep its directions.
+
+        ``directions`` are those of :func:`output_gradients`.
+        """
         metric = match_fisher(self, fisher)
         lengths = {len(stack) for stack in directions.values()}
         if len(lengths) != 1 or any(p not in directions for p in metric):
@@ -165,13 +184,13 @@ class FOPNG(Optimizer):
             )
         self.counts.append(lengths.pop())
         quota = max(1, self.most // len(self.counts))
-        kept = self._kept(quota)
+        kept = self._kept_indices(quota)
         for p, value in metric.items():
             state = self.state[p]
             for key in MOMENTS:
                 state.pop(key, None)
-            old, state["fisher_new"] = state.get("fisher_old"), laid_out(value, p)
-            state["fisher_old"] = laid_out(value, p) if old is None else (old + state["fisher_new"]) / 2
+            old, state["fisher_new"] = state.get("fisher_old"), copy_layout(value, p)
+            state["fisher_old"] = copy_layout(value, p) if old is None else (old + state["fisher_new"]) / 2
             new = directions[p].to(state_dtype(p))
             before = state.get("directions")
             if before is None:  # the first task, or a parameter that joined in this one
@@ -180,8 +199,8 @@ class FOPNG(Optimizer):
         self.counts = [min(count, quota) for count in self.counts][-self.most :]
         self.solve = None
 
-    def _kept(self, quota: int) -> Tensor:
-        """The places of the first ``quota`` directions of each task, of the newest ``most`` tasks."""
+    def _kept_indices(self, quota: int) -> Tensor:
+        """Return indices of the first ``quota`` directions of the newest ``most`` tasks."""
         starts = [sum(self.counts[:k]) for k in range(len(self.counts))]
         newest = list(zip(starts, self.counts, strict=True))[-self.most :]
         return torch.cat([torch.arange(start, start + min(count, quota)) for start, count in newest])
@@ -192,28 +211,28 @@ class FOPNG(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """theta <- theta + v; in the first task a step of Adam or SGD."""
-        loss = opened(self, closure)
-        moving = [p for p in self._all if p.grad is not None]
+        """Update theta <- theta + v; in the first task by Adam or SGD."""
+        loss = begin_step(self, closure)
+        moving = [p for p in self._all_parameters if p.grad is not None]
         for p in moving:
             check_gradient(p, "FOPNG")
         gradients = {p: p.grad.to(state_dtype(p)) for p in moving if p.grad is not None}
-        found = self._projected(gradients) if self.counts else self._plain(gradients)
+        found = self._project(gradients) if self.counts else self._first_step(gradients)
         for group in self.param_groups:
             for p in group["params"]:
                 if p in found:
                     p.add_(found[p], alpha=-float(group["lr"]))
         return loss
 
-    def _plain(self, gradients: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+    def _first_step(self, gradients: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
         if self.first == "sgd" or not gradients:
             return gradients
         states = [self.state[p] for p in gradients]
         moves = adam_directions(list(gradients), list(gradients.values()), states, (0.9, 0.999), 1e-8)
         return dict(zip(gradients, moves, strict=True))
 
-    def _projected(self, gradients: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
-        known = [p for p in self._all if "fisher_new" in self.state[p]]
+    def _project(self, gradients: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+        known = [p for p in self._all_parameters if "fisher_new" in self.state[p]]
         if any("fisher_new" not in self.state[p] for p in gradients):
             raise RuntimeError(
                 "a parameter trains that the last consolidate() did not know: optimizer.begin(fisher) before its step"
@@ -221,23 +240,23 @@ class FOPNG(Optimizer):
         olds, news, stacks = ([self.state[p][k] for p in known] for k in ("fisher_old", "fisher_new", "directions"))
         if self.solve is None:
             precision = max(torch.finfo(stack.dtype).eps for stack in stacks)
-            self.solve = inverse(gram(olds, news, stacks, self.damping), self.projection, self.damping, precision)
+            self.solve = invert_gram(gram(olds, news, stacks, self.damping), self.projection, self.damping, precision)
         wanted = [gradients[p] if p in gradients else torch.zeros_like(old) for p, old in zip(known, olds, strict=True)]
-        moves = projected(wanted, olds, news, stacks, self.solve, self.damping, self.projection)
+        moves = project(wanted, olds, news, stacks, self.solve, self.damping, self.projection)
         return {p: move for p, move in zip(known, moves, strict=True) if p in gradients}
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """``new`` is in the model in place of ``old``, with more rows, which no stored direction knows."""
+        """Put ``new``, with more rows, in place of ``old``; directions are zero in new rows."""
         check_replacement(old, new)
         replace_parameter(self, old, new)
         self.solve = None
 
     def state_dict(self) -> dict[str, Any]:
-        """As every optimizer's, with ``"counts"``: how many directions each task has."""
+        """Return the state with ``"counts"``, the number of directions of each task."""
         return {**super().state_dict(), "counts": list(self.counts)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken."""
+        """Continue exactly where ``state_dict`` was taken."""
         if "counts" not in state_dict:
             raise ValueError("the state has no entry 'counts', so it is no FOPNG's; load FOPNG.state_dict()'s")
         super().load_state_dict(state_dict)

@@ -1,4 +1,4 @@
-"""MoFO, the momentum-filtered optimizer (Chen et al. 2025, TMLR, Algorithm 1): Adam, but few weights move."""
+"""MoFO, the momentum-filtered optimizer (Chen et al. 2025, TMLR, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.distributed.process_group import gather_full, is_sharded
-from tmln.optim.adam import adam_directions, check_betas
-from tmln.optim.checks import check_above, check_at_least, check_gradient
+from tmln.optim.adam import adam_directions
+from tmln.optim.checks import begin_step, check_above, check_at_least, check_betas, check_gradient
 from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.step_utils import opened
 
 
-def largest(momentum: Tensor, fraction: float) -> Tensor:
-    """Where |m| is among the largest ``fraction`` of its tensor, one at least; all that are equal to the last count.
+def largest_mask(momentum: Tensor, fraction: float) -> Tensor:
+    """Return where |m| is among the largest ``fraction`` of its tensor, at least one; ties count.
 
-    >>> largest(torch.tensor([[1.0, -4.0], [3.0, 0.0]]), 0.5)
+    >>> largest_mask(torch.tensor([[1.0, -4.0], [3.0, 0.0]]), 0.5)
     tensor([[False,  True],
             [ True, False]])
     """
@@ -31,15 +30,24 @@ def largest(momentum: Tensor, fraction: float) -> Tensor:
 
 
 class MoFO(Optimizer):
-    r"""AdamW whose move is kept only where the momentum is largest: each tensor is a block.
+    r"""AdamW that moves only the weights with the largest momentum; each tensor is a block.
 
     .. math::
-        \theta \leftarrow (1-\eta\lambda)\,\theta - \eta\, \frac{\hat m}{\sqrt{\hat v}+\epsilon} \odot
-        [\,|m| \text{ among the largest } \alpha\,]
+        \theta \leftarrow (1-\eta\lambda)\,\theta - \eta\, \frac{\hat m}{\sqrt{\hat v}+\epsilon}
+        \odot [\,|m| \text{ among the largest } \alpha\,]
 
-    m and v take in every gradient. As in the authors' code, which leaves out biases and norms, tensors of fewer than
-    two dimensions move whole, and decoupled decay is of all weights. ``fraction`` is alpha, which they take between
-    0.05 and 0.2; 1 is AdamW.
+    Every gradient goes into m and v. Tensors of fewer than two dimensions (biases, norms) move
+    whole, as in the authors' code. Decoupled decay is of all weights; the authors' code leaves
+    norms out of it: for that, pass their parameters in a group with ``weight_decay=0``.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: eta.
+        betas: decay rates of m and v.
+        eps: Adam's eps.
+        weight_decay: lambda.
+        fraction: alpha; the authors take 0.05 to 0.2, and 1 is AdamW.
+        maximize: maximize instead of minimize.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = MoFO(model.parameters(), lr=0.001, fraction=0.25)
@@ -72,7 +80,7 @@ class MoFO(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like every optimizer's; the group's own settings are checked as the constructor's are."""
+        """Add a group as ``torch.optim`` does; its settings are checked."""
         group = {**self.defaults, **param_group}
         for name in ("lr", "weight_decay"):
             check_at_least(name, float(group[name]), 0.0)
@@ -88,8 +96,8 @@ class MoFO(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Every gradient goes into the means; of each tensor the weights with the largest move."""
-        loss = opened(self, closure)
+        """Update the means with every gradient, and move the weights with the largest momentum."""
+        loss = begin_step(self, closure)
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None and p.numel()]
             if params:
@@ -105,17 +113,17 @@ class MoFO(Optimizer):
         directions = adam_directions(params, gradients, states, group["betas"], group["eps"])
         for p, direction, state in zip(params, directions, states, strict=True):
             if group["fraction"] < 1.0 and p.dim() > 1:
-                direction.mul_(largest(state["exp_avg"], group["fraction"]))
+                direction.mul_(largest_mask(state["exp_avg"], group["fraction"]))
             if group["weight_decay"]:
                 direction.add_(p, alpha=group["weight_decay"])
             p.add_(direction, alpha=-lr)
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """``new`` is in the model in place of ``old``, with more rows, whose means begin at zero."""
+        """Put ``new``, with more rows, in place of ``old``; means of new rows begin at zero."""
         check_replacement(old, new)
         replace_parameter(self, old, new)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Means of half-precision weights stay in float32."""
+        """Load a state; means of half-precision weights stay in float32."""
         super().load_state_dict(state_dict)
         keep_state_dtype(self, state_dict)

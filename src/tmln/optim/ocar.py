@@ -1,4 +1,4 @@
-"""OCAR (Urettini and Carta 2025): K-FAC natural-gradient steps on new and replayed samples together."""
+"""OCAR (Urettini and Carta 2025): K-FAC natural-gradient steps on new and replayed samples."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, batch_of
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.distributed.process_group import SINGLE, Group, Ranks, ranks_of
-from tmln.optim.checks import check_above, check_at_least, check_choice
+from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.growth import check_in_model, check_replacement, replace_parameter
-from tmln.optim.step_utils import opened
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
 
@@ -27,9 +26,10 @@ def sample_weights(
     targets: Tensor | None = None,
     ranks: Ranks = SINGLE,
 ) -> Tensor | None:
-    """w: 1 for new samples, ``replay_weight`` for the last ``replay`` ones; ``None`` where all are 1.
+    """Return weights w: 1 for new samples, ``replay_weight`` for the last ``replay`` ones.
 
-    "class_ratio" is n_known / n_new, the numbers of different labels in the two parts of ``targets``, of all ranks.
+    "class_ratio" is n_known / n_new, the numbers of classes in the two parts of ``targets`` over
+    all ranks. Returns ``None`` where all weights are 1.
     """
     if not 0 <= replay <= samples:
         raise ValueError(f"replay={replay!r} of OCAR must lie between 0 and the {samples} samples of the batch")
@@ -39,8 +39,8 @@ def sample_weights(
                 "replay_weight='class_ratio' of OCAR counts labels, one a sample: pass targets to observe()"
             )
         labels = targets.tolist()
-        told = ranks.gather_objects(lambda: (labels[samples - replay :], labels[: samples - replay]))
-        known, new = (len({label for rank in told for label in rank[part]}) for part in (0, 1))
+        gathered = ranks.gather_objects(lambda: (labels[samples - replay :], labels[: samples - replay]))
+        known, new = (len({label for rank in gathered for label in rank[part]}) for part in (0, 1))
         replay_weight = known / new if known and new else 1.0
     weight = 1.0 if replay_weight == "one" else float(replay_weight)
     if weight == 1.0 or not replay:
@@ -51,33 +51,38 @@ def sample_weights(
 
 
 class OCAR(Optimizer):
-    r"""Natural-gradient descent whose metric is measured on the batch it trains on, replay included.
+    r"""Natural-gradient descent with a metric measured on the batch it trains on, replay included.
 
     .. math::
         [\Delta W|\Delta b] = -\eta\,(G + \tfrac{\sqrt\tau}{\pi} I)^{-1} [\partial W|\partial b]
         (A + \pi\sqrt\tau\, I)^{-1}
 
-    A and G are the Kronecker factors (:mod:`tmln.curvature.kfac`) of each Linear, Conv1d and Conv2d layer,
-    averaged over time with share ``ema`` for the new; every other parameter takes a plain SGD step. Note that
-    flat directions move at lr/damping, the other parameters at lr.
-
-    Tell it the batch before the step; ``replay`` is how many samples at its end come from memory:
+    A and G are the Kronecker factors (:mod:`tmln.curvature.kfac`) of each Linear, Conv1d and Conv2d
+    layer, averaged over time; every other parameter takes a plain SGD step. Flat directions move at
+    lr/damping, the other parameters at lr. Pass it the batch before the step:
 
     >>> model, x, y = nn.Linear(3, 2), torch.randn(8, 3), torch.zeros(8, dtype=torch.long)
     >>> optimizer = OCAR(model, lr=0.01)
-    >>> optimizer.observe(x, replay=4)
+    >>> optimizer.observe(x, replay=4)  # the last four samples come from memory
     True
     >>> nn.functional.cross_entropy(model(x), y).backward()
     >>> optimizer.step()
 
-    ``observe`` costs a forward and a backward pass once in ``update_every`` steps and nothing otherwise.
-    ``fisher`` is "mc" (a label drawn from the model), "exact" (all labels, a backward pass each) or
-    "empirical" (the given targets). ``replay_weight`` weighs replayed samples in G: "one", "class_ratio"
-    (known over new classes, counted in the targets) or a number. ``damping`` is tau; with
-    ``damping_init="lr"`` tau starts at the learning rate instead, as in the authors' code. It grows by
-    ``damping_increment`` a step, and the inverses follow whenever factors are updated. ``group``: whose samples the
-    factors are of, and ``log_likelihood``, what the outputs are ("tokens", ...), as in
-    :class:`~tmln.curvature.kfac.KFAC`. ``observe`` takes a Hugging Face batch, too.
+    Args:
+        model: the model.
+        lr: eta.
+        damping: tau; inverses follow it whenever factors are updated.
+        ema: share of the new in running factors.
+        update_every: steps between updates, which cost a forward and a backward pass.
+        fisher: ``"mc"`` (labels drawn from the model), ``"exact"`` (all labels, a backward pass
+            each) or ``"empirical"`` (the given targets).
+        damping_increment: growth of tau in each step.
+        damping_init: ``"lr"`` starts tau at the learning rate, as the authors' code.
+        replay_weight: weight of replayed samples in G: "one", "class_ratio" (known over new
+            classes) or a number.
+        seed: seed of the drawn labels.
+        group: the processes whose samples count, as in :class:`~tmln.curvature.kfac.KFAC`.
+        log_likelihood: what the outputs are ("tokens", ...), as in :func:`tmln.diagonal_fisher`.
     """
 
     def __init__(
@@ -114,14 +119,14 @@ class OCAR(Optimizer):
         super().__init__(model.parameters(), {"lr": lr})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like every optimizer's; parameters that are not the model's take plain SGD steps."""
+        """Add a group as ``torch.optim`` does; parameters without factors take plain SGD steps."""
         check_at_least("lr", param_group.get("lr", self.defaults["lr"]), 0.0)
         super().add_param_group(param_group)
 
     @property
     def damping(self) -> float:
-        """tau as it is now."""
-        group = self.param_groups[0]  # under a schedule its rate is a part of the first
+        """Return the current tau."""
+        group = self.param_groups[0]  # a schedule multiplies the first rate
         first = group.get("initial_lr", group["lr"]) if self._first_damping is None else self._first_damping
         return float(first) + self.damping_increment * self._steps
 
@@ -134,9 +139,10 @@ class OCAR(Optimizer):
         weights: Tensor | None = None,
         replay_weight: float | str | None = None,
     ) -> bool:
-        """Measure the metric on this batch if that is due (see ``update_every``); says whether it was.
+        """Measure the metric on this batch if that is due, and return whether it was.
 
-        ``weights`` [N] replaces the weights that ``replay`` and ``replay_weight`` imply.
+        ``inputs`` are a tensor or a mapping of the model's arguments. ``weights`` [N] replaces the
+        weights that ``replay`` and ``replay_weight`` imply.
         """
         due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
         if due:
@@ -152,7 +158,7 @@ class OCAR(Optimizer):
         weights: Tensor | None = None,
         replay_weight: float | str | None = None,
     ) -> None:
-        """As ``observe``, due or not."""
+        """Measure the metric as :meth:`observe`, due or not."""
         chosen = self.replay_weight if replay_weight is None else replay_weight
         _check_replay_weight(chosen)
         implied = sample_weights(batch_of(inputs).size, replay, chosen, targets, ranks_of(self.kfac.group))
@@ -168,13 +174,15 @@ class OCAR(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """A natural-gradient step for layers with factors, SGD for the rest; ``.grad`` is only read."""
+        """Step by the natural gradient in layers with factors, by SGD elsewhere."""
         if not self.kfac.inverses:
             raise RuntimeError("OCAR has no metric yet; call optimizer.observe(inputs) before optimizer.step()")
-        loss = opened(self, closure, self.kfac.model)
+        loss = begin_step(self, closure, self.kfac.model)
         directions = self.kfac.precondition()
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
+            for p in moved:
+                check_gradient(p, "OCAR")
             if moved:
                 towards = [directions.get(p, p.grad) for p in moved]
                 torch._foreach_add_(moved, towards, alpha=-float(group["lr"]))
@@ -182,17 +190,17 @@ class OCAR(Optimizer):
         return loss
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """``new`` is in the model in place of ``old``, with more rows: the layer's G grows, zero where it is new.
+        """Put ``new``, with more rows, in place of ``old``; the layer's G grows with zeros.
 
-        Put the new layer into the model first: its factors are found by the layer that has ``new``.
+        Put the new layer into the model first.
         """
         check_replacement(old, new)
         check_in_model(self.kfac.model, new)
         replace_parameter(self, old, new)
-        self.kfac.fit()
+        self.kfac.resize()
 
     def state_dict(self) -> dict[str, Any]:
-        """As every optimizer's, with ``"curvature"``: the factors, their generator, damping and counters."""
+        """Return the state with ``"curvature"``: factors, generator, damping and counters."""
         curvature = {
             **self.kfac.state_dict(),
             "steps": self._steps,
@@ -202,7 +210,7 @@ class OCAR(Optimizer):
         return {**super().state_dict(), "curvature": curvature}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken."""
+        """Continue exactly where ``state_dict`` was taken."""
         if "curvature" not in state_dict:
             raise ValueError("the state has no entry 'curvature', so it is not OCAR's; load OCAR.state_dict()'s")
         curvature = state_dict["curvature"]

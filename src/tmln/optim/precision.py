@@ -1,4 +1,4 @@
-"""In which type an optimizer keeps its sums: half-precision parameters need more digits than they have."""
+"""The dtype of optimizer state: sums for half-precision parameters are kept in float32."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def state_dtype(p: Tensor) -> torch.dtype:
-    """float32 for half-precision parameters, whose sums in 8 bits of mantissa would stop growing; else their own."""
+    """Return float32 for half precision, whose sums would stop growing, else the own dtype."""
     return torch.float32 if is_half(p) else p.dtype
 
 
 def is_half(p: Tensor) -> bool:
-    """float16 or bfloat16: sums over many steps are kept in float32 for it."""
+    """Return whether the parameter is float16 or bfloat16."""
     return p.dtype in HALF
 
 
 def keep_state_dtype(optimizer: Optimizer, state_dict: dict[str, Any], but: Container[str] = ()) -> None:
-    """After ``Optimizer.load_state_dict``, which casts all state to the parameter's type: back to the state's."""
+    """Restore the dtype of state, which ``Optimizer.load_state_dict`` casts to the parameter's."""
     ids = [i for group in state_dict["param_groups"] for i in group["params"]]
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for i, p in zip(ids, params, strict=True):
-        if is_half(p):
-            for key, value in state_dict["state"].get(i, {}).items():
-                if (
-                    isinstance(value, Tensor) and key != "step" and key not in but
-                ):  # a count, which torch leaves where it is
-                    optimizer.state[p][key] = value.to(p.device, state_dtype(p), copy=True)
+        for key, value in state_dict["state"].get(i, {}).items() if is_half(p) else ():
+            if isinstance(value, Tensor) and key != "step" and key not in but:  # torch leaves counts where they are
+                optimizer.state[p][key] = value.to(p.device, state_dtype(p), copy=True)

@@ -1,4 +1,4 @@
-"""TMLN, trajectory-modulated landscape navigation (Aguilar et al. 2026, section 3 and Algorithm 1)."""
+"""TMLN, trajectory-modulated landscape navigation (Aguilar et al. 2026, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,46 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.distributed.process_group import Group, Ranks, ranks_of
-from tmln.optim.adam import check_betas
 from tmln.optim.boundary import (
     Consolidation,
-    Protection,
-    cross,
-    protection,
-    sensitivity_score,
-    shields_of,
-    warn_of_nil,
-    weigh,
-)
-from tmln.optim.checks import check_above, check_at_least, check_choice, check_finite, check_gradient, check_share
-from tmln.optim.growth import check_replacement, replace_parameter
-from tmln.optim.offload import WAITING, parted, restore
-from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.preconditioner import (
-    check_agrees,
-    laid_out,
+    apply_boundary,
+    check_same_fisher,
+    compute_boundary,
     match_fisher,
-    parameter_names,
-    preconditioner,
-    state_of,
-    take_fisher,
+    sensitivity_score,
 )
-from tmln.optim.step_utils import opened
-from tmln.optim.update import STRETCH, Natural, arrive, bank, clipping, depart, fix_metric, step_group, walked_so_far
+from tmln.optim.checks import (
+    begin_step,
+    check_above,
+    check_at_least,
+    check_betas,
+    check_choice,
+    check_finite,
+    check_fraction,
+    check_gradient,
+    name_parameters,
+)
+from tmln.optim.growth import check_replacement, replace_parameter
+from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.protection import Protection, measure_protection, shields_of, warn_of_nil
+from tmln.optim.update import (
+    STRETCH,
+    WAITING,
+    Natural,
+    accumulate_path,
+    clip_factor,
+    copy_layout,
+    fix_metric,
+    flush_path,
+    path_so_far,
+    preconditioner,
+    restore_waiting,
+    set_fisher,
+    snapshot,
+    state_of,
+    step_group,
+    without_waiting,
+)
 
 __all__ = ["TMLN", "Consolidation", "Form", "Geometry", "Protection", "preconditioner", "sensitivity_score"]
 
@@ -48,7 +62,7 @@ _CHOICES = {
     "score_max": ("global", "tensor"),
     "base": ("sgd", "adam"),
 }
-_LATER = {  # settings that states of before do not have, and what they were
+_LATER = {  # settings that older states lack, with the values that they had
     "keep_momentum": False,
     "looked": False,
     "stretch": 0,
@@ -62,9 +76,13 @@ _LATER = {  # settings that states of before do not have, and what they were
 
 
 class TMLN(Optimizer):
-    r"""theta <- theta - eta * g / (F + lambda + gamma*S-bar), with F and S-bar frozen between task boundaries.
+    r"""SGD with a metric that is frozen between task boundaries and slows important weights.
 
-    Use it like any optimizer, and tell it where a task ends:
+    .. math::
+        \theta \leftarrow \theta - \eta \, \frac{g}{F + \lambda + \gamma \bar S}
+
+    F is the diagonal Fisher of a replay memory, S-bar a sum of scores of the path integral
+    omega = -sum g*dtheta of each task. Use it like any optimizer, and tell it where a task ends:
 
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = TMLN(model.parameters(), lr=0.01)
@@ -72,42 +90,53 @@ class TMLN(Optimizer):
     >>> torch.nn.functional.cross_entropy(model(x), y).backward()
     >>> optimizer.step()
     >>> from tmln.curvature import diagonal_fisher
-    >>> _ = optimizer.consolidate(diagonal_fisher(model, [(x, y)]))  # the task's end: (x, y) from your memory
+    >>> fisher = diagonal_fisher(model, [(x, y)])  # (x, y) from your memory
+    >>> _ = optimizer.consolidate(fisher)  # the task's end
 
     Args:
+        params: parameters or parameter groups; ``named_parameters()`` gives errors with names.
         lr: eta. In the first task, where F = S-bar = 0, the step is SGD's at ``lr / damping``.
         damping: lambda > 0.
         trajectory: gamma; 0 is the ablation "Static".
-        geometry: ``"euclidean"`` drops F from the step and from the score (the ablation), ``"euclidean-score"``
-            from the score only. ``"kfac"``: :class:`tmln.optim.TMLNKFAC`, which is given the model.
-        form: ``"scaled"`` is the paper's equation 5; ``"proximal"`` its appendix, g / (F + 1/eta + gamma*S-bar).
+        geometry: ``"euclidean"`` drops F from the step and from the score (the ablation),
+            ``"euclidean-score"`` from the score only. ``"kfac"`` is
+            :class:`tmln.optim.TMLNKFAC`, which takes the model.
+        form: ``"scaled"`` is the paper's equation 5, ``"proximal"`` its appendix,
+            g / (F + 1/eta + gamma*S-bar).
         eps: added to the distance that normalises a score.
-        momentum, weight_decay: as in SGD, applied to the gradient before it is divided.
-        keep_momentum: carry the momentum (or Adam's means) over task boundaries, which otherwise forget it.
-        base: ``"adam"`` puts the shield on Adam's direction a = m/(sqrt(v) + ``base_eps``), of ``betas``:
-            theta <- theta - eta * (a + weight_decay*theta) * lambda/(F + lambda + gamma*S-bar). So ``lr`` is AdamW's,
-            which the first task is, and later ones are slowed as :meth:`protection` says.
-        decay: what is left of S-bar at a boundary, before the new score is added. 1, as in the paper, keeps all of
-            it; where boundaries are many, less lets the oldest fade (:class:`tmln.Boundaries`).
-        clip_norm: clip the norm of all gradients together; unlike ``clip_grad_norm_`` before the step, the path
-            integral still sees the gradient as it was.
-        score_fisher: the F that normalises a task's score: of the ``"previous"`` boundary, as in Algorithm 1,
-            or the ``"current"`` one.
-        score_max: a task's scores are divided by their maximum over all parameters (``"global"``) or in each tensor.
-        error_if_nonfinite: look for NaN and infinite gradients before every step (costs a pass over them).
-        foreach: ``False`` walks the tensors one by one, with the same result.
-        offload: anchor, F and S-bar wait in host memory, as no step needs them: 8 bytes a weight are left on the device
-            in place of 20, and a boundary fetches them tensor by tensor. On the CPU it changes nothing.
-        capturable: keep Adam's counts where the weights are, as ``torch.optim.AdamW`` does for CUDA graphs.
+        momentum: as in SGD, applied to the gradient before it is divided.
+        weight_decay: as in SGD, added to the gradient before it is divided.
+        clip_norm: largest norm of all gradients together; unlike ``clip_grad_norm_`` before the
+            step, the path integral still sees unclipped gradients.
+        score_fisher: the F that normalises a task's score: of the ``"previous"`` boundary, as in
+            Algorithm 1, or the ``"current"`` one.
+        score_max: a task's scores are divided by their maximum over all parameters
+            (``"global"``) or in each tensor (``"tensor"``; at least 1e-8 of the global one).
+        maximize: maximize instead of minimize.
+        foreach: ``False`` steps one tensor at a time, with the same result.
+        error_if_nonfinite: check gradients for NaN and infinity before every step.
+        keep_momentum: keep the momentum (or Adam's moments) over task boundaries.
+        base: ``"adam"`` puts the shield on Adam's direction a = m/(sqrt(v) + ``base_eps``):
+            theta <- theta - eta * (a + weight_decay*theta) * lambda/(F + lambda + gamma*S-bar).
+            ``lr`` is then AdamW's, which the first task is, and later ones are slowed as
+            :meth:`protection` says.
+        betas: Adam's decay rates.
+        base_eps: Adam's eps.
+        decay: the factor of S-bar at a boundary, before the new score is added. 1, as in the
+            paper, keeps all of it; less lets old scores fade where boundaries are many.
+        capturable: keep Adam's counts on the device, as ``torch.optim.AdamW`` for CUDA graphs.
+        offload: keep anchor, F and S-bar in host memory, where no step needs them: 8 bytes a
+            weight are left on the device in place of 20.
 
-    ``torch.compile(optimizer.step, fullgraph=True)`` compiles its first step, which makes the state, and once for all
-    others, whatever ``lr`` is, a number or a tensor, and over boundaries (but the proximal form has lr in P).
-    Where a penalty writes into ``.grad`` or moves weights, see :meth:`look`; what the shield does, :meth:`protection`.
-    ``state[p]`` holds ``fisher`` (F), ``sensitivity`` (S-bar) and ``anchor`` (theta at the last boundary).
+    ``state[p]`` holds ``fisher`` (F), ``sensitivity`` (S-bar) and ``anchor`` (theta at the last
+    boundary). Where a penalty writes into ``.grad`` or moves weights, see :meth:`after_backward`.
+    ``torch.compile(optimizer.step, fullgraph=True)`` compiles the first step, which makes the
+    state, and once for all others, whatever ``lr`` is, also over boundaries (the proximal form has
+    lr in P and compiles again).
     """
 
     _warned_of_nil = False
-    _frames = 3  # from a warning of consolidate() to whoever called it
+    _frames = 3  # from a warning in consolidate() to its caller
 
     def __init__(
         self,
@@ -159,14 +188,14 @@ class TMLN(Optimizer):
             "foreach": foreach,
             "clip_norm": clip_norm,
             "error_if_nonfinite": error_if_nonfinite,
-            "metric": None,  # the [lambda, gamma] that the preconditioner in use was made with
-            "stretch": 0,  # steps since the path was last banked
-            "looked": False,  # between look() and walk(), when step() leaves the path alone
+            "metric": None,  # [lambda, gamma] of the current preconditioner
+            "stretch": 0,  # steps since the path was last flushed
+            "looked": False,  # between after_backward() and after_update(), when step() leaves the path alone
         }
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """A group that is refused leaves the optimizer as it was."""
+        """Add a group as ``torch.optim`` does; a refused one leaves the optimizer as it was."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -175,7 +204,7 @@ class TMLN(Optimizer):
             for name in ("damping", "eps", "base_eps"):
                 check_above(name, group[name], 0.0)
             check_betas(group["betas"])
-            check_share("decay", group["decay"], whole=True)
+            check_fraction("decay", group["decay"], closed=True)
             for name, choices in _CHOICES.items():
                 check_choice(name, group[name], choices)
             if group["base"] == "adam" and group["momentum"]:
@@ -195,7 +224,7 @@ class TMLN(Optimizer):
             )
 
     def _natural(self, gradients: Mapping[Tensor, Tensor]) -> Natural | None:
-        """What makes directions of gradients in this step; None: they are their own."""
+        """Return the map from gradients to directions, or None where they are the same."""
         return None
 
     @overload
@@ -206,20 +235,19 @@ class TMLN(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """theta -= eta * g / (F + lambda + gamma*S-bar), and the path: omega += -g * (theta_after - theta_before)."""
-        loss = opened(self, closure)
+        """Update weights and path: theta -= eta*P*g, omega -= g*(theta_after - theta_before)."""
+        loss = begin_step(self, closure)
         gradients = {p: p.grad for group in self.param_groups for p in group["params"] if p.grad is not None}
-        moving = [[p for p in group["params"] if p in gradients] for group in self.param_groups]
         for p in gradients:
-            check_gradient(p, "TMLN")
+            check_gradient(p, type(self).__name__)
         if self.defaults["error_if_nonfinite"]:
-            check_finite(gradients, parameter_names(self))
+            check_finite(gradients, name_parameters(self))
         scale: float | Tensor = 1.0
         if self.defaults["clip_norm"] is not None:
-            scale = clipping(gradients.values(), self.defaults["clip_norm"])
+            scale = clip_factor(gradients.values(), self.defaults["clip_norm"])
         natural = self._natural(gradients)
-        for group, params in zip(self.param_groups, moving, strict=True):
-            if params:
+        for group in self.param_groups:
+            if params := [p for p in group["params"] if p in gradients]:
                 fix_metric(group, (self.state[p] for p in group["params"] if self.state.get(p)))
                 states = [state_of(self, p, group) for p in params]
                 step_group(params, [gradients[p] for p in params], states, group, scale, natural)
@@ -227,90 +255,98 @@ class TMLN(Optimizer):
                 if group["stretch"] == STRETCH:
                     group["stretch"] = 0
                     for state in states:
-                        bank(state, group)
+                        flush_path(state, group)
         return loss
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Remember the task's gradient and the weights until :meth:`walk`, which takes the path from them.
+        """Remember the task's gradient and the weights until :meth:`after_update` adds the path.
 
-        For loops in which something besides this optimizer writes into ``.grad`` or moves weights::
+        For loops in which something else writes into ``.grad`` or moves weights::
 
-            loss.backward()        # the task's loss alone; with a scaler, then scaler.unscale_(optimizer)
+            loss.backward()  # of the task; with a scaler, then scaler.unscale_(optimizer)
             optimizer.after_backward()
-            penalty.add_gradient()          # into .grad
+            penalty.add_gradient()  # into .grad
             optimizer.step()
-            penalty.pull()         # moves weights
-            optimizer.after_update()       # omega -= g * (theta now - theta then)
+            penalty.pull()  # moves weights
+            optimizer.after_update()  # omega -= g * (theta now - theta then)
 
-        Otherwise ``step()`` alone is right, whatever ``momentum``, ``weight_decay`` and ``clip_norm`` are: it takes
-        ``.grad`` as the task's and its move as the only one. An earlier ``after_backward()`` is completed first.
+        Otherwise ``step()`` alone is right, whatever ``momentum``, ``weight_decay`` and
+        ``clip_norm`` are. An earlier ``after_backward()`` is completed first.
         """
         for group in self.param_groups:
             for p in group["params"]:
-                check_gradient(p, "TMLN")
+                check_gradient(p, type(self).__name__)
         self.after_update()
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    depart(p, state_of(self, p, group))
+                    snapshot(p, state_of(self, p, group))
             group["looked"] = True
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """After all moves of a step: count them, whoever made them. Does nothing without a :meth:`look` before."""
+        """Add all moves since :meth:`after_backward` to the path, whoever made them."""
         for group in self.param_groups:
             if group["looked"]:
                 moved = [p for p in group["params"] if "departure" in self.state.get(p, {})]
-                arrive(moved, [self.state[p] for p in moved], group)
+                accumulate_path(moved, [self.state[p] for p in moved], group)
                 group["looked"] = False
 
     @torch.no_grad()
     def consolidate(
         self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None = None, *, group: Group = None
     ) -> Consolidation:
-        """A task boundary: score the path, add it to the shield, take the new metric, drop the anchor here.
+        """End a task: add the path's score to S-bar, set the new F, and start a new path here.
 
-        ``fisher`` is what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a sequence in the order
-        of the parameters; nothing under ``geometry="euclidean"``. If it raises, nothing has changed. Warns, once, if
-        the shield slows next to nothing.
+        Warns, once, if the shield slows next to nothing. If it raises, nothing has changed.
 
-        Where ``torch.distributed`` is initialised, all ranks (of ``group``) consolidate together: scores are divided by
-        the one maximum over all of them, and an F that differs between them is refused. ``group="local"`` is for a rank
-        that learns on its own. Where each rank has parameters of its own (``ZeroRedundancyOptimizer``: call
-        ``zero.optim.consolidate(...)`` on every rank), what is found is of these, save ``peak``.
+        Args:
+            fisher: what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a
+                sequence in the order of the parameters; None under ``geometry="euclidean"``.
+            group: where ``torch.distributed`` is initialised, all ranks (of ``group``)
+                consolidate together: scores are divided by one maximum over all of them, and an F
+                that differs between them is refused. ``"local"``: this rank learns on its own.
+                Where each rank has parameters of its own (``ZeroRedundancyOptimizer``: call
+                ``zero.optim.consolidate(...)`` on every rank), results other than ``peak`` are of
+                these.
+
+        Returns:
+            Statistics of the scores and of the new shield.
         """
         ranks = ranks_of(group)
         if not any(ranks.gather_objects(lambda: any(self.state.values()))):
             raise RuntimeError("consolidate() before any step(): there is no path to score; train first")
-        boundary = weigh(self, self._agreed(fisher, ranks), ranks)
-        meant = any(g["trajectory"] or g["geometry"] != "euclidean" for g in self.param_groups)
-        if boundary.protection.nil and meant and not self._warned_of_nil:
+        boundary = compute_boundary(self, self._match_fisher(fisher, ranks), ranks)
+        has_shield = any(g["trajectory"] or g["geometry"] != "euclidean" for g in self.param_groups)
+        if boundary.protection.nil and has_shield and not self._warned_of_nil:
             self._warned_of_nil = True
             warn_of_nil(stacklevel=self._frames)  # before anything changes: a filter may turn it into an exception
-        cross(self, boundary)
+        apply_boundary(self, boundary)
         return boundary.found
 
-    def _agreed(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks) -> dict[Tensor, Tensor]:
+    def _match_fisher(
+        self, fisher: Mapping[Any, Tensor] | Sequence[Tensor] | None, ranks: Ranks
+    ) -> dict[Tensor, Tensor]:
         matched = ranks.run_together(lambda: match_fisher(self, fisher))
-        check_agrees(fisher, ranks)
+        check_same_fisher(fisher, ranks)
         return matched
 
     @torch.no_grad()
     def refresh(self, fisher: Mapping[Any, Tensor] | Sequence[Tensor], *, group: Group = None) -> None:
-        """A new F in the middle of a task: the metric changes, the path so far is kept."""
-        metric = {p: laid_out(value, p) for p, value in self._agreed(fisher, ranks_of(group)).items()}
+        """Set a new F in the middle of a task; the path so far is kept."""
+        metric = {p: copy_layout(value, p) for p, value in self._match_fisher(fisher, ranks_of(group)).items()}
         for settings in self.param_groups:
             for p in settings["params"]:
                 if self.state.get(p):
-                    bank(self.state[p], settings)
-        take_fisher(self, metric)
+                    flush_path(self.state[p], settings)
+        set_fisher(self, metric)
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """``new`` is in the model in place of ``old``, with more rows: a head that grew. Its state follows it.
+        """Put ``new``, a parameter with more rows, in place of ``old``: a head that grew.
 
-        Old rows keep F, S-bar, path, anchor and momentum to the bit; new ones are unshielded: F = S-bar = 0, no path,
-        their anchor is where they begin. At any time, also between two boundaries::
+        Old rows keep F, S-bar, path, anchor and momentum to the bit; new ones have F = S-bar = 0,
+        no path, and their anchor where they begin. At any time, also between two boundaries::
 
             before, model.head = model.head, torch.nn.Linear(64, 4)
             for old, new in zip(before.parameters(), model.head.parameters()):
@@ -323,22 +359,22 @@ class TMLN(Optimizer):
 
     @torch.no_grad()
     def path(self, p: Tensor) -> Tensor:
-        """omega: the path integral of -g dtheta over the current task so far."""
+        """Return omega, the path integral of -g dtheta over the current task so far."""
         group = next((g for g in self.param_groups if any(q is p for q in g["params"])), None)
         if group is None:
             raise KeyError("path(p): p is not a parameter of this optimizer")
         state = self.state.get(p)
-        return walked_so_far(p, state, group) if state else torch.zeros_like(p, dtype=state_dtype(p))
+        return path_so_far(p, state, group) if state else torch.zeros_like(p, dtype=state_dtype(p))
 
     def protection(self) -> Protection:
-        """What the shield does now, at any time: by how much the metric in force slows the weights.
+        """Return by how much the current metric slows the weights.
 
-        ``print(optimizer.protection())`` says it in words: "2.5% of the weights slowed by more than 10% ...".
+        ``print(optimizer.protection())``: "2.5% of the weights slowed by more than 10% ...".
         """
-        return protection(shields_of(self, {}, {}))
+        return measure_protection(shields_of(self, {}, {}))
 
     def state_dict(self) -> dict[str, Any]:
-        """Without P = 1/(F + lambda + gamma*S-bar), which follows from the rest."""
+        """Return the state without P, which follows from the rest."""
         packed = super().state_dict()
         packed["state"] = {
             index: {key: value for key, value in state.items() if key != "preconditioner"}
@@ -347,13 +383,13 @@ class TMLN(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Sums of half-precision weights stay in float32, where torch would cast them to the weights' type."""
-        offload = [group["offload"] for group in self.param_groups]  # where state is kept is not part of it
-        super().load_state_dict({**state_dict, "state": parted(state_dict["state"])})
+        """Load a state; sums of half-precision weights stay in float32, unlike in torch."""
+        offload = [group["offload"] for group in self.param_groups]  # where state is kept is no part of a state
+        super().load_state_dict({**state_dict, "state": without_waiting(state_dict["state"])})
         keep_state_dtype(self, state_dict, WAITING)
         for group, own in zip(self.param_groups, offload, strict=True):
             group["offload"] = own
-        restore(self, state_dict)
+        restore_waiting(self, state_dict)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

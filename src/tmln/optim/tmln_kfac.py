@@ -1,4 +1,4 @@
-"""TMLN on Kronecker factors: more of the curvature than its diagonal, under the same trajectory shield."""
+"""TMLN on Kronecker factors: K-FAC in place of the diagonal, under the same trajectory shield."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from tmln.optim.boundary import Consolidation
 from tmln.optim.checks import check_at_least, check_choice
 from tmln.optim.growth import check_in_model
 from tmln.optim.ocar import sample_weights
-from tmln.optim.preconditioner import current_preconditioner, state_of
 from tmln.optim.tmln import TMLN
-from tmln.optim.update import Natural, bank
+from tmln.optim.update import Natural, current_preconditioner, flush_path, state_of
 
 FACTORS = ("boundary", "running")
 Batches = Iterable[Any]  # (inputs, targets), or mappings
 
 
 class TMLNKFAC(TMLN):
-    r"""theta <- theta - eta * K^-1 g / (1 + gamma*S-bar/lambda), with K the K-FAC metric, damped by lambda.
+    r"""TMLN with the K-FAC metric K, damped by lambda, in place of F + lambda.
 
     .. math::
-        [\Delta W|\Delta b] = -\frac{\eta}{1 + \gamma \bar S/\lambda}
-        \odot (G + \tfrac{\sqrt\lambda}{\pi} I)^{-1} [\partial W|\partial b] (A + \pi\sqrt\lambda\, I)^{-1}
+        [\Delta W|\Delta b] = -\eta \, D^{-1} \odot K^{-1} [\partial W|\partial b], \quad
+        D = 1 + \gamma \bar S/\lambda \\
+        K^{-1} X = (G + \tfrac{\sqrt\lambda}{\pi} I)^{-1} X (A + \pi\sqrt\lambda\, I)^{-1}
 
-    In a flat direction (A = G = 0) that is TMLN's own g / (lambda + gamma*S-bar). Parameters without factors (batch
-    norm, grouped convolutions, ...; see :func:`~tmln.curvature.kfac_layers.kfac_layers`), and all while there are none,
-    take TMLN's step by the diagonal, g / (F + lambda + gamma*S-bar). Score, S-bar and anchor are TMLN's: F, the
-    diagonal, normalises the score, and the path is that of the real displacement.
+    or, with ``symmetric=True``, :math:`-\eta D^{-1/2} \odot K^{-1} (D^{-1/2} \odot g)`, which
+    always descends; the first form can point uphill where S-bar differs much between the weights
+    of a layer. In a flat direction (A = G = 0) both are TMLN's g / (lambda + gamma*S-bar).
+    Parameters without factors (batch norm, grouped convolutions, ...; see
+    :func:`~tmln.curvature.kfac_layers.kfac_layers`) take TMLN's step by the diagonal. Score,
+    S-bar and anchor are TMLN's; F, the diagonal, normalises the score, and :meth:`protection` is
+    by it.
 
-    ``factors="boundary"``: of the memory, measured at task boundaries in eval mode and frozen between them, as F is in
-    Algorithm 1; so the first task is SGD at lr/damping, as everywhere in TMLN.
+    With ``factors="boundary"`` they are measured on the memory at task boundaries in eval mode and
+    frozen between them, as F in Algorithm 1; so the first task is SGD at lr/damping.
 
     >>> import torch
     >>> model, x, y = nn.Linear(4, 2), torch.randn(8, 4), torch.randint(2, (8,))
@@ -45,17 +48,29 @@ class TMLNKFAC(TMLN):
     >>> nn.functional.cross_entropy(model(x), y).backward()
     >>> optimizer.step()
     >>> from tmln.curvature import diagonal_fisher
-    >>> _ = optimizer.consolidate(diagonal_fisher(model, [(x, y)]), [(x, y)])  # (x, y) from your memory
+    >>> memory = [(x, y)]
+    >>> _ = optimizer.consolidate(diagonal_fisher(model, memory), memory)
 
-    ``factors="running"``: of the batches trained on, replayed samples included, in a running mean (``ema`` is the share
-    of the new), every ``update_every`` steps: call :meth:`observe` before each step, as for
-    :class:`~tmln.optim.OCAR`, and ``consolidate(fisher)`` at boundaries.
+    With ``factors="running"`` they are running means over the batches trained on, replay included:
+    call :meth:`observe` before each step, as for :class:`~tmln.optim.OCAR`, and
+    ``consolidate(fisher)`` at boundaries.
 
-    ``labels`` are those G is measured with: "mc" (drawn from the model), "exact" (all of them, a backward pass each) or
-    "empirical" (the given ones); ``log_likelihood`` says what the outputs are, as in
-    :class:`~tmln.curvature.kfac.KFAC`. The model's parameters are one group, its damping one for all layers. The other
-    arguments are :class:`~tmln.optim.TMLN`'s; there is no proximal form, whose lambda is 1/eta: the factors would be
-    inverted anew wherever eta changes. The slow-down of :meth:`protection` is by the diagonal F.
+    Args:
+        model: the model; its parameters are one group, with one damping for all layers.
+        lr: eta.
+        damping: lambda > 0.
+        trajectory: gamma.
+        factors: ``"boundary"`` or ``"running"``.
+        labels: the labels that G is measured with: ``"mc"`` (drawn from the model), ``"exact"``
+            (all of them, a backward pass each) or ``"empirical"`` (the given ones).
+        ema: share of the new in running factors.
+        update_every: steps between updates of running factors.
+        symmetric: apply the shield on both sides of the factors.
+        seed: seed of the drawn labels.
+        group: the processes whose samples count, as in :class:`~tmln.curvature.kfac.KFAC`.
+        log_likelihood: what the outputs are, as in :func:`tmln.diagonal_fisher`.
+        options: further arguments of :class:`~tmln.optim.TMLN`. There is no proximal form, whose
+            lambda is 1/eta: factors would be inverted again whenever eta changes.
     """
 
     _frames = 4
@@ -98,9 +113,10 @@ class TMLNKFAC(TMLN):
     def observe(
         self, inputs: Inputs, targets: Tensor | None = None, *, replay: int = 0, replay_weight: float | str = "one"
     ) -> bool:
-        """Measure running factors on this batch if that is due; says whether it was. Never of ``"boundary"`` factors.
+        """Measure running factors on this batch if that is due, and return whether it was.
 
-        ``replay`` samples at the batch's end are from memory and count ``replay_weight`` times in G.
+        The last ``replay`` samples are from memory and have weight ``replay_weight`` in G. Does
+        nothing for ``factors="boundary"``.
         """
         due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
         if self.factors != "running" or not due:
@@ -124,20 +140,20 @@ class TMLNKFAC(TMLN):
         for group in self.param_groups:
             for p in group["params"]:
                 if p in gradients:
-                    self._mark(state_of(self, p, group), group, p in factored)
+                    self._set_factored(state_of(self, p, group), group, p in factored)
         self._steps += 1
-        return self._through_inverses if factored else None
+        return self._apply_inverses if factored else None
 
-    def _mark(self, state: dict[str, Any], group: dict[str, Any], factored: bool) -> None:
-        """A parameter that gets factors, or loses them, goes on under another P."""
+    def _set_factored(self, state: dict[str, Any], group: dict[str, Any], factored: bool) -> None:
+        """Change P of a parameter that gets factors, or loses them."""
         if bool(state.get("factored")) != factored:
             if state["raw_path"].any():
-                bank(state, group)
+                flush_path(state, group)
             state.pop("preconditioner", None)
             state["factored"] = factored
 
-    def _through_inverses(self, params: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        """K^-1 g, which the step multiplies by D^-1; of ``symmetric`` ones D^1/2 K^-1 D^-1/2 g, for the same reason."""
+    def _apply_inverses(self, params: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Return K^-1 g, or D^1/2 K^-1 D^-1/2 g if symmetric; the step multiplies by D^-1."""
         given = dict(zip(params, gradients, strict=True))
         roots: dict[Tensor, Tensor] = {}
         if self.symmetric:
@@ -156,11 +172,12 @@ class TMLNKFAC(TMLN):
         *,
         group: Group = None,
     ) -> Consolidation:
-        """As TMLN's, and the factors of ``batches``, (inputs, targets) of the memory; none where they are running.
+        """End a task as :meth:`TMLN.consolidate`, and measure factors on ``batches``.
 
-        ``group`` is the constructor's, unless given.
+        ``batches`` are (inputs, targets) of the memory; None where factors are running. ``group``
+        is the constructor's unless given.
         """
-        with self._measured(batches):
+        with self._measure_factors(batches):
             return super().consolidate(fisher, group=self.kfac.group if group is None else group)
 
     def refresh(
@@ -170,13 +187,13 @@ class TMLNKFAC(TMLN):
         *,
         group: Group = None,
     ) -> None:
-        """A new F, and new factors, in the middle of a task: the metric changes, the path so far is kept."""
-        with self._measured(batches):
+        """Set a new F and new factors in the middle of a task; the path so far is kept."""
+        with self._measure_factors(batches):
             super().refresh(fisher, group=self.kfac.group if group is None else group)
 
     @contextmanager
-    def _measured(self, batches: Batches | None) -> Iterator[None]:
-        """New factors, measured before and taken after what is done within, if that does not fail."""
+    def _measure_factors(self, batches: Batches | None) -> Iterator[None]:
+        """Measure new factors before the block, and use them after it unless it raises."""
         if self.factors == "running":
             if batches is not None:
                 raise TypeError("running factors are measured by observe(): leave batches out")
@@ -187,29 +204,32 @@ class TMLNKFAC(TMLN):
                 "factors='boundary' are measured on your memory: "
                 "optimizer.consolidate(tmln.diagonal_fisher(model, batches), batches), or use factors='running'"
             )
-        drawn = self.kfac.generator.get_state()
+        generator_state = self.kfac.generator.get_state()
         try:
-            found = self.kfac.measured(batches)
+            measured = self.kfac.measure(batches)
             yield
         except BaseException:
-            self.kfac.generator.set_state(drawn)
+            self.kfac.generator.set_state(generator_state)
             raise
-        self.kfac.take(found)
+        self.kfac.set_factors(measured)
         self.kfac.invert(self._damping)
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """As TMLN's, and the layer's factors grow, zero where they are new. Put the new layer into the model first."""
+        """Replace as :meth:`TMLN.replace`; the layer's factors grow with zeros.
+
+        Put the new layer into the model first.
+        """
         check_in_model(self.kfac.model, new)
         super().replace(old, new)
-        self.kfac.fit()
+        self.kfac.resize()
 
     def state_dict(self) -> dict[str, Any]:
-        """As TMLN's, with ``"curvature"``: the factors, their generator and counters."""
+        """Return TMLN's state with ``"curvature"``: the factors, their generator and counters."""
         counters = {"steps": self._steps, "last_update": self._last_update}
         return {**super().state_dict(), "curvature": {**self.kfac.state_dict(), **counters}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken."""
+        """Continue exactly where ``state_dict`` was taken."""
         if "curvature" not in state_dict:
             raise ValueError("the state has no entry 'curvature', so it is no TMLNKFAC's; load TMLNKFAC.state_dict()'s")
         self.kfac.load_state_dict(state_dict["curvature"])

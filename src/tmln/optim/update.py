@@ -1,95 +1,216 @@
-"""TMLN's step, theta <- theta - eta*P*g for a list of tensors, and its path integral omega = -sum g*dtheta over a task.
+"""TMLN's step theta <- theta - eta*P*g, its path integral omega = -sum g*dtheta, and its state.
 
-Its own moves are counted as they are made, in ``raw_path``: omega = P*raw_path while P stands. Where that would not be
-the displacement that happened, g and theta are remembered on departure and the move is counted on arrival, in
-``way``. What was walked under a P that has changed, and every ``STRETCH`` steps, is banked in ``path``: a sum of sums,
-as a float32 that has grown large no longer takes in what a single step adds.
+Own moves are accumulated in ``raw_path``: omega = P*raw_path while P stands. Where P*g is not the
+displacement that took place, gradient and weights are remembered by ``snapshot``, and the move is
+added to ``way`` by ``accumulate_path``. When P changes, and every ``STRETCH`` steps, both are added
+to ``path``: a sum of sums, since a large float32 no longer takes in what a single step adds.
+
+With ``offload``, state that a step does not need (``WAITING``) is in host memory: 8 bytes a weight
+are left on the device, P and the open path, in place of 20.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from tmln.distributed.process_group import gather_full
+from tmln.distributed.process_group import gather_full, shard_like
 from tmln.optim.adam import adam_directions
-from tmln.optim.offload import fetched, stowed
 from tmln.optim.precision import is_half, state_dtype
-from tmln.optim.preconditioner import current_preconditioner, metric_numbers, sign_of
 
-# Parameters and their gradients -> directions in their place; without one a gradient is its own direction.
+# Parameters and their gradients -> directions; without one, gradients are the directions.
 Natural = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 
-OPEN = ("task_gradient", "departure")
-STRETCH = 1024  # steps: 10^6 steps are then a sum of 1000 sums of 1000, right to 1e-4 where one float32 was off by 1.5%
+OPEN = ("task_gradient", "departure")  # of a move under way
+WAITING = ("anchor", "fisher", "sensitivity", "path")  # not needed by a step
+STRETCH = 1024  # steps; 10^6 steps are then exact to 1e-4, where one float32 sum was off by 1.5%
 
 
-def depart(p: Tensor, state: dict[str, Tensor]) -> None:
-    """Remember g and theta, by value: ``.grad`` is about to be written into, theta to move."""
+# -- state -------------------------------------------------------------------------------------
+
+
+def to_host(value: Tensor) -> Tensor:
+    """Return the tensor in host memory."""
+    return value.cpu()
+
+
+def to_device(value: Tensor, like: Tensor) -> Tensor:
+    """Return the tensor on the device of ``like``."""
+    return value.to(like.device)
+
+
+def store(value: Tensor, group: dict[str, Any]) -> Tensor:
+    """Return the tensor where state of this group is kept: on its device, or on the host."""
+    return to_host(value) if group["offload"] else value
+
+
+def load(state: dict[str, Tensor], key: str, group: dict[str, Any]) -> Tensor:
+    """Return an entry of ``WAITING`` on the device of the weights."""
+    return to_device(state[key], state["raw_path"]) if group["offload"] else state[key]
+
+
+def without_waiting(states: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """Return states without ``WAITING``, which ``load_state_dict`` would move to the device."""
+    return {index: {k: v for k, v in state.items() if k not in WAITING} for index, state in states.items()}
+
+
+def restore_waiting(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+    """Load ``WAITING`` where it is kept, and all entries in their saved order.
+
+    So a resumed run writes the same bytes as an uninterrupted one.
+    """
+    ids = (index for group in state_dict["param_groups"] for index in group["params"])
+    pairs = ((p, group) for group in optimizer.param_groups for p in group["params"])
+    for index, (p, group) in zip(ids, pairs, strict=True):
+        for key, value in state_dict["state"].get(index, {}).items():
+            state = optimizer.state[p]
+            if key in WAITING:
+                kept = value.detach().to(dtype=state_dtype(p), copy=True)
+                state[key] = to_host(kept) if group["offload"] else to_device(kept, p)
+            else:
+                state[key] = state.pop(key)
+
+
+def state_of(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the state of a parameter; a new one has theta as anchor and no F, S-bar or path."""
+    state: dict[str, Tensor] = optimizer.state[p]
+    if not state:
+        dtype = state_dtype(p)
+        state["anchor"] = store(p.detach().to(dtype, copy=True), group)
+        if group["geometry"] != "euclidean":
+            state["fisher"] = store(torch.zeros_like(p, dtype=dtype), group)
+        state["sensitivity"] = store(torch.zeros_like(p, dtype=dtype), group)
+        state["raw_path"] = torch.zeros_like(p, dtype=dtype)
+    return state
+
+
+def copy_layout(value: Tensor, p: Tensor) -> Tensor:
+    """Return a copy of ``value`` with the memory format and shards of ``p``, for fused steps."""
+    return torch.empty_like(p, dtype=state_dtype(p)).copy_(shard_like(value, p))
+
+
+# -- the metric --------------------------------------------------------------------------------
+
+
+def metric_numbers(group: dict[str, Any]) -> list[float]:
+    """Return [lambda, gamma] by the group's settings; in the proximal form lambda is 1/eta."""
+    damping = group["damping"]
+    if group["form"] == "proximal":
+        damping = 1.0 / float(group["lr"]) if group["lr"] else math.inf
+    return [damping, group["trajectory"]]
+
+
+def sign_of(group: dict[str, Any]) -> float:
+    """Return the sign of the loss gradient in ``.grad``: -1 where it is maximized."""
+    return -1.0 if group["maximize"] else 1.0
+
+
+def preconditioner(fisher: Tensor | None, sensitivity: Tensor, damping: float, trajectory: float) -> Tensor:
+    """Return P = 1 / (F + lambda + gamma*S-bar), elementwise; without ``fisher``, F = 0."""
+    denominator = sensitivity.mul(trajectory).add_(damping)
+    return (denominator if fisher is None else denominator.add_(fisher)).reciprocal_()
+
+
+def current_preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
+    """Return P of one parameter for the group's metric, computed once and kept in its state.
+
+    The direction of a ``factored`` parameter contains lambda already; its P is
+    1 / (1 + gamma*S-bar/lambda).
+    """
+    if "preconditioner" not in state:
+        damping, trajectory = group["metric"] or metric_numbers(group)
+        sensitivity = load(state, "sensitivity", group)
+        if state.get("factored"):
+            state["preconditioner"] = preconditioner(None, sensitivity, 1.0, trajectory / damping)
+        else:
+            fisher = load(state, "fisher", group) if "fisher" in state else None
+            state["preconditioner"] = preconditioner(fisher, sensitivity, damping, trajectory)
+    return state["preconditioner"]
+
+
+def set_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
+    """Set a new F for these parameters and drop every P."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p in fisher:
+                state_of(optimizer, p, group)["fisher"] = store(fisher[p], group)
+            if optimizer.state.get(p):
+                optimizer.state[p].pop("preconditioner", None)
+
+
+def fix_metric(group: dict[str, Any], states: Iterable[dict[str, Tensor]]) -> None:
+    """Flush the path and drop P if lambda, gamma or (proximal) eta has changed."""
+    wanted = metric_numbers(group)
+    if group["metric"] != wanted:
+        for state in states:
+            flush_path(state, group)
+            state.pop("preconditioner", None)
+        group["metric"] = wanted
+
+
+# -- the path ----------------------------------------------------------------------------------
+
+
+def snapshot(p: Tensor, state: dict[str, Tensor]) -> None:
+    """Remember g and theta by value, before ``.grad`` is written into and theta moves."""
     assert p.grad is not None
     state["task_gradient"] = p.grad.detach().to(state_dtype(p), copy=True)
     state["departure"] = p.detach().to(state_dtype(p), copy=True)
 
 
-def arrive(params: list[Tensor], states: list[dict[str, Tensor]], group: dict[str, Any]) -> None:
-    """omega -= g*(theta - theta_then), and forget both."""
+def accumulate_path(params: list[Tensor], states: list[dict[str, Tensor]], group: dict[str, Any]) -> None:
+    """Add -g*(theta - theta_then) of the last snapshot to omega, and drop the snapshot."""
     if not params:
         return
-    foreach = group["foreach"] is not False
     for p, state in zip(params, states, strict=True):
         if "way" not in state:
             state["way"] = torch.zeros_like(p, dtype=state_dtype(p))
     gradients, back = ([state.pop(key) for state in states] for key in OPEN)
-    add_(back, params, -1.0, foreach)
+    torch._foreach_sub_(back, params)
     for gradient, moved in zip(gradients, back, strict=True):
-        _still(gradient, moved)
-    add_product_([state["way"] for state in states], gradients, back, sign_of(group), foreach)
+        _mask_still(gradient, moved)
+    torch._foreach_addcmul_([state["way"] for state in states], gradients, back, value=sign_of(group))
 
 
-def walked(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
-    """omega, without what is under way."""
+def closed_path(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
+    """Return omega without the move under way."""
     omega = current_preconditioner(state, group) * state["raw_path"]
     if "way" in state:
         omega = omega + state["way"]
-    return omega + fetched(state, "path", group) if "path" in state else omega
+    return omega + load(state, "path", group) if "path" in state else omega
 
 
-def walked_so_far(p: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
-    """omega as if the move under way ended here; changes nothing."""
-    omega = walked(state, group)
+def path_so_far(p: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
+    """Return omega as if the move under way ended here; change nothing."""
+    omega = closed_path(state, group)
     if "departure" not in state:
         return omega
     back = state["departure"] - p.detach()
-    return omega.addcmul_(_still(state["task_gradient"].clone(), back), back, value=sign_of(group))
+    return omega.addcmul_(_mask_still(state["task_gradient"].clone(), back), back, value=sign_of(group))
 
 
-def bank(state: dict[str, Tensor], group: dict[str, Any]) -> None:
-    """Before P changes, or the sums grow too large for a step to count: what was walked so far."""
-    state["path"] = stowed(walked(state, group), group)
+def flush_path(state: dict[str, Tensor], group: dict[str, Any]) -> None:
+    """Add the open sums to ``path``, before P changes or they grow too large."""
+    state["path"] = store(closed_path(state, group), group)
     state["raw_path"].zero_()
     state.pop("way", None)
 
 
-def fix_metric(group: dict[str, Any], states: Iterable[dict[str, Tensor]]) -> None:
-    """Where lambda, gamma or (proximal) eta changed: bank the path walked under the old metric, take the new."""
-    wanted = metric_numbers(group)
-    if group["metric"] != wanted:
-        for state in states:
-            bank(state, group)
-            state.pop("preconditioner", None)
-        group["metric"] = wanted
-
-
-def _still(gradient: Tensor, moved: Tensor) -> Tensor:
+def _mask_still(gradient: Tensor, moved: Tensor) -> Tensor:
     # a step that a scaler skipped for its infinite gradients moved nothing, and inf * 0 is not 0
     return gradient.masked_fill_(moved == 0, 0.0)
 
 
-def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
-    """What the gradients are multiplied with so that their norm, of all together, is at most this."""
+# -- the step ----------------------------------------------------------------------------------
+
+
+def clip_factor(gradients: Iterable[Tensor], most: float) -> float | Tensor:
+    """Return the factor that limits the norm of all gradients together to ``most``."""
     norm = gather_full(torch.nn.utils.get_total_norm(gradients))
     if torch.compiler.is_compiling():
         return (most / (norm + 1e-6)).clamp(max=1.0)
@@ -97,7 +218,7 @@ def clipping(gradients: Iterable[Tensor], most: float) -> float | Tensor:
 
 
 def rate_of(group: dict[str, Any]) -> float | Tensor:
-    """What P times the direction is multiplied with: eta; 1 in the proximal form, whose P has it; eta*lambda on Adam.
+    """Return the factor of P*direction: eta; 1 in the proximal form; eta*lambda on Adam.
 
     A tensor only where a number would wait for the device, or would be compiled in.
     """
@@ -117,8 +238,12 @@ def step_group(
     scale: float | Tensor,
     natural: Natural | None = None,
 ) -> None:
-    """Update one group's parameters and their path; after ``after_backward()``, ``after_update()`` counts the path."""
+    """Update one group's parameters and their path; between snapshots the path is left alone."""
     count = not group["looked"]
+    if group["foreach"] is False and natural is None and len(params) > 1:
+        for p, gradient, state in zip(params, grads, states, strict=True):
+            step_group([p], [gradient], [state], group, scale)
+        return
     rounded = [is_half(p) for p in params]
     if not any(rounded):
         move(params, grads, states, group, scale, count, natural)
@@ -129,13 +254,13 @@ def step_group(
             continue
         some, theirs = [params[k] for k in chosen], [states[k] for k in chosen]
         wide = [grads[k].to(state_dtype(params[k])) for k in chosen]
-        # Rounding discards steps of half precision: their path is that of the displacement which remained.
+        # Half precision rounds moves away: the path is that of the displacement which remains.
         if half and count:
             for p, state in zip(some, theirs, strict=True):
-                depart(p, state)
+                snapshot(p, state)
         move(some, wide, theirs, group, scale, count and not half, natural)
         if half and count:
-            arrive(some, theirs, group)
+            accumulate_path(some, theirs, group)
 
 
 def move(
@@ -147,68 +272,39 @@ def move(
     count: bool,
     natural: Natural | None = None,
 ) -> None:
-    """Gradients times ``scale`` move the weights; if told to ``count``, the gradients as they are make the path.
+    """Move weights by gradients times ``scale``; if ``count``, add unscaled gradients to the path.
 
-    Without momentum and decay: two calls, no temporaries.
+    Without momentum and decay these are two foreach calls without temporaries.
     """
     metric = [current_preconditioner(state, group) for state in states]
     raw_path = [state["raw_path"] for state in states]
     rate, sign = rate_of(group), sign_of(group)
-    foreach = group["foreach"] is not False
     if not (group["momentum"] or group["weight_decay"] or group["base"] == "adam"):
         towards = grads if natural is None else natural(params, grads)
-        towards, lr = multiplied(towards, rate * scale, foreach)
+        towards, lr = _multiply(towards, rate * scale)
         if count:
-            add_product_(raw_path, grads, towards, lr, foreach)
-        add_product_(params, metric, towards, -lr * sign, foreach)
+            torch._foreach_addcmul_(raw_path, grads, towards, value=lr)
+        torch._foreach_addcmul_(params, metric, towards, value=-lr * sign)
         return
-    directions = scaled(grads, sign * scale, foreach)
+    directions = list(torch._foreach_mul(grads, sign * scale))
     if group["base"] == "adam":
-        adam = group["betas"], group["base_eps"], group["capturable"], foreach
-        directions = adam_directions(params, directions, states, *adam)
+        directions = adam_directions(params, directions, states, group["betas"], group["base_eps"], group["capturable"])
     if group["weight_decay"]:
-        add_(directions, params, group["weight_decay"], foreach)
+        torch._foreach_add_(directions, params, alpha=group["weight_decay"])
     if group["momentum"]:
         for p, state in zip(params, states, strict=True):
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(p, dtype=state_dtype(p))
-        velocities = [state["momentum_buffer"] for state in states]
-        add_(directions, velocities, group["momentum"], foreach)
+        torch._foreach_add_(directions, [state["momentum_buffer"] for state in states], alpha=group["momentum"])
         for state, velocity in zip(states, directions, strict=True):
             state["momentum_buffer"] = velocity
     directions = directions if natural is None else natural(params, directions)
-    directions, lr = multiplied(directions, rate, foreach)
+    directions, lr = _multiply(directions, rate)
     if count:
-        add_product_(raw_path, grads, directions, sign * lr, foreach)
-    add_product_(params, metric, directions, -lr, foreach)
+        torch._foreach_addcmul_(raw_path, grads, directions, value=sign * lr)
+    torch._foreach_addcmul_(params, metric, directions, value=-lr)
 
 
-# -- one fused call, or one tensor at a time with the same result -----------------------------------------------------
-
-
-def multiplied(xs: list[Tensor], factor: float | Tensor, foreach: bool) -> tuple[list[Tensor], float]:
-    """x and a number whose product is factor*x: a tensor is multiplied in at once, as no fused call takes one."""
-    return (scaled(xs, factor, foreach), 1.0) if isinstance(factor, Tensor) else (xs, factor)
-
-
-def scaled(xs: list[Tensor], factor: float | Tensor, foreach: bool) -> list[Tensor]:
-    """New tensors factor*x."""
-    return list(torch._foreach_mul(xs, factor)) if foreach else [x * factor for x in xs]
-
-
-def add_(xs: list[Tensor], ys: list[Tensor], factor: float, foreach: bool) -> None:
-    """x += factor*y."""
-    if foreach:
-        torch._foreach_add_(xs, ys, alpha=factor)
-        return
-    for x, y in zip(xs, ys, strict=True):
-        x.add_(y, alpha=factor)
-
-
-def add_product_(xs: list[Tensor], ys: list[Tensor], zs: list[Tensor], factor: float, foreach: bool) -> None:
-    """x += factor*y*z."""
-    if foreach:
-        torch._foreach_addcmul_(xs, ys, zs, value=factor)
-        return
-    for x, y, z in zip(xs, ys, zs, strict=True):
-        x.addcmul_(y, z, value=factor)
+def _multiply(xs: list[Tensor], factor: float | Tensor) -> tuple[list[Tensor], float]:
+    """Return x and a number whose product is factor*x; fused calls take numbers only."""
+    return (list(torch._foreach_mul(xs, factor)), 1.0) if isinstance(factor, Tensor) else (xs, factor)

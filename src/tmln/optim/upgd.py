@@ -1,4 +1,4 @@
-"""Utility-based perturbed gradient descent (Elsayed and Mahmood 2024): useful weights move little."""
+"""UPGD, utility-based perturbed gradient descent (Elsayed and Mahmood 2024)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.distributed.process_group import Group, is_sharded, local_part, local_shard, ranks_of, reduce_over_mesh
-from tmln.optim.checks import check_above, check_at_least, check_choice, check_gradient, check_share
+from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_fraction, check_gradient
 from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.step_utils import opened
 
 VARIANTS = ("global", "local")
 
-# Below this 1/M times the bias correction could overflow float32 and turn an idle weight's 0 * inf into NaN.
+# Below this, 1/M times the bias correction could overflow float32: an idle weight's 0 * inf is NaN.
 NEGLIGIBLE_PEAK = 1e-30
 
 
@@ -29,15 +28,15 @@ def trace_utilities(
     beta: float,
     sign: float,
 ) -> None:
-    """U <- beta*U + (1-beta)*(-g*theta) in place, with g = ``sign`` * gradient."""
+    """Update U <- beta*U + (1-beta)*(-g*theta) in place, with g = ``sign`` * gradient."""
     torch._foreach_mul_(utilities, beta)
     torch._foreach_addcmul_(utilities, gradients, weights, value=-(1.0 - beta) * sign)
 
 
 def peak_utility(utilities: list[Tensor], corrections: list[float]) -> tuple[float, float]:
-    """M, the largest utility of all tensors, as it is and corrected for bias; the one wait for the device.
+    """Return M, the largest utility of all tensors, as it is and corrected for bias.
 
-    Of none at all it is -inf.
+    The only wait for the device in a step; -inf without any utilities.
     """
     filled = [(u, correction) for u, correction in zip(utilities, corrections, strict=True) if u.numel()]
     if not filled:
@@ -50,7 +49,7 @@ def peak_utility(utilities: list[Tensor], corrections: list[float]) -> tuple[flo
 def global_gates(
     utilities: list[Tensor], corrections: list[float], peak: float, guard_negative_max: bool
 ) -> list[Tensor]:
-    """q = 1 - sigmoid(U / ((1-beta^t) M)), or 1/2 everywhere when M is zero (or, if guarded, negative)."""
+    """Return q = 1 - sigmoid(U / ((1-beta^t) M)), or 1/2 if M is zero (or, guarded, negative)."""
     if not NEGLIGIBLE_PEAK <= abs(peak) < math.inf or (guard_negative_max and peak < 0):
         return [torch.full_like(u, 0.5) for u in utilities]
     gates = torch._foreach_mul(utilities, [-1.0 / (correction * peak) for correction in corrections])
@@ -59,13 +58,13 @@ def global_gates(
 
 
 def local_gates(utilities: list[Tensor], corrections: list[float]) -> list[Tensor]:
-    """q = 1 - sigmoid(U-hat / |U-hat|), the L2 norm taken over the last dimension of each tensor, all of its parts."""
+    """Return q = 1 - sigmoid(U-hat / |U-hat|), with L2 norms over the last dimension."""
     gates = torch._foreach_mul([local_part(u) for u in utilities], [-1.0 / correction for correction in corrections])
     for gate, utility in zip(gates, utilities, strict=True):
         norm = torch.linalg.vector_norm(gate, dim=-1, keepdim=gate.dim() > 0)
         if is_sharded(utility):
             tensor: Any = utility
-            across = [place.is_shard(tensor.dim() - 1) for place in tensor.placements]
+            across = [placement.is_shard(tensor.dim() - 1) for placement in tensor.placements]
             norm = reduce_over_mesh(norm.square_(), tensor.device_mesh, across, "sum").sqrt() if any(across) else norm
         gate.div_(norm.clamp_min_(1e-12))
     torch._foreach_sigmoid_(gates)
@@ -73,27 +72,36 @@ def local_gates(utilities: list[Tensor], corrections: list[float]) -> list[Tenso
 
 
 class UPGD(Optimizer):
-    r"""First-order, weight-wise UPGD; ``variant="global"`` with ``protecting=True`` is the paper's method.
+    r"""First-order, weight-wise UPGD; ``variant="global"`` with ``protecting=True`` is the paper's.
 
     .. math::
         U &\leftarrow \beta U + (1-\beta)(-g\,\theta), \qquad
         q = 1 - \mathrm{sigmoid}\!\left(\frac{U}{(1-\beta^t)\,M}\right), \qquad M = \max U \\
-        \theta &\leftarrow (1-\eta\lambda)\,\theta - \eta\,c\,q\,(g+\xi), \qquad \xi\sim N(0,\sigma^2)
+        \theta &\leftarrow (1-\eta\lambda)\,\theta - \eta\,c\,q\,(g+\xi), \;\; \xi\sim N(0,\sigma^2)
 
-    - ``factor`` is c. With 2 a weight of zero utility takes a plain SGD step, with 1 half of it.
-    - ``protecting=False`` gates the noise only: :math:`\theta \leftarrow \ldots - \eta\,(g + c\,q\,\xi)`.
-    - ``variant="local"`` divides by the norm of the utilities along each tensor's last dimension, not by M.
-    - ``correct_max=True`` corrects M for its bias as well. The authors do not, so that the most useful
-      weights are nearly frozen in the first 1/(1-beta) steps.
-    - ``guard_negative_max=True`` takes q = 1/2 when every utility is negative: M < 0 would otherwise protect
-      the most harmful weights. For M = 0 this is always done.
+    Parameters without a gradient are skipped: they neither move, nor draw noise, nor count for M.
+    Where ``torch.distributed`` is initialised M is the maximum over all ranks (of ``group``;
+    ``"local"``: of this one), so that parameters in shards, or distributed by
+    ``ZeroRedundancyOptimizer``, are gated as in one process.
 
-    Noise comes from a generator of the optimizer's own, seeded with ``seed``, whose state is part of
-    ``state_dict()``; ``seed=None`` draws from torch's global one, which is the caller's to save. Parameters
-    without a gradient are skipped altogether: they neither move, nor draw noise, nor count for M.
-
-    Where ``torch.distributed`` is initialised M is the maximum over all ranks (of ``group``; ``"local"``: of this one),
-    so that parameters in shards, or dealt out by ``ZeroRedundancyOptimizer``, are gated as in one process.
+    Args:
+        params: parameters or parameter groups.
+        lr: eta.
+        beta_utility: beta.
+        sigma: standard deviation of the noise.
+        weight_decay: lambda, decoupled.
+        factor: c. With 2 a weight of zero utility takes a plain SGD step, with 1 half of it.
+        variant: ``"local"`` divides by the norm of utilities along each tensor's last dimension
+            in place of M.
+        protecting: ``False`` gates the noise only: theta <- ... - eta*(g + c*q*xi).
+        correct_max: correct M for its bias as well. The authors do not, so that the most useful
+            weights are nearly frozen in the first 1/(1-beta) steps.
+        guard_negative_max: take q = 1/2 when every utility is negative: M < 0 would otherwise
+            protect the most harmful weights. For M = 0 this is always done.
+        maximize: maximize instead of minimize.
+        seed: seed of an own generator of noise, whose state is in ``state_dict()``; ``None`` draws
+            from torch's global one, which is the caller's to save.
+        group: the processes that share M.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = UPGD(model.parameters(), lr=0.01)
@@ -101,7 +109,7 @@ class UPGD(Optimizer):
     >>> optimizer.step()
     """
 
-    _group: Group = None  # not a part of any state: it belongs to the process
+    _group: Group = None  # in no state: it belongs to the process
 
     def __init__(
         self,
@@ -137,7 +145,7 @@ class UPGD(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Like every optimizer's; the group's own settings are checked as the constructor's are."""
+        """Add a group as ``torch.optim`` does; its settings are checked."""
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
@@ -147,8 +155,8 @@ class UPGD(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Trace every utility first, then move every weight: M belongs to the whole model."""
-        loss = opened(self, closure)
+        """Update every utility first, then move every weight: M is of the whole model."""
+        loss = begin_step(self, closure)
         moves = [(group, weights) for group in self.param_groups if (weights := _with_gradient(group))]
         for group, weights in moves:
             self._trace(group, weights)
@@ -164,7 +172,7 @@ class UPGD(Optimizer):
         return loss
 
     def replace(self, old: Tensor, new: Tensor) -> None:
-        """``new`` is in the model in place of ``old``, with more rows, whose utility begins at zero."""
+        """Put ``new``, with more rows, in place of ``old``; utilities of new rows begin at zero."""
         check_replacement(old, new)
         replace_parameter(self, old, new)
 
@@ -208,8 +216,10 @@ class UPGD(Optimizer):
                 local_part(p).copy_(value)
 
     def _standard_normal(self, p: Tensor) -> Tensor:
-        """Drawn in logical order, so that the noise does not depend on the memory format (and 6x faster than
-        ``normal_`` on a channels_last tensor), then laid out like ``p``."""
+        """Draw noise in logical order, whatever the memory format, and lay it out like ``p``.
+
+        This is also 6x faster than ``normal_`` on a channels_last tensor.
+        """
         generator = None
         if self._seed is not None:
             device = str(p.device)
@@ -218,16 +228,16 @@ class UPGD(Optimizer):
             generator = self._generators[device]
         noise = torch.randn(p.shape, dtype=state_dtype(p), device=p.device, generator=generator)
         if is_sharded(p):
-            return local_shard(noise, p)  # of the noise that one process would draw
+            return local_shard(noise, p)  # of the noise that a single process would draw
         return noise if p.is_contiguous() else torch.empty_like(p, dtype=noise.dtype).copy_(noise)
 
     def state_dict(self) -> dict[str, Any]:
-        """As every optimizer's, with ``"noise"``: the seed and the state of the generator on each device."""
+        """Return the state with ``"noise"``: the seed and the generator's state on each device."""
         states = {device: generator.get_state() for device, generator in self._generators.items()}
         return {**super().state_dict(), "noise": {"seed": self._seed, "generators": states}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken."""
+        """Continue exactly where ``state_dict`` was taken."""
         if "noise" not in state_dict:
             raise ValueError(
                 "the state has no entry 'noise', so it is not UPGD's; load what UPGD.state_dict() returned"
@@ -236,7 +246,7 @@ class UPGD(Optimizer):
         keep_state_dtype(self, state_dict)
         noise = state_dict["noise"]
         self._seed = noise["seed"]
-        # Another device's generator has no meaning here: there the noise starts anew from the seed.
+        # Another device's generator is of no use here: there the noise starts again from the seed.
         here = {str(p.device) for group in self.param_groups for p in group["params"]}
         self._generators = {device: torch.Generator(device) for device in noise["generators"] if device in here}
         for device, generator in self._generators.items():
@@ -260,6 +270,6 @@ def _gradients(weights: list[Tensor]) -> list[Tensor]:
 def _check(group: dict[str, Any]) -> None:
     for name in ("lr", "sigma", "weight_decay"):
         check_at_least(name, group[name], 0.0)
-    check_share("beta_utility", group["beta_utility"])
+    check_fraction("beta_utility", group["beta_utility"])
     check_above("factor", group["factor"], 0.0)
     check_choice("variant", group["variant"], VARIANTS)

@@ -529,7 +529,7 @@ def test_kfacs_boundary_measures_the_memory_and_running_factors_the_batch() -> N
     assert isinstance(running.step.optimizer, TMLNKFAC)
     memory = frozen.replay.memory
     assert memory is not None
-    expected = KFAC(frozen.model, seed=seed_of(0, "step")).measured(memory.batches(256, ("x", "y")))
+    expected = KFAC(frozen.model, seed=seed_of(0, "step")).measure(memory.batches(256, ("x", "y")))
     found = frozen.step.optimizer.kfac.factors
     assert found.keys() == expected.keys() == {"0", "3"}
     assert all(torch.equal(a, b) for name in found for a, b in zip(found[name], expected[name], strict=True))
