@@ -14,7 +14,7 @@ from tmln.curvature.fisher import Sizes, gradient_sizes
 from tmln.curvature.lazy_gradients import Lookup, Made, Piece, Product
 from tmln.curvature.reductions import ABSOLUTE, SQUARED, Size
 from tmln.curvature.square_sums import Sums
-from tmln.methods.penalties.mas import squared_norm
+from tmln.methods.penalties.mas import compute_squared_norm
 from tmln.methods.replay import Reservoir
 
 SIZES = pytest.mark.parametrize("size", [SQUARED, ABSOLUTE], ids=["squared", "absolute"])
@@ -57,7 +57,9 @@ def test_large_and_small_parameters(size: Size, make: Callable[[Tensor], Piece])
         torch.testing.assert_close(sums.values[p], found.abs().pow(size.power).sum(0))
 
 
-def one_by_one(model: nn.Module, samples: list[Any], size: Size, score: Any = squared_norm) -> dict[str, Tensor]:
+def one_by_one(
+    model: nn.Module, samples: list[Any], size: Size, score: Any = compute_squared_norm
+) -> dict[str, Tensor]:
     """The definition, by plain autograd: each sample is what ``model(*args)`` takes."""
     names = dict(model.named_parameters())
     sums = {name: torch.zeros_like(p) for name, p in names.items()}
@@ -80,7 +82,7 @@ def test_samples_that_a_rule_would_mix_are_found_out(size: Size, alike: bool) ->
     model, (x, y) = TimeMajor(), sequences(4)(6)
     if alike:
         x[:2] = x[0, 0]
-    found = gradient_sizes(model, [(x, y)], set(model.parameters()), squared_norm, size, "sizes")
+    found = gradient_sizes(model, [(x, y)], set(model.parameters()), compute_squared_norm, size, "sizes")
     assert found.way == "vmap"
     assert_means(model, found, one_by_one(model, [(row[None],) for row in x], size))
 
@@ -93,7 +95,7 @@ def test_a_layer_that_wakes_up_late_is_checked_by_the_same_size(size: Size) -> N
         model.lift.bias.fill_(-0.1)
     x[:4] = 0.0
     expected = one_by_one(model, [(row[None],) for row in x], size)
-    found = gradient_sizes(model, [(x, y)], set(model.parameters()), squared_norm, size, "sizes", chunk_size=2)
+    found = gradient_sizes(model, [(x, y)], set(model.parameters()), compute_squared_norm, size, "sizes", chunk_size=2)
     assert found.way == "vmap"
     assert_means(model, found, expected)
 
@@ -121,7 +123,7 @@ def test_a_memory_of_texts_and_frozen_parameters(size: Size) -> None:
     memory.add({"input_ids": rows, "labels": torch.zeros(6, dtype=torch.long)})
     expected = one_by_one(model, [(row[None], torch.ones(1, len(row))) for row in rows], size)
     model.words.weight.requires_grad_(False)
-    found = gradient_sizes(model, memory.batches(4), set(model.parameters()), squared_norm, size, "sizes")
+    found = gradient_sizes(model, memory.batches(4), set(model.parameters()), compute_squared_norm, size, "sizes")
     assert not model.words.weight.requires_grad
     assert (found.samples, found.way) == (6, "hooks")
     assert_means(model, found, expected)

@@ -1,4 +1,4 @@
-"""Methods: components for replay, penalty, step, weights and answer, and the recipes that combine them.
+"""Components for replay, penalty, step, weights and answer, and the recipes that combine them.
 
 Components of your own derive from the classes exported here.
 """

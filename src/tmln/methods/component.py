@@ -1,4 +1,4 @@
-"""A component: what it declares about itself, how it is built and saved, and how its state follows a growing head."""
+"""A component: its declarations, how it is built and saved, and how its state grows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class Settings(BaseModel):
     """A component's settings: typed, with ranges, frozen.
 
-    A field's ``description`` is shown by ``tmln list parts``; ``json_schema_extra={"search": ...}`` is the range that
-    ``tmln sweep`` and ``tmln tune`` search: ``{"low", "high", "log"}``, or a list of values.
+    A field's ``description`` is shown by ``tmln list parts``; ``json_schema_extra={"search": ...}``
+    is the range that ``tmln sweep`` and ``tmln tune`` search: ``{"low", "high", "log"}``, or a list
+    of values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,12 +37,13 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class MemoryTerm:
-    """``times`` units of memory, under the name by which :func:`tmln.measure.memory_cost.held` finds the tensors.
+    """``times`` units of memory; :func:`tmln.measure.memory_cost.held` finds tensors by ``name``.
 
-    Units: N, a number for every trainable weight (in float32 for weights in half precision); W, the same in the
-    weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer; ``model``, a copy of the model;
-    ``statistics``, its buffers; ``samples`` and ``logits``, what a memory stores of a sample; ``counts``, a number for
-    every tensor of weights; ``doubles``, single numbers.
+    Units: N, a number for every trainable weight (in float32 for weights in half precision); W, the
+    same in the weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer;
+    ``model``, a copy of the model; ``statistics``, its buffers; ``samples`` and ``logits``, what a
+    memory stores of a sample; ``counts``, a number for every tensor of weights; ``doubles``, single
+    numbers.
     """
 
     name: str
@@ -65,7 +67,7 @@ def weight_sums(*names: str) -> list[MemoryTerm]:
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What a component is built from: the model, the learning rate, its own seed, and the components built before."""
+    """What a component is built from; the seed is its own."""
 
     model: nn.Module
     lr: float
@@ -92,8 +94,8 @@ class Growth:
     def grow_state(self, value: Any, parameters: Sequence[Tensor] = (), copy: bool = False) -> Any:
         """Return state with rows for the new outputs: zeros or, with ``copy``, the new weights.
 
-        ``value`` is a mapping from parameters or their names, or a list in the order of ``parameters`` (which are
-        already the new ones).
+        ``value`` is a mapping from parameters or their names, or a list in the order of
+        ``parameters`` (which are already the new ones).
         """
         if isinstance(value, Mapping):
             return {
@@ -134,27 +136,34 @@ def _grow(value: Any, new: Tensor | None, copy: bool) -> Any:
 
 
 class Component(Generic[S]):
-    """One answer to one of a method's questions, with settings and with state that a checkpoint carries.
+    """One answer to one of a method's questions, with settings and saved state.
 
-    A subclass of :class:`Replay`, :class:`Penalty`, :class:`Step`, :class:`Weights` or :class:`Answer` declares:
+    A subclass of :class:`Replay`, :class:`Penalty`, :class:`Step`, :class:`Weights` or
+    :class:`Answer` declares:
 
     Attributes:
-        name: The name in recipes and configurations. The first line of the docstring is shown by ``tmln list parts``.
+        name: The name in recipes and configurations. The first line of the docstring is shown by
+            ``tmln list parts``.
         Settings: The settings, with ranges, descriptions and search ranges.
-        state_names: The attributes that are state: numbers, tensors, lists or mappings of tensors, generators, or
-            objects with a ``state_dict``. Lists in the order of :attr:`state_parameters` and mappings keyed by
-            parameters or their names grow with the head, with zeros in new rows; objects with ``grow`` do it alone.
+        state_names: The attributes that are state: numbers, tensors, lists or mappings of tensors,
+            generators, or objects with a ``state_dict``. Lists in the order of
+            :attr:`state_parameters` and mappings keyed by parameters or their names grow with the
+            head, with zeros in new rows; objects with ``grow`` do it alone.
         weight_copy_names: Those that are copies of the weights: new rows get the new weights.
         class_row_names: Those that are tensors with a row for each output.
         needs_boundary: Works only where task boundaries are known.
         modifies_gradient: Changes the task's gradient, or moves the weights besides the step.
         is_prediction_only: Has no effect on training.
         is_wrapper: Wraps another component of its family, named by its setting ``inner``.
-        supports_fsdp: Works where each rank holds a shard of every weight; :meth:`supports_fsdp_at` if settings decide.
+        supports_fsdp: Works where each rank holds a shard of every weight; :meth:`supports_fsdp_at`
+            if settings decide.
         guide: Documentation; :meth:`guide_for` if it depends on settings.
-        required_components: Components of other families, ``{family: name}``, without which it cannot be built.
-        off_settings: For the tests over all components: settings at which it does nothing; None if there are none.
-        active_settings: For those tests: settings at which it has a visible effect on a small network.
+        required_components: Components of other families, ``{family: name}``, without which it
+            cannot be built.
+        off_settings: For the tests over all components: settings at which it does nothing; None if
+            there are none.
+        active_settings: For those tests: settings at which it has a visible effect on a small
+            network.
         changed_settings: For those tests: a change of ``active_settings`` with a different effect.
         diagnostics: Numbers from the last task boundary, for the log.
     """
@@ -205,7 +214,7 @@ class Component(Generic[S]):
 
     @classmethod
     def resolve_inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of the wrapped component to store in its own, of which some are ``given``."""
+        """Return the wrapped component's settings, some of them ``given``, to store in its own."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""The features: what goes into the layer that gives the output."""
+"""Features: the input of the layer that gives the model's output."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tmln.suggest import did_you_mean
 
 
 class Features:
-    """Finds the layer of a model, and what goes into it.
+    """Finds the last layer of a model, and its input.
 
-    ``name`` is the layer's, whole or the end of it (``fc`` of ``model.fc``); None: the last ``nn.Linear`` whose output
-    is the model's. ``setting`` is what an error tells to set; ``linear``: the layer's rows are needed. A layer that was
-    replaced since, as when a head grows, is found anew.
+    ``name`` is the layer's, whole or the end of it (``fc`` of ``model.fc``); None: the last
+    ``nn.Linear`` whose output is the model's. ``setting`` is what an error tells to set;
+    ``linear``: the layer's rows are needed. A layer that was replaced since, as when a head grows,
+    is found anew.
     """
 
     def __init__(self, name: str | None, setting: str, linear: bool = False) -> None:
@@ -22,9 +23,9 @@ class Features:
         self._layer: nn.Module | None = None
 
     def find(self, model: nn.Module, x: Tensor) -> nn.Module:
-        """The layer, by a pass of some inputs that leaves no trace."""
+        """Return the layer, found by a forward pass that changes nothing."""
         self._layer = None
-        layer = self._named(model) if self.name is not None else self._giving(model, x)
+        layer = self._find_by_name(model) if self.name is not None else self._find_by_output(model, x)
         if self.linear and not isinstance(layer, nn.Linear):
             raise ValueError(
                 f"{self.setting} = {self.name!r} is a {type(layer).__name__}: its rows are to be changed, so name the "
@@ -33,14 +34,14 @@ class Features:
         self._layer = layer
         return layer
 
-    def layer(self, model: nn.Module, x: Tensor) -> nn.Module:
-        """As found before, if the model still has it."""
+    def get_layer(self, model: nn.Module, x: Tensor) -> nn.Module:
+        """Return the layer as found before, if the model still has it."""
         known = self._layer
         return known if known is not None and any(m is known for m in model.modules()) else self.find(model, x[:2])
 
-    def of(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and the features as ``[n, d]``: one pass."""
-        layer, seen = self.layer(model, x), []
+    def extract(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output and the features ``[n, d]``, in one pass."""
+        layer, seen = self.get_layer(model, x), []
         handle = layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
         try:
             output: Tensor = model(x)
@@ -48,12 +49,12 @@ class Features:
             handle.remove()
         if not seen or len(seen[-1]) != len(x):
             raise ValueError(
-                f"the layer {self.name!r} of {self.setting} is not passed by every sample once: name another one"
+                f"{self.setting} = {self.name!r}: the layer does not process every sample exactly once; name another"
             )
         return output, seen[-1].flatten(1)
 
-    def _named(self, model: nn.Module) -> nn.Module:
-        """By its name, or by the end of it: what wraps a model puts something before its names."""
+    def _find_by_name(self, model: nn.Module) -> nn.Module:
+        """Return the layer by its name or the end of it: wrappers of a model add prefixes."""
         assert self.name is not None
         every = {name: module for name, module in model.named_modules() if name}
         ends = [name for name in every if f".{name}".endswith(f".{self.name}")]
@@ -66,7 +67,7 @@ class Features:
         )
 
     @torch.no_grad()
-    def _giving(self, model: nn.Module, x: Tensor) -> nn.Module:
+    def _find_by_output(self, model: nn.Module, x: Tensor) -> nn.Module:
         said: list[tuple[nn.Module, Tensor]] = []
         layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
         handles = [m.register_forward_hook(lambda module, _, out: said.append((module, out))) for m in layers]

@@ -1,12 +1,14 @@
 """The interfaces of the five families: what the training loop asks of each component, and when.
 
-A step is given a closure, as in torch.optim: each call passes the step's batch through the model at the current weights
-and leaves the gradient of loss and penalty in ``.grad``. A step calls it at least once.
+A step is given a closure, as in torch.optim: each call passes the step's batch through the model at
+the current weights and leaves the gradient of loss and penalty in ``.grad``. A step calls it at
+least once.
 
-The first call is the step's gradient, at the weights before the step. Only this call counts: its loss is logged,
-``after_backward`` sees its gradient (running Fishers, path integrals), its outputs may be stored in a memory, and its
-pass updates running statistics. A later call evaluates the same function at other weights: the same augmented batch,
-the same replayed samples, the same dropout. It changes nothing but ``.grad``; statistics and random state are kept.
+The first call is the step's gradient, at the weights before the step. Only this call counts: its
+loss is logged, ``after_backward`` sees its gradient (running Fishers, path integrals), its outputs
+may be stored in a memory, and its pass updates running statistics. A later call evaluates the same
+function at other weights: the same augmented batch, the same replayed samples, the same dropout. It
+changes nothing but ``.grad``; statistics and random state are kept.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Replay(Component[S]):
         return cls(settings, context.seed)
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
-        """Return stored samples to append to the current ones: inputs, labels, other fields. Called once a step."""
+        """Return stored samples to append to the current ones: inputs, labels, other fields.
+
+        Called once a step.
+        """
         return x[:0], y[:0], {}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -56,7 +61,7 @@ class Replay(Component[S]):
         return nn.functional.cross_entropy(output, batch.y), output
 
     def after_step(self, x: Tensor, y: Tensor, output: Tensor, epoch: int) -> None:
-        """Process the current samples as stored, and the model's output for them before the step."""
+        """Process the current stored samples, and the model's output for them before the step."""
 
 
 class Penalty(Component[S]):
@@ -85,7 +90,7 @@ class Penalty(Component[S]):
         return self.parameters
 
     def set_effective_lr(self, effective_lr: float) -> None:
-        """Set the step's learning rate in flat directions, where a schedule changes it within a task."""
+        """Set the step's effective learning rate, which a schedule changes within a task."""
 
     def loss(self, model: nn.Module, batch: Batch, output: Tensor) -> Tensor | None:
         """Return a term of the loss, or None where :meth:`add_gradient` adds its gradient.
@@ -95,10 +100,16 @@ class Penalty(Component[S]):
         return None
 
     def after_backward(self) -> None:
-        """Process the task's gradient (with that of :meth:`loss`) in ``.grad``, before the step. Called once a step."""
+        """Process the task's gradient (with that of :meth:`loss`) in ``.grad``, before the step.
+
+        Called once a step.
+        """
 
     def add_gradient(self) -> None:
-        """Add the penalty's gradient to ``.grad``. Called at each call of the closure; it must not change state."""
+        """Add the penalty's gradient to ``.grad``.
+
+        Called at each call of the closure; it must not change state.
+        """
 
     def after_step(self) -> None:
         """Process the new parameters."""
@@ -139,8 +150,8 @@ class Step(Component[S]):
     def after_backward(self) -> None:
         """Process the task's gradient in ``.grad``, before the step.
 
-        Called once a step, in the closure's first call, and only where other components change the gradient or move
-        the weights.
+        Called once a step, in the closure's first call, and only where other components change the
+        gradient or move the weights.
         """
 
     def step(self, closure: Closure, context: TaskContext) -> None:
@@ -148,7 +159,7 @@ class Step(Component[S]):
         self.optimizer.step(closure)
 
     def after_update(self) -> None:
-        """Process the new weights, after ``after_backward``, ``step`` and whatever else moves the weights."""
+        """Process the new weights, after everything that moves them."""
 
 
 class Weights(Component[S]):
@@ -185,8 +196,8 @@ class Weights(Component[S]):
 class Answer(Component[S]):
     """How do features or logits become a prediction?
 
-    It has no effect on training, Fishers and penalties. Its ``end`` comes after all others', with the weights that
-    predict in the model.
+    It has no effect on training, Fishers and penalties. Its ``end`` comes after all others', with
+    the weights that predict in the model.
     """
 
     family = "answer"
@@ -204,7 +215,7 @@ class Answer(Component[S]):
         return next((p.device for p in self.model.parameters()), None)
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's output, for losses, and the scores whose largest open entry is the predicted class.
+        """Return the model's output, for losses, and the scores whose largest open entry predicts.
 
         Called without gradients, in eval mode, with the weights that predict in the model.
         """

@@ -1,4 +1,4 @@
-"""Recipes: every named method as one component of each family, with the settings that differ from the defaults."""
+"""Recipes: every named method as one component of each family, with its settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Recipe:
         joint: Every task begins at the initial weights, on all data so far.
         independent: Every task begins at the initial weights, on its own data alone.
         about: One line for ``tmln list methods``.
-        guide: Documentation, for methods that their components do not explain; not part of the method's identity.
+        guide: Documentation, for methods that their components do not explain; not part of the
+            method's identity.
     """
 
     components: Mapping[str, ComponentSpec]
@@ -79,7 +80,10 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Recipe:
-        """Return a recipe from the result of :meth:`to_dict`; a family that is missing has its default."""
+        """Return a recipe from the result of :meth:`to_dict`.
+
+        A family that is missing has its default.
+        """
         return cls(**{**plain, **{family: ComponentSpec(**plain[family]) for family in FAMILIES if family in plain}})
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,14 +92,20 @@ class Recipe:
         return {**by_family, "joint": self.joint, "independent": self.independent, "about": self.about}
 
     def resolve(self, family: str) -> tuple[type[Component[Any]], Any]:
-        """Return the class and the validated settings of a component; the user's code is imported."""
+        """Return the class and the validated settings of a component.
+
+        The user's code is imported.
+        """
         from tmln.methods import read_settings
 
         kind = FAMILIES[family].find(self.components[family].name)
         return kind, read_settings(kind, self.components[family].settings)
 
     def resolve_settings(self, family: str) -> dict[str, Any]:
-        """Return all settings of a component; of code that is not allowed to be imported, those given."""
+        """Return all settings of a component.
+
+        Of code that is not allowed to be imported, those given.
+        """
         spec = self.components[family]
         if is_code(spec.name) and not code_allowed():
             return dict(spec.settings)
@@ -103,7 +113,7 @@ class Recipe:
         return found
 
     def later_defaults(self, family: str) -> set[str]:
-        """Return the settings that were added after runs of the component existed and have their default.
+        """Return the settings at their default that were added after runs of the component existed.
 
         They are left out of a run's hash, so that old runs keep their names.
         """
@@ -123,7 +133,10 @@ class Recipe:
         }
 
     def with_component(self, family: str, name: str) -> Recipe:
-        """Return the recipe with another component at its defaults; the same component keeps its settings."""
+        """Return the recipe with another component at its defaults.
+
+        The same component keeps its settings.
+        """
         if name == self.components[family].name:
             return self
         if not is_code(name):
@@ -152,14 +165,14 @@ class Recipe:
         return changed
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
-        """Return the recipe with several settings, given in any order: an inner component comes before its settings."""
-        recipe = self
+        """Return the recipe with several settings, given in any order."""
+        recipe = self  # an inner component comes before its settings
         for key in sorted(settings, key=lambda key: key.count(".")):
             recipe = recipe.with_setting(key, settings[key])
         return recipe
 
     def check_code(self) -> None:
-        """Raise an error if a component, or one within it, is code that is not allowed to be imported."""
+        """Raise an error if a component, or one within it, is code that is not allowed."""
         for family, spec in self.components.items():
             check_code(family, spec.name)
             for setting, value in spec.settings.items():
@@ -167,9 +180,12 @@ class Recipe:
                     check_code(family, str(value))
 
     def memory_terms(self, half: bool = False) -> list[MemoryTerm] | None:
-        """Return the memory held in the middle of a task after the first; None if a component does not say.
+        """Return the memory held in the middle of a task after the first.
 
-        Path integrals take another N from their 1024th step in a task on, for the sum of the steps before.
+        None if a component does not say.
+
+        Path integrals take another N from their 1024th step in a task on, for the sum of the steps
+        before.
 
         Args:
             half: The weights are in half precision.
@@ -242,8 +258,8 @@ RECIPES: dict[str, Recipe] = {
         ),
     ),
     "er": Recipe(replay=_ER, step=_MOMENTUM, about="experience replay from a reservoir"),
-    # Explicit steps overshoot the anchor and diverge: those of ewc++ at the paper's strength, those of importances that
-    # add up over the tasks sooner or later.
+    # With explicit steps these penalties diverge: ewc++ at the paper's strength, the others once
+    # their importances have added up over the tasks.
     "ewc++": Recipe(
         penalty=ComponentSpec("ewc++", _EXACT), step=_PLAIN, about="a running Fisher penalty, its step exact"
     ),

@@ -1,4 +1,6 @@
-"""The five families of components: their names, tables and defaults; components found by name, settings checked.
+"""The five families of components: their names, tables and defaults.
+
+Components found by name, settings checked.
 
 Needs no torch: a family's table is imported when it is first used.
 """
@@ -18,8 +20,8 @@ from tmln.user_code import found_code, is_code
 if TYPE_CHECKING:
     from tmln.methods.component import Component
 
-# family -> module and name of its table, and the default of a recipe. In the order in which components are made, begun,
-# ended (Algorithm 1; weights end first) and saved.
+# family -> module and name of its table, and the default. In the order in which components are
+# made, begun, ended (Algorithm 1; weights end first) and saved.
 TABLES = {
     "replay": ("tmln.methods.replay", "REPLAYS", "none"),
     "penalty": ("tmln.methods.penalties", "PENALTIES", "none"),
@@ -35,7 +37,7 @@ C = TypeVar("C", bound="Component[Any]")
 
 @dataclass(frozen=True)
 class Guide:
-    """What the documentation says about a component or a method, besides its settings and its memory.
+    """Documentation of a component or a method, besides its settings and its memory.
 
     Attributes:
         equation: The rule in LaTeX.
@@ -66,7 +68,10 @@ class Family(dict[str, type[C]]):
         self.question = (base.__doc__ or "").split("\n")[0]
 
     def find(self, name: str) -> type[C]:
-        """Return the component with this name; ``package.module:Class`` is imported, which needs ``--allow-code``."""
+        """Return the component with this name.
+
+        ``package.module:Class`` is imported, which needs ``--allow-code``.
+        """
         if name in self:
             return self[name]
         if not is_code(name):
@@ -81,7 +86,10 @@ class Family(dict[str, type[C]]):
 
 
 class Families(Mapping[str, "Family[Any]"]):
-    """``{"replay": REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``, each imported at its first use."""
+    """``{"replay".
+
+    REPLAYS, "penalty": PENALTIES, "step": STEPS, ...}``, each imported at its first use.
+    """
 
     def __getitem__(self, name: str) -> Family[Any]:
         module, attribute, _ = TABLES[name]
@@ -109,7 +117,8 @@ def read_settings(component: type[Component[Any]], values: Mapping[str, Any]) ->
     """Return the component's validated settings.
 
     Raises:
-        ValueError: A setting is unknown or out of range; the message has its name, its value and what is allowed.
+        ValueError: A setting is unknown or out of range; the message has its name, its value and
+            what is allowed.
     """
     known = component.Settings.model_fields
     inner = {key: value for key, value in values.items() if component.is_wrapper and key.startswith(f"{INNER}.")}

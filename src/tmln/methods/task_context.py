@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """The task being learned, as components see it at its beginning, in its steps and at its end."""
+    """The task being learned, as components see it."""
 
     index: int  # 0 for the first task
     model: nn.Module  # with logit masking, the logits of closed classes are -inf
@@ -31,7 +31,7 @@ class TaskContext:
 
     @cached_property
     def reference_weight(self) -> Tensor:
-        """The model's :func:`get_reference_weight`, looked up once per task, after the head has grown."""
+        """The model's :func:`get_reference_weight`, looked up once per task."""
         return get_reference_weight(self.model)
 
     def prepare_batch(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,7 +44,7 @@ class TaskContext:
         return self.prepare_batch(x[:2], y[:2])[0]
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the memory's samples or, without one, the task's, as the model takes them at test time."""
+        """Return the memory's samples or, without one, the task's, as model inputs."""
         return (self.prepare_batch(x, y) for x, y in self._stored(memory))
 
     def rank_batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -59,7 +59,10 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class Batch:
-    """A training batch: ``current`` samples of the task, then replayed ones, whose other fields are in ``fields``."""
+    """A training batch.
+
+    ``current`` samples of the task, then replayed ones, whose other fields are in ``fields``.
+    """
 
     x: Tensor
     y: Tensor
@@ -67,7 +70,7 @@ class Batch:
     fields: Mapping[str, Tensor] = field(default_factory=dict)
 
     def rank_share(self, ranks: Ranks) -> Batch:
-        """Return this rank's samples, without other fields, for sums that are taken over all ranks."""
+        """Return this rank's samples, without other fields, for sums over all ranks."""
         rows = ranks.rows(len(self.y))
         x, y = self.x[rows], self.y[rows]
         return Batch(x, y, min(max(self.current - rows.start, 0), len(y)))

@@ -18,7 +18,7 @@ from tmln.optim.precision import state_dtype
 
 
 def trained_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return what training changes, by name: trainable weights, and the buffers that a checkpoint holds."""
+    """Return what training changes: trainable weights, and the buffers of a checkpoint."""
     tensors = model.state_dict(keep_vars=True).items()
     return {name: t for name, t in tensors if t.requires_grad or not isinstance(t, nn.Parameter)}
 
@@ -30,7 +30,7 @@ def all_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def copy_tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy, in float32 of what is in half precision, which would round small shares away."""
+    """Return a copy, in float32 of half precision, which would round small shares away."""
     return {name: t.detach().to(state_dtype(t), copy=True) for name, t in values.items()}
 
 
@@ -59,7 +59,7 @@ def assign(values: dict[str, Tensor], into: dict[str, Tensor]) -> None:
 
 @contextmanager
 def swapped_in(values: dict[str, Tensor], into: dict[str, Tensor]) -> Iterator[None]:
-    """Put these values into the model's tensors within the block, and restore its own on leaving, to the bit."""
+    """Put these values into the model's tensors within the block, then restore its own."""
     own = {name: t.detach().clone() for name, t in into.items()}
     assign(values, into)
     try:
@@ -70,7 +70,7 @@ def swapped_in(values: dict[str, Tensor], into: dict[str, Tensor]) -> Iterator[N
 
 @torch.no_grad()
 def output_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Tensor:
-    """Return the model's output in eval mode with these weights in place of its own, which it keeps."""
+    """Return the output in eval mode with these weights; the model keeps its own."""
     own = all_tensors(model)
     weights = {name: value.to(own[name].dtype) for name, value in values.items()}
     with eval_mode(model):
@@ -91,17 +91,20 @@ def check_finite(values: dict[str, Tensor], what: str) -> None:
 
 
 def distillation(output: Tensor, target: Tensor, temperature: float) -> Tensor:
-    """Return KL(softmax(target/T) || softmax(output/T)), mean over samples, without the usual factor T^2.
+    """Return KL(softmax(target/T) || softmax(output/T)), mean over samples, without factor T^2.
 
-    The cross entropy of Li and Hoiem (2017) minus the entropy of the target: the same gradient, and zero where output
-    and target agree.
+    The cross entropy of Li and Hoiem (2017) minus the entropy of the target: the same gradient, and
+    zero where output and target agree.
     """
     expected = F.log_softmax(target / temperature, dim=1)
     return F.kl_div(F.log_softmax(output / temperature, dim=1), expected, reduction="batchmean", log_target=True)
 
 
 def freeze(model: nn.Module) -> nn.Module:
-    """Return a copy in eval mode that does not learn; of a sharded model its weights alone, in the same shards."""
+    """Return a copy in eval mode that does not learn.
+
+    Of a sharded model its weights alone, in the same shards.
+    """
     inner: nn.Module = getattr(model, "_orig_mod", model)  # of a compiled model
     if any(map(is_sharded, inner.parameters())):
         return _ShardedTeacher(inner)
@@ -109,7 +112,10 @@ def freeze(model: nn.Module) -> nn.Module:
 
 
 class _ShardedTeacher(nn.Module):
-    """Earlier weights of a sharded model, which cannot be copied; its forward pass puts them into the model."""
+    """Earlier weights of a sharded model, which cannot be copied.
+
+    Its forward pass puts them into the model.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -127,7 +133,7 @@ class _ShardedTeacher(nn.Module):
 
 
 class TeacherMixin:
-    """A teacher, copied from ``model``, and its ``teacher_state`` for a component's ``state_names``."""
+    """A teacher copied from ``model``, with ``teacher_state`` for ``state_names``."""
 
     model: nn.Module
     teacher: nn.Module | None = None

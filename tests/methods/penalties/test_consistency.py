@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.methods import Batch, TaskContext, read_settings
-from tmln.methods.penalties.consistency import Consistency, better_of, consistency
+from tmln.methods.penalties.consistency import Consistency, choose_better, compute_consistency
 from tmln.methods.weight_copies import output_with
 
 
@@ -34,15 +34,15 @@ def test_the_better_teacher_by_hand() -> None:
     plastic = torch.tensor([[0.0, 2.0], [0.0, 1.0], [3.0, 3.0]])
     stable = torch.tensor([[0.0, 1.0], [5.0, 7.0], [4.0, 4.0]])
     assert torch.equal(
-        better_of(plastic, stable, torch.tensor([1, 1, 1])), torch.stack([plastic[0], stable[1], plastic[2]])
+        choose_better(plastic, stable, torch.tensor([1, 1, 1])), torch.stack([plastic[0], stable[1], plastic[2]])
     )
 
 
 def test_the_loss_by_hand_and_of_open_classes_only() -> None:
     output = torch.tensor([[1.0, 2.0, -torch.inf]])
-    assert consistency(output[:, :2], torch.tensor([[0.0, 4.0]])).item() == pytest.approx(2.5)
-    assert consistency(output, torch.tensor([[0.0, 4.0, -torch.inf]])).item() == pytest.approx(2.5)
-    assert consistency(output, torch.tensor([[0.0, -torch.inf, -torch.inf]])).item() == pytest.approx(1.0)
+    assert compute_consistency(output[:, :2], torch.tensor([[0.0, 4.0]])).item() == pytest.approx(2.5)
+    assert compute_consistency(output, torch.tensor([[0.0, 4.0, -torch.inf]])).item() == pytest.approx(2.5)
+    assert compute_consistency(output, torch.tensor([[0.0, -torch.inf, -torch.inf]])).item() == pytest.approx(1.0)
 
 
 def test_averages_by_hand() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.methods.penalties.loop import close, make_context, make_net, make_tasks
 from tmln.methods import TaskContext
-from tmln.methods.penalties.ewc import EWC, EWCSettings, decayed_sum, task_fisher, weighted_by_likelihood
+from tmln.methods.penalties.ewc import EWC, EWCSettings, add_decayed, compute_task_fisher, weight_by_likelihood
 
 
 def logistic() -> tuple[nn.Linear, TaskContext]:
@@ -61,7 +61,7 @@ def test_normalised_every_task_weighs_the_same() -> None:
 def test_decayed_sum_makes_new_tensors(decay: float) -> None:
     old: list[Tensor] = [torch.tensor([1.0, 2.0])]
     new: list[Tensor] = [torch.tensor([10.0, 0.0])]
-    assert torch.allclose(decayed_sum(old, new, decay)[0], torch.tensor([10.0 + decay, 2.0 * decay]))
+    assert torch.allclose(add_decayed(old, new, decay)[0], torch.tensor([10.0 + decay, 2.0 * decay]))
     assert old[0].tolist() == [1.0, 2.0]
 
 
@@ -74,10 +74,10 @@ def test_weighted_by_likelihood_a_sample_that_is_doubted_counts_less() -> None:
     with torch.no_grad():
         model.weight[0] = 1.0
     p = 1 / (1 + math.exp(-2))
-    (found,) = task_fisher(
+    (found,) = compute_task_fisher(
         make_context(model, 0, (torch.tensor([[2.0]]).double(), torch.tensor([0]))),
         [model.weight],
-        weighted_by_likelihood,
+        weight_by_likelihood,
     )
     assert close(found.flatten(), [p * (2 * (1 - p)) ** 2] * 2)
 

@@ -8,7 +8,7 @@ import torch
 from tests.methods.penalties.loop import Numbers, close, make_context, make_net, make_tasks
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.methods.penalties.ewc_pp import EWCPlusPlus, EWCPlusPlusSettings, average_squares_
-from tmln.methods.penalties.quadratic import penalty_value
+from tmln.methods.penalties.quadratic import compute_penalty
 
 
 @pytest.mark.parametrize(("init", "expected"), [("zero", [0.36, 0.64]), ("first", [0.4, 0.8])])
@@ -35,7 +35,7 @@ def test_the_penalty_by_hand(half: bool, factor: float) -> None:
     part.end(model.context())
     part.begin(model.context(1))
     model.walk(part, [0.0, 0.0], [0.1, -0.2])
-    assert penalty_value(part.weights, part.anchor, part.importance, part.stiffness).item() == pytest.approx(
+    assert compute_penalty(part.weights, part.anchor, part.importance, part.stiffness).item() == pytest.approx(
         0.146 * factor
     )
     assert close(model.walk(part, [0.0, 0.0], [0.0, 0.0]), [0.36 * factor, -1.28 * factor])

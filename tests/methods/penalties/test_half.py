@@ -12,9 +12,9 @@ from tests.methods.penalties.loop import make_context, make_tasks, one_step, run
 from tests.methods.penalties.test_every_penalty import NAMES, make
 from tmln.curvature.fisher import diagonal_fisher
 from tmln.methods.penalties import PENALTIES
-from tmln.methods.penalties.mas import output_sensitivity
+from tmln.methods.penalties.mas import compute_output_sensitivity
 from tmln.methods.penalties.path_integral import Path
-from tmln.methods.penalties.quadratic import Quadratic, penalised, proximal_step_
+from tmln.methods.penalties.quadratic import Quadratic, add_penalty_gradient, proximal_step_
 
 QUADRATIC = [name for name in NAMES if issubclass(PENALTIES[name], Quadratic)]
 STEPS = 400  # beyond 256 equal terms a sum in bfloat16 no longer grows
@@ -138,7 +138,7 @@ def test_so_are_sensitivities(dtype: torch.dtype, branches: bool) -> None:
     # d f^2/dw = 2*3*x^2: 6 at x=1 and 3/128 at x=1/16, the mean 771/256; in bfloat16 6 + 3/128 is already 6
     model = Growing(dtype, branches)
     batch = torch.tensor([[1.0], [1 / 16]], dtype=dtype), torch.tensor([0, 0])
-    (found,) = output_sensitivity(model, [batch] * STEPS, [model.weight])
+    (found,) = compute_output_sensitivity(model, [batch] * STEPS, [model.weight])
     assert found.tolist() == [771 / 256]
 
 
@@ -148,7 +148,7 @@ def test_the_pull_is_rounded_once(dtype: torch.dtype) -> None:
     importance = [torch.tensor([0.123456789])]
     gradient = [torch.tensor([0.3], dtype=dtype)]
     expected = (gradient[0].double() + 7.0 * importance[0].double() * 2.0).to(dtype)
-    assert same(penalised(gradient, weights, anchor, importance, 7.0), [expected])
+    assert same(add_penalty_gradient(gradient, weights, anchor, importance, 7.0), [expected])
     proximal_step_(weights, anchor, importance, 7.0)
     share = 7.0 * 0.123456789
     assert same(weights, [torch.tensor([(3.0 + share) / (1 + share)], dtype=torch.float64).to(dtype)])

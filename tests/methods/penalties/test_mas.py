@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.methods.penalties.loop import Closing, close, make_context, make_net, make_tasks
 from tests.zoo import ZOO
 from tmln.curvature.pass_selection import _log_once
-from tmln.methods.penalties.mas import MAS, MASSettings, output_sensitivity, squared_norm
+from tmln.methods.penalties.mas import MAS, MASSettings, compute_output_sensitivity, compute_squared_norm
 
 
 def linear() -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
@@ -26,7 +26,7 @@ def linear() -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
 
 def test_the_absolute_value_is_of_each_sample() -> None:
     model, batches = linear()
-    assert close(output_sensitivity(model, batches, [model.weight])[0].flatten(), [4.0, 4.0])
+    assert close(compute_output_sensitivity(model, batches, [model.weight])[0].flatten(), [4.0, 4.0])
 
 
 def test_the_norm_is_over_all_outputs() -> None:
@@ -34,7 +34,7 @@ def test_the_norm_is_over_all_outputs() -> None:
     model = nn.Linear(1, 2, bias=False).double()
     model.weight.data = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
     batch = (torch.tensor([[2.0]], dtype=torch.float64), torch.tensor([0]))
-    assert close(output_sensitivity(model, [batch], [model.weight])[0].flatten(), [8.0, 24.0])
+    assert close(compute_output_sensitivity(model, [batch], [model.weight])[0].flatten(), [8.0, 24.0])
 
 
 def test_the_penalty_and_the_sum_over_tasks() -> None:
@@ -81,7 +81,7 @@ def test_against_single_samples(make: type[nn.Module], caplog: pytest.LogCapture
     parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     _log_once.cache_clear()
     with caplog.at_level(logging.WARNING), torch.no_grad():
-        found = output_sensitivity(model, [(x[:7], y[:7]), (x[7:], y[7:])], parameters)
+        found = compute_output_sensitivity(model, [(x[:7], y[:7]), (x[7:], y[7:])], parameters)
     assert ("goes by loop" in caplog.text) == (make is Branching)
     expected = by_loop(model, x, parameters)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(found, expected, strict=True))
@@ -95,7 +95,7 @@ def test_every_network_against_single_samples(name: str) -> None:
     model, batch = ZOO[name].make().double(), ZOO[name].draw(6)
     x = batch[0].double() if batch[0].is_floating_point() else batch[0]
     parameters: list[Tensor] = list(model.parameters())
-    found = output_sensitivity(model, [(x[:5], batch[-1][:5]), (x[5:], batch[-1][5:])], parameters)
+    found = compute_output_sensitivity(model, [(x[:5], batch[-1][:5]), (x[5:], batch[-1][5:])], parameters)
     for a, b in zip(found, by_loop(model, x, parameters), strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -106,13 +106,13 @@ def test_an_error_after_the_first_samples_is_not_taken_for_a_model_that_cannot_b
     model, batches = linear()
     wrong = (torch.ones(1, 3, dtype=torch.float64), torch.tensor([0]))
     with pytest.raises(RuntimeError, match="shape"):
-        output_sensitivity(model, [*batches, wrong], [model.weight])
+        compute_output_sensitivity(model, [*batches, wrong], [model.weight])
     assert not caplog.text
 
 
 def test_the_norm_is_of_the_open_outputs() -> None:
     output = torch.tensor([[2.0, -torch.inf, -3.0]], requires_grad=True)
-    norm = squared_norm(output)
+    norm = compute_squared_norm(output)
     assert norm.item() == 13.0
     assert torch.autograd.grad(norm.sum(), output)[0].tolist() == [[4.0, 0.0, -6.0]]
 
@@ -120,7 +120,7 @@ def test_the_norm_is_of_the_open_outputs() -> None:
 def test_no_samples_is_an_error() -> None:
     model, _ = linear()
     with pytest.raises(ValueError, match="no samples"):
-        output_sensitivity(model, [], [model.weight])
+        compute_output_sensitivity(model, [], [model.weight])
 
 
 class Cut(nn.Module):
@@ -145,7 +145,7 @@ def test_closed_classes_have_no_part_in_the_norm(
     with caplog.at_level(logging.ERROR), torch.no_grad():
         part = MAS(MASSettings(), closing)
         part.end(make_context(closing, 0, (x, y)))
-        expected = output_sensitivity(cut, [(x, y)], part.parameters)
+        expected = compute_output_sensitivity(cut, [(x, y)], part.parameters)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(part.importance, expected, strict=True))
     rows = next(v for n, v in zip(names(closing), part.importance, strict=True) if n.endswith("head.weight"))
     assert not rows[[2, 3, 5]].any()
@@ -165,6 +165,6 @@ def test_what_was_frozen_since_is_measured_all_the_same(
     expected = by_loop(model, x, parameters)
     parameters[0].requires_grad_(False)
     with caplog.at_level(logging.ERROR), torch.no_grad():
-        found = output_sensitivity(model, [(x, y)], parameters)
+        found = compute_output_sensitivity(model, [(x, y)], parameters)
     assert torch.allclose(found[0], expected[0], rtol=1e-4, atol=1e-6)
     assert not parameters[0].requires_grad

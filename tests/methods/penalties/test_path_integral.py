@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.methods.penalties.loop import Numbers, close
-from tmln.methods.penalties.path_integral import Path, walk_
+from tmln.methods.penalties.path_integral import Path, accumulate_path_
 from tmln.methods.penalties.rwalk import RWalk, RWalkSettings
 from tmln.methods.penalties.si import SI, SISettings
 
@@ -28,7 +28,7 @@ def test_two_steps_by_hand() -> None:
 
 def test_the_displacement_that_counts_is_the_real_one() -> None:
     total = [torch.zeros(2)]
-    walk_(total, [torch.tensor([2.0, -1.0])], [torch.tensor([1.0, 1.0])], [torch.tensor([0.5, 0.0])])
+    accumulate_path_(total, [torch.tensor([2.0, -1.0])], [torch.tensor([1.0, 1.0])], [torch.tensor([0.5, 0.0])])
     assert total[0].tolist() == [1.0, -1.0]  # the second went uphill
 
 
@@ -86,7 +86,7 @@ def test_the_penalties_that_walk_a_path_are_safe_too(make: Callable[[Numbers], S
 
 def test_small_steps_count_beside_a_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """10^4 + 3e-4 is 10^4 in float32: without sums of their own, 2000 such steps would be lost."""
-    monkeypatch.setattr("tmln.methods.penalties.path_integral.STRETCH", 16)
+    monkeypatch.setattr("tmln.methods.penalties.path_integral.FLUSH_EVERY", 16)
     weight = torch.zeros(1)
     path = Path([weight])
     path.begin()

@@ -12,10 +12,10 @@ from tests.methods.penalties.loop import Numbers, close
 from tmln.methods.penalties.quadratic import (
     Quadratic,
     QuadraticSettings,
-    over_peak,
-    peak,
-    penalised,
-    penalty_value,
+    add_penalty_gradient,
+    compute_penalty,
+    divide_by_maximum,
+    find_maximum,
     proximal_step_,
 )
 
@@ -40,17 +40,17 @@ def spring(model: nn.Module, importance: list[float], strength: float, proximal:
 def test_value_and_gradient_by_hand() -> None:
     # F=(0.36,0.64), lambda=10, theta-theta*=(0.1,-0.2), half form: c = lambda
     fisher, anchor, weights = tensors([0.36, 0.64]), tensors([1.0, 1.0]), tensors([1.1, 0.8])
-    assert penalty_value(weights, anchor, fisher, 10.0).item() == pytest.approx(0.146)
-    assert close(penalised(tensors([0.0, 0.0]), weights, anchor, fisher, 10.0)[0], [0.36, -1.28])
-    assert close(penalised(tensors([1.0, 2.0]), weights, anchor, fisher, 10.0)[0], [1.36, 0.72])
+    assert compute_penalty(weights, anchor, fisher, 10.0).item() == pytest.approx(0.146)
+    assert close(add_penalty_gradient(tensors([0.0, 0.0]), weights, anchor, fisher, 10.0)[0], [0.36, -1.28])
+    assert close(add_penalty_gradient(tensors([1.0, 2.0]), weights, anchor, fisher, 10.0)[0], [1.36, 0.72])
 
 
 def test_the_gradient_is_autograds() -> None:
     torch.manual_seed(0)
     weights, anchor, importance = ([torch.randn(3, 2).double(), torch.randn(4).double()] for _ in range(3))
     leaves = [w.clone().requires_grad_() for w in weights]
-    expected = torch.autograd.grad(penalty_value(leaves, anchor, importance, 0.7), leaves)
-    found = penalised([torch.zeros_like(w) for w in weights], weights, anchor, importance, 0.7)
+    expected = torch.autograd.grad(compute_penalty(leaves, anchor, importance, 0.7), leaves)
+    found = add_penalty_gradient([torch.zeros_like(w) for w in weights], weights, anchor, importance, 0.7)
     assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -63,10 +63,10 @@ def test_a_proximal_step_by_hand() -> None:
 
 def test_the_peak_is_of_all_tensors_together() -> None:
     values = tensors([1.0, 4.0], [2.0], [])
-    assert peak(values) == 4.0
-    assert [v.tolist() for v in over_peak(values)] == [[0.25, 1.0], [0.5], []]
-    assert over_peak(tensors([0.0]))[0].tolist() == [0.0]
-    assert peak([]) == 0.0
+    assert find_maximum(values) == 4.0
+    assert [v.tolist() for v in divide_by_maximum(values)] == [[0.25, 1.0], [0.5], []]
+    assert divide_by_maximum(tensors([0.0]))[0].tolist() == [0.0]
+    assert find_maximum([]) == 0.0
 
 
 def test_without_an_anchor_the_gradient_is_not_even_replaced() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.methods.penalties.loop import Numbers, close
-from tmln.methods.penalties.rwalk import RWalk, RWalkSettings, interval_scores, merged_scores
+from tmln.methods.penalties.rwalk import RWalk, RWalkSettings, merge_scores, score_interval
 
 
 def vector(*values: float) -> list[Tensor]:
@@ -18,11 +18,11 @@ def vector(*values: float) -> list[Tensor]:
 
 def test_a_score_by_hand() -> None:
     # g=-1 then -0.8, steps 0.1 and 0.08, F=0.5: dL=0.164, displacement 0.18
-    score = interval_scores(vector(0.164), vector(0.18), vector(0.5), eps=0.0)
+    score = score_interval(vector(0.164), vector(0.18), vector(0.5), eps=0.0)
     assert close(score[0], [20.24691], 5e-6)
-    authors = interval_scores(vector(0.164), vector(0.18), vector(0.5), eps=1e-3, half=False)
+    authors = score_interval(vector(0.164), vector(0.18), vector(0.5), eps=1e-3, half=False)
     assert close(authors[0], [9.534884], 5e-7)
-    assert interval_scores(vector(-0.1), vector(0.18), vector(0.5), eps=1e-3)[0].item() == 0.0
+    assert score_interval(vector(-0.1), vector(0.18), vector(0.5), eps=1e-3)[0].item() == 0.0
 
 
 def test_intervals_count_per_task_and_the_tail_is_flushed() -> None:
@@ -42,10 +42,10 @@ def test_intervals_count_per_task_and_the_tail_is_flushed() -> None:
 
 
 def test_scores_are_averaged_and_the_first_is_whole_or_halved() -> None:
-    assert close(merged_scores([], vector(4.0), "mean")[0], [4.0])
-    assert close(merged_scores([], vector(4.0), "halved")[0], [2.0])
+    assert close(merge_scores([], vector(4.0), "mean")[0], [4.0])
+    assert close(merge_scores([], vector(4.0), "halved")[0], [2.0])
     for merge in ("mean", "halved"):
-        assert close(merged_scores(vector(4.0), vector(1.0), merge)[0], [2.5])
+        assert close(merge_scores(vector(4.0), vector(1.0), merge)[0], [2.5])
 
 
 def oracle(tasks: int, steps: int, settings: RWalkSettings, rate: float) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import torch
 
 from tests.methods.penalties.loop import Numbers, close
 from tests.methods.penalties.test_rwalk import vector
-from tmln.methods.penalties.rwalk import RWalk, RWalkSettings, interval_scores, merged_scores
+from tmln.methods.penalties.rwalk import RWalk, RWalkSettings, merge_scores, score_interval
 
 START, CURVATURE = [0.5, -1.0, 2.0], [1.0, 3.0, 0.2]
 CENTRES = [[1.0, 1.0, -1.0], [-1.0, 0.5, 2.0], [0.0, 2.0, 1.0]]
@@ -160,7 +160,7 @@ def test_a_task_that_was_begun_and_never_ended_leaves_no_steps_unless_they_are_c
 
 
 def test_negative_scores_may_count_until_the_tasks_end() -> None:
-    assert close(interval_scores(vector(-0.1), vector(0.0), vector(0.5), eps=0.1, relu=False)[0], [-1.0])
+    assert close(score_interval(vector(-0.1), vector(0.0), vector(0.5), eps=0.1, relu=False)[0], [-1.0])
     # alpha=1, Dt=1, eps=1, no move in between: scores are -g*d / (g^2 d^2/2 + 1)
     # first weight: g=1, d=1 then g=-1, d=1: -1/1.5 + 1/1.5 = 0; second: g=1, d=1, then g=1, d=-1: the same; third:
     # twice -1/1.5, cut to 0 at the end only
@@ -180,5 +180,5 @@ def test_negative_scores_may_count_until_the_tasks_end() -> None:
 
 def test_scores_without_a_predecessor_are_whole_or_halved_one_by_one() -> None:
     old, new = vector(4.0), [*vector(1.0), *vector(6.0)]
-    assert [value.item() for value in merged_scores(old, new, "mean")] == [2.5, 6.0]
-    assert [value.item() for value in merged_scores(old, new, "halved")] == [2.5, 3.0]
+    assert [value.item() for value in merge_scores(old, new, "mean")] == [2.5, 6.0]
+    assert [value.item() for value in merge_scores(old, new, "halved")] == [2.5, 3.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.methods.penalties.loop import Numbers, close
-from tmln.methods.penalties.si import SI, SISettings, consolidated_path
+from tmln.methods.penalties.si import SI, SISettings, divide_by_distance
 
 
 def test_two_tasks_by_hand() -> None:
@@ -30,7 +30,7 @@ def test_two_tasks_by_hand() -> None:
 
 def test_a_weight_that_was_carried_uphill_is_not_important() -> None:
     path, moved = [torch.tensor([-0.5, 0.5])], [torch.tensor([0.5, 0.5])]
-    assert close(consolidated_path(path, moved, 0.25)[0], [0.0, 1.0])
+    assert close(divide_by_distance(path, moved, 0.25)[0], [0.0, 1.0])
 
 
 def test_before_the_first_boundary_the_anchor_does_not_pull() -> None:

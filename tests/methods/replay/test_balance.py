@@ -14,7 +14,7 @@ from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
 from tmln.methods import Batch, Replay, TaskContext, read_settings
 from tmln.methods.replay import REPLAYS
-from tmln.methods.replay.balance import balanced, class_prior
+from tmln.methods.replay.balance import adjust_logits, compute_prior
 
 BALANCED = [name for name, part in REPLAYS.items() if "balance" in part.Settings.model_fields]
 PLAIN = {"distill": {"loss": "softmax", "share": 0.0}}  # a softmax, and nobody teaches
@@ -43,17 +43,17 @@ LOG = torch.tensor([-1.2039728, -1.6094379, -1.3862944, -1.3862944])
 
 
 def test_the_prior_by_hand() -> None:
-    prior = class_prior((2, 3), {0: 0.6, 1: 0.4}, 4, 4, 5)
+    prior = compute_prior((2, 3), {0: 0.6, 1: 0.4}, 4, 4, 5)
     torch.testing.assert_close(prior, torch.tensor([0.3, 0.2, 0.25, 0.25, 0.0]))
     torch.testing.assert_close(prior[:4].log(), LOG)
-    uneven = class_prior((0, 3), {0: 0.5, 1: 0.5}, 3, 1, 4)  # a class of the task may be in the memory, too
+    uneven = compute_prior((0, 3), {0: 0.5, 1: 0.5}, 3, 1, 4)  # a class of the task may be in the memory, too
     torch.testing.assert_close(uneven, torch.tensor([0.375 + 0.125, 0.125, 0.0, 0.375]))
 
 
 def test_a_class_without_a_prior_is_closed_unless_it_is_there() -> None:
     output, prior = torch.zeros(2, 3), torch.tensor([0.5, 0.0, 0.5])
-    assert balanced(output, torch.tensor([0, 2]), prior, 1.0)[0].isinf().tolist() == [False, True, False]
-    found = balanced(output, torch.tensor([0, 1]), prior, 2.0)
+    assert adjust_logits(output, torch.tensor([0, 2]), prior, 1.0)[0].isinf().tolist() == [False, True, False]
+    found = adjust_logits(output, torch.tensor([0, 1]), prior, 2.0)
     torch.testing.assert_close(found[0], 2 * torch.tensor([0.5, 0.5, 0.5]).log())
 
 
@@ -93,7 +93,7 @@ def test_the_prior_is_the_expectation_of_a_batch() -> None:
     replayed = torch.stack([stored.roll(k)[:4] for k in range(10)])  # each slot as often as any other
     every = torch.cat([current.expand(10, 4), replayed], 1)
     share = torch.bincount(every.flatten(), minlength=4) / every.numel()
-    torch.testing.assert_close(share, class_prior((2, 3), {0: 0.6, 1: 0.4}, 4, 4, 4))
+    torch.testing.assert_close(share, compute_prior((2, 3), {0: 0.6, 1: 0.4}, 4, 4, 4))
 
 
 @pytest.mark.parametrize("name", BALANCED)

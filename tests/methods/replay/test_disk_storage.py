@@ -21,7 +21,7 @@ from torch import Tensor
 from tests.methods.replay.oracle import ListReservoir
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.methods.replay import Reservoir
-from tmln.methods.replay.disk_files import Hold
+from tmln.methods.replay.disk_files import FolderLock
 
 
 def samples(start: int, count: int) -> tuple[Tensor, Tensor]:
@@ -287,7 +287,7 @@ def test_what_another_process_writes_is_left_alone(tmp_path: Path) -> None:
     memory = filled(tmp_path)
     folder = home(tmp_path)
     del memory
-    other = Hold(folder)  # as another process has it
+    other = FolderLock(folder)  # as another process has it
     filled(tmp_path)
     assert folder.exists()
     del other
@@ -299,7 +299,7 @@ def test_one_process_writes(tmp_path: Path) -> None:
     memory = filled(tmp_path)
     state = memory.state_dict()
     del memory
-    other = Hold(home(tmp_path))
+    other = FolderLock(home(tmp_path))
     again = loaded(state, tmp_path)
     assert len(kept(again)) == 8
     with pytest.raises(RuntimeError, match="another process writes into this memory"):

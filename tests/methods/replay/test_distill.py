@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.methods.replay.distill import sigmoid_loss
+from tmln.methods.replay.distill import compute_sigmoid_loss
 
 
 def task(k: int) -> tuple[Tensor, Tensor]:
@@ -31,16 +31,16 @@ def test_the_sigmoid_loss_by_hand() -> None:
     """Logit 0 is a half. Known class 0 is asked for 3/4, class 1 is the label, class 2 is not, class 3 was not met."""
     output = torch.tensor([[0.0, math.log(3), 0.0, 9.0]])
     taught = torch.tensor([[math.log(3), 5.0, 5.0, 5.0]])
-    loss = sigmoid_loss(output, torch.tensor([1]), taught, [0], [1, 2])
+    loss = compute_sigmoid_loss(output, torch.tensor([1]), taught, [0], [1, 2])
     assert loss.item() == pytest.approx(math.log(2) - math.log(0.75) + math.log(2))
-    alone = sigmoid_loss(output, torch.tensor([1]), None, [], [1, 2])
+    alone = compute_sigmoid_loss(output, torch.tensor([1]), None, [], [1, 2])
     assert alone.item() == pytest.approx(-math.log(0.75) + math.log(2))
 
 
 def test_a_known_class_is_taught_whatever_the_label() -> None:
     """A replayed sample of class 0, of which the teacher is not sure: what counts is what the teacher says."""
     output, taught = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2)
-    sigmoid_loss(output, torch.tensor([0]), taught, [0], [1]).backward()
+    compute_sigmoid_loss(output, torch.tensor([0]), taught, [0], [1]).backward()
     assert output.grad is not None
     assert output.grad.tolist() == [[0.0, 0.5]]
 

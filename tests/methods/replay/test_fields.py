@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tmln.methods.replay.fields import Kind, check_kinds, kinds_of, put_together, read_fields, take_apart
+from tmln.methods.replay.fields import Kind, check_kinds, flatten_batch, infer_kinds, read_fields, rebuild_batch
 
 A, B, C = torch.arange(3), torch.ones(3, 2), torch.zeros(3, 1, 4, dtype=torch.uint8)
 
@@ -37,25 +37,25 @@ class Pair(NamedTuple):
     ],
 )
 def test_by_hand(batch: Any, form: Any, names: list[str], back: Any) -> None:
-    found, fields = take_apart(batch, {})
+    found, fields = flatten_batch(batch, {})
     assert (found, list(fields)) == (form, names)
-    again = put_together(found, fields)
+    again = rebuild_batch(found, fields)
     expected = batch if back is None else back
     assert type(again) is type(expected)
     assert str(again) == str(expected)
 
 
 def test_x_and_y_and_others() -> None:
-    assert put_together(None, {"x": A, "y": B}) == (A, B)
-    assert put_together(None, {"x": A, "y": B, "z": C}) == {"x": A, "y": B, "z": C}
+    assert rebuild_batch(None, {"x": A, "y": B}) == (A, B)
+    assert rebuild_batch(None, {"x": A, "y": B, "z": C}) == {"x": A, "y": B, "z": C}
 
 
 def test_a_list_is_a_field_where_pad_names_it() -> None:
     rows = [torch.ones(2), torch.ones(5)]
-    assert take_apart({"ids": rows, "y": A}, {"ids": 0}) == ({"ids": "ids", "y": "y"}, {"ids": rows, "y": A})
-    assert take_apart(rows, {"x": 0}) == ("x", {"x": rows})
-    assert take_apart({"x": rows}, {"x": 0}) == ({"x": "x"}, {"x": rows})
-    assert take_apart((rows, A), {"0": 0}) == (("0", "1"), {"0": rows, "1": A})
+    assert flatten_batch({"ids": rows, "y": A}, {"ids": 0}) == ({"ids": "ids", "y": "y"}, {"ids": rows, "y": A})
+    assert flatten_batch(rows, {"x": 0}) == ("x", {"x": rows})
+    assert flatten_batch({"x": rows}, {"x": 0}) == ({"x": "x"}, {"x": rows})
+    assert flatten_batch((rows, A), {"0": 0}) == (("0", "1"), {"0": rows, "1": A})
 
 
 def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -74,8 +74,8 @@ def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @settings(max_examples=100, deadline=None)
 @given(tree=trees(st.integers(0, 99).map(torch.tensor)))
 def test_every_form_comes_back(tree: Any) -> None:
-    form, fields = take_apart(tree, {})
-    assert str(put_together(form, fields)) == str(tree)
+    form, fields = flatten_batch(tree, {})
+    assert str(rebuild_batch(form, fields)) == str(tree)
     assert len(fields) == str(tree).count("tensor(")
 
 
@@ -98,7 +98,7 @@ def test_every_form_comes_back(tree: Any) -> None:
 )
 def test_what_is_no_batch(batch: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        read_fields(take_apart(batch, {})[1], {})
+        read_fields(flatten_batch(batch, {})[1], {})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_no_batch(batch: Any, error: type[Exception], words: str) -> Non
 )
 def test_what_is_no_field_of_sequences(value: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        kinds_of(read_fields({"ids": value}, {"ids": -100})[0], {"ids": -100})
+        infer_kinds(read_fields({"ids": value}, {"ids": -100})[0], {"ids": -100})
 
 
 def test_pad_names_fields() -> None:
@@ -133,13 +133,13 @@ def test_kinds() -> None:
         {"a": np.zeros((3, 2)), "b": C, "ids": [torch.ones(2), torch.ones(1), torch.ones(0)]}, {"ids": 0}
     )
     assert count == 3
-    assert kinds_of(rows, {"ids": 0}) == {
+    assert infer_kinds(rows, {"ids": 0}) == {
         "a": Kind(torch.float64, (2,)),
         "b": Kind(torch.uint8, (1, 4)),
         "ids": Kind(torch.float32, (), ragged=True),
     }
-    assert kinds_of({"ids": torch.ones(3, 5, 2)}, {"ids": 0.5}) == {"ids": Kind(torch.float32, (2,), ragged=True)}
-    assert kinds_of({"ids": []}, {"ids": 0}) == {}
+    assert infer_kinds({"ids": torch.ones(3, 5, 2)}, {"ids": 0.5}) == {"ids": Kind(torch.float32, (2,), ragged=True)}
+    assert infer_kinds({"ids": []}, {"ids": 0}) == {}
     assert [str(Kind(torch.int8, shape, r)) for shape, r in (((), False), ((2,), False), ((2,), True), ((), True))] == [
         f"torch.int8 of shape {shape}" for shape in ("()", "(2,)", "(any, 2)", "(any,)")
     ]

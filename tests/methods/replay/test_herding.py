@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.methods.replay.herding import Exemplars, even_shares, herded
+from tmln.methods.replay.herding import Exemplars, select_by_herding, split_capacity
 
 
 def task(k: int, count: int = 24) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ def stored(trained: Learner, *fields: str) -> tuple[Tensor, ...]:
 
 def test_herding_by_hand() -> None:
     """The mean is 2.5: 3 is nearest; then (3+1)/2 = 2 before 1.5 and 4.5; then (3+1+6)/3 = 3.33 before 1.33."""
-    assert herded(torch.tensor([[0.0], [3.0], [6.0], [1.0]]), 9) == [1, 3, 2, 0]
+    assert select_by_herding(torch.tensor([[0.0], [3.0], [6.0], [1.0]]), 9) == [1, 3, 2, 0]
 
 
 def test_herding_against_a_slow_loop() -> None:
@@ -46,13 +46,13 @@ def test_herding_against_a_slow_loop() -> None:
     while len(found) < 12:
         means = {row: features[[*found, row]].mean(0) for row in range(20) if row not in found}
         found.append(min(means, key=lambda row: float((means[row] - features.mean(0)).norm())))
-    assert herded(features, 12) == found
-    assert sorted(herded(features, 50)) == list(range(20))
+    assert select_by_herding(features, 12) == found
+    assert sorted(select_by_herding(features, 50)) == list(range(20))
 
 
 def test_places_are_shared_out() -> None:
-    assert even_shares(7, [0, 1, 4, 5]) == {0: 2, 1: 2, 4: 2, 5: 1}
-    assert even_shares(2, [0, 1, 4]) == {0: 1, 1: 1, 4: 0}
+    assert split_capacity(7, [0, 1, 4, 5]) == {0: 2, 1: 2, 4: 2, 5: 1}
+    assert split_capacity(2, [0, 1, 4]) == {0: 1, 1: 1, 4: 0}
 
 
 def test_classes_keep_the_first_of_their_order_as_others_come() -> None:
@@ -80,7 +80,7 @@ def test_a_class_that_comes_again_is_herded_out_of_both() -> None:
     trained.model.eval()
     with torch.no_grad():
         phi = nn.functional.normalize(trained.model[:3](pool))  # type: ignore[index]
-    assert torch.equal(kept[:2], pool[herded(phi, 2)])
+    assert torch.equal(kept[:2], pool[select_by_herding(phi, 2)])
 
 
 def test_further_fields_are_stored_with_new_samples_and_kept_with_old_ones() -> None:

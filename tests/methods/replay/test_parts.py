@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tmln.methods import Batch, Replay, TaskContext, read_settings
 from tmln.methods.replay import REPLAYS
-from tmln.methods.replay.derpp import dark_loss
-from tmln.methods.replay.er_ace import among_present, among_unmet
+from tmln.methods.replay.derpp import compute_dark_loss
+from tmln.methods.replay.er_ace import cross_entropy_among_present, cross_entropy_among_unmet
 
 
 def make(name: str, **settings: Any) -> Replay[Any]:
@@ -40,7 +40,7 @@ def test_dark_loss_by_hand() -> None:
     y = torch.tensor([0, 1, 1])
     logits = torch.tensor([[0.0, 0.0]])
     # CE = ln 2; MSE = (1 + 9)/2 = 5; CE of the second draw = ln 2
-    loss = dark_loss(output, y, 1, logits, alpha=0.1, beta=0.5)
+    loss = compute_dark_loss(output, y, 1, logits, alpha=0.1, beta=0.5)
     assert loss.item() == pytest.approx(math.log(2) + 0.1 * 5 + 0.5 * math.log(2))
 
 
@@ -48,7 +48,7 @@ def test_asymmetric_loss_by_hand() -> None:
     """Class 2 is absent: p(0) = e/(e + 1), whatever the third logit."""
     output = torch.tensor([[1.0, 0.0, 50.0], [1.0, 0.0, -3.0]])
     expected = -math.log(math.e / (math.e + 1)) / 2 - math.log(1 / (math.e + 1)) / 2
-    assert among_present(output, torch.tensor([0, 1])).item() == pytest.approx(expected)
+    assert cross_entropy_among_present(output, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
 def test_unmet_classes_may_compete_by_hand() -> None:
@@ -56,11 +56,11 @@ def test_unmet_classes_may_compete_by_hand() -> None:
     output = torch.tensor([[50.0, 1.0, 0.0, 2.0], [-3.0, 1.0, 0.0, 2.0]])
     total = math.e + 1 + math.e**2
     expected = -math.log(math.e / total) / 2 - math.log(1 / total) / 2
-    assert among_unmet(output, torch.tensor([1, 2]), [0, 1]).item() == pytest.approx(expected)
-    among_all = among_unmet(output, torch.tensor([1, 2]), [])
+    assert cross_entropy_among_unmet(output, torch.tensor([1, 2]), [0, 1]).item() == pytest.approx(expected)
+    among_all = cross_entropy_among_unmet(output, torch.tensor([1, 2]), [])
     assert torch.equal(among_all, F.cross_entropy(output, torch.tensor([1, 2])))
-    among_batch = among_unmet(output, torch.tensor([1, 2]), range(4))
-    assert torch.equal(among_batch, among_present(output, torch.tensor([1, 2])))
+    among_batch = cross_entropy_among_unmet(output, torch.tensor([1, 2]), range(4))
+    assert torch.equal(among_batch, cross_entropy_among_present(output, torch.tensor([1, 2])))
 
 
 def test_er_ace_leaves_the_first_task_plain_if_unmet_classes_compete() -> None:
@@ -97,7 +97,7 @@ def test_er_ace_knows_its_competitors() -> None:
 
 def test_asymmetric_loss_is_worked_out_where_the_output_is() -> None:
     output = torch.zeros(2, 3, device="meta")
-    assert among_present(output, torch.zeros(2, dtype=torch.long, device="meta")).device == output.device
+    assert cross_entropy_among_present(output, torch.zeros(2, dtype=torch.long, device="meta")).device == output.device
 
 
 def test_er_is_one_mean_over_the_union() -> None:
@@ -111,7 +111,7 @@ def test_er_is_one_mean_over_the_union() -> None:
 def test_er_ace_is_the_sum_of_two_means() -> None:
     model = nn.Linear(1, 4)
     loss, output = make("er-ace").loss(model, Batch(X[:5], Y[:5], 2))
-    expected = among_present(output[:2], Y[:2]) + F.cross_entropy(output[2:], Y[2:5])
+    expected = cross_entropy_among_present(output[:2], Y[:2]) + F.cross_entropy(output[2:], Y[2:5])
     torch.testing.assert_close(loss, expected)
 
 
@@ -170,4 +170,4 @@ def test_der_draws_only_what_counts(alpha: float, beta: float, joined: int) -> N
     model = nn.Linear(1, 4)
     loss, output = part.loss(model, Batch(torch.cat([X[:6], x]), torch.cat([Y[:6], y]), 6, fields))
     logits = fields.get("logits", output[:0])
-    torch.testing.assert_close(loss, dark_loss(output, torch.cat([Y[:6], y]), 6, logits, alpha, beta))
+    torch.testing.assert_close(loss, compute_dark_loss(output, torch.cat([Y[:6], y]), 6, logits, alpha, beta))

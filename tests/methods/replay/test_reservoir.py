@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from tests.methods.replay.oracle import one_by_one
 from tmln.methods.replay import Reservoir
-from tmln.methods.replay.sampling import reservoir_slots
+from tmln.methods.replay.reservoir import assign_slots
 
 
 @settings(max_examples=60, deadline=None)
@@ -44,7 +44,7 @@ def test_every_sample_is_kept_equally_often() -> None:
 
 def test_a_seeded_trace() -> None:
     generator = torch.Generator().manual_seed(0)
-    rows, slots = reservoir_slots(seen=0, count=10, capacity=3, generator=generator)
+    rows, slots = assign_slots(seen=0, count=10, capacity=3, generator=generator)
     kept = dict(zip(slots.tolist(), rows.tolist(), strict=True))
     assert [kept[i] for i in range(3)] == one_by_one([10], 3, 0)
 

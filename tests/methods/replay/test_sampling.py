@@ -7,18 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmln.methods.replay import Reservoir, sampling
-from tmln.methods.replay.sampling import permutation_start
+from tmln.methods.replay import Reservoir, reservoir
+from tmln.methods.replay.reservoir import draw_permutation
 
 
 def shortened(total: int, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The draw, and the generator after it, as if this total were a large one."""
     generator = torch.Generator().manual_seed(seed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sampling, "LARGE", range(total, total + 1))
-        patched.setattr(sampling, "FEW", 0)
+        patched.setattr(reservoir, "LARGE", range(total, total + 1))
+        patched.setattr(reservoir, "FEW", 0)
         patched.setattr(torch, "randperm", None)
-        return permutation_start(total, count, generator), generator.get_state()
+        return draw_permutation(total, count, generator), generator.get_state()
 
 
 @settings(max_examples=60, deadline=None)
@@ -34,7 +34,7 @@ def test_it_is_torchs_and_leaves_the_generator_as_torch_does(total: int, share: 
 @pytest.mark.parametrize("total", [2**18 - 1, 2**18, 700_001])
 def test_sizes_about_those_where_it_changes(total: int) -> None:
     first, second = (torch.Generator().manual_seed(1) for _ in range(2))
-    found = permutation_start(total, 100, first)
+    found = draw_permutation(total, 100, first)
     assert torch.equal(found, torch.randperm(total, generator=second)[:100])
     assert torch.equal(first.get_state(), second.get_state())
 

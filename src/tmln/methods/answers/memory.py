@@ -79,13 +79,13 @@ class MemoryAnswer(Answer[S]):
         found = []
         with preserve_model(context.model, training=False):
             for x, y in context.batches(self.memory):
-                output, features = self.features.of(context.model, x)
+                output, features = self.features.extract(context.model, x)
                 found.append((features, output, y))
             features, output, y = (torch.cat(column) for column in zip(*found, strict=True))
-            self.fit(features, output, y, self.features.layer(context.model, x))
+            self.fit(features, output, y, self.features.get_layer(context.model, x))
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         if not self.is_fitted:
             return super().scores(model, x)
-        output, features = self.features.of(model, x)
+        output, features = self.features.extract(model, x)
         return output, self.score(output, features)

@@ -20,7 +20,8 @@ MAX_FIT_SAMPLES = 2000  # for the temperature
 def compute_class_means(features: Tensor, y: Tensor) -> tuple[Tensor, list[int]]:
     """Return the mean feature of every class, and the classes; features and means have length 1.
 
-    >>> compute_class_means(torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]]), torch.tensor([1, 1, 4]))
+    >>> features = torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 5.0]])
+    >>> compute_class_means(features, torch.tensor([1, 1, 4]))
     (tensor([[0.7071, 0.7071],
             [0.0000, 1.0000]]), [1, 4])
     """
@@ -62,7 +63,8 @@ def score_left_out(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
     """Return the b that minimises the cross entropy of softmax(b * scores); 1 for a single class.
 
-    The target of the true class is (n+1)/(n+2), as Platt (1999) has it, so that b is finite where all n are right.
+    The target of the true class is (n+1)/(n+2), as Platt (1999) has it, so that b is finite where
+    all n are right.
     """
     n, classes = scores.shape
     if n == 0 or classes == 1:
@@ -78,10 +80,13 @@ def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
 
 
 class NearestMean(MemoryAnswer[LayerSettings]):
-    """The class whose mean feature in the memory, at the task's end, is nearest; features have length 1.
+    """The class whose mean feature in the memory, at the task's end, is nearest.
 
-    Scores are -distance^2 times an inverse temperature, fitted to the memory with each sample left out of its mean, so
-    that their softmax is a probability. They are in double precision: the order of the distances is kept to the bit.
+    Features have length 1.
+
+    Scores are -distance^2 times an inverse temperature, fitted to the memory with each sample left
+    out of its mean, so that their softmax is a probability. They are in double precision: the order
+    of the distances is kept to the bit.
     """
 
     name = "ncm"

@@ -17,7 +17,8 @@ from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 class RebalancedSettings(LayerSettings):
     """Settings of mean_c CE_c + decay/2 * ||theta - theta_trained||^2."""
 
-    # Flat between 0.001 and 0.1 for 'er' with 200 samples, on validation data of Split-Digits and a tenth of CIFAR-10.
+    # Flat between 0.001 and 0.1 for 'er' with 200 samples, on validation data of Split-Digits and
+    # a tenth of CIFAR-10.
     decay: float = Field(
         0.03,
         gt=0,

@@ -1,4 +1,4 @@
-"""CLS-ER's consistency loss (Arani et al. 2022, Learning Fast, Learning Slow): two averages of the weights teach."""
+"""CLS-ER's consistency loss with two averaged teachers (Arani et al. 2022)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tmln.methods.weight_copies import copy_tensors, lerp_, output_with, trained
 
 
 class ConsistencySettings(Settings):
-    """Of lambda * MSE(f(x), z), z of the plastic or the stable average, whichever knows the label better."""
+    """Settings of lambda * MSE(f(x), z), z the logits of the better of two averaged models."""
 
     strength: float = Field(
         0.1,
@@ -38,61 +38,61 @@ class ConsistencySettings(Settings):
         0.9,
         gt=0,
         le=1,
-        description="the chance of a step to count in the fast average",
+        description="probability that a step updates the fast average",
         json_schema_extra={"search": [0.5, 0.7, 0.9, 1.0]},
     )
     stable_chance: float = Field(
         0.7,
         gt=0,
         le=1,
-        description="the chance of a step to count in the slow average",
+        description="probability that a step updates the slow average",
         json_schema_extra={"search": [0.3, 0.5, 0.7, 0.9]},
     )
     plastic_decay: float = Field(
         0.999,
         ge=0,
         lt=1,
-        description="what the fast average keeps of itself when a step counts, at most",
+        description="largest decay rate of the fast average",
         json_schema_extra={"search": [0.9, 0.97, 0.99, 0.999]},
     )
     stable_decay: float = Field(
         0.999,
         ge=0,
         lt=1,
-        description="what the slow average keeps of itself when a step counts, at most",
+        description="largest decay rate of the slow average",
         json_schema_extra={"search": [0.9, 0.97, 0.99, 0.999]},
     )
 
 
-def kept_share(step: int, decay: float) -> float:
-    """min(1 - 1/(t+1), alpha): the average forgets where it began.
+def compute_decay(step: int, decay: float) -> float:
+    """Return the decay rate min(1 - 1/(t+1), alpha), under which the start is forgotten.
 
-    >>> [round(kept_share(t, 0.7), 3) for t in (1, 2, 3, 9)]
+    >>> [round(compute_decay(t, 0.7), 3) for t in (1, 2, 3, 9)]
     [0.5, 0.667, 0.7, 0.7]
     """
     return min(1 - 1 / (step + 1), decay)
 
 
-def better_of(plastic: Tensor, stable: Tensor, y: Tensor) -> Tensor:
-    """Of each sample the logits in which the label's probability is larger; the plastic ones where both are equal."""
+def choose_better(plastic: Tensor, stable: Tensor, y: Tensor) -> Tensor:
+    """Return each sample's logits with the larger label probability; plastic ones if equal."""
     rows = torch.arange(len(y), device=y.device)
     better = stable.softmax(1)[rows, y] > plastic.softmax(1)[rows, y]
     return torch.where(better[:, None], stable, plastic)
 
 
-def consistency(output: Tensor, target: Tensor) -> Tensor:
-    """Mean squared difference of the logits of open classes."""
+def compute_consistency(output: Tensor, target: Tensor) -> Tensor:
+    """Return the mean squared difference of the logits of open classes."""
     both = (output != float("-inf")) & (target != float("-inf"))
     return F.mse_loss(output, target) if bool(both.all()) else F.mse_loss(output[both], target[both])
 
 
 class Consistency(Penalty[ConsistencySettings]):
-    """lambda * MSE between the logits of replayed samples and those of the better of two averages of the weights.
+    """lambda * MSE to the logits of the better of two averaged models, over replayed samples.
 
-    After a step, with a chance of its own, each average keeps alpha of itself and takes 1 - alpha of the weights,
-    alpha = min(1 - 1/(t+1), decay); running statistics are averaged alike, and the averages answer in eval mode. Where
-    a method has no memory, all samples are held to it from the second task on. Weights ``stable`` lets the slow one
-    answer.
+    After a step, with its own probability, an average becomes alpha * average + (1 - alpha) *
+    weights, alpha = min(1 - 1/(t+1), decay); running statistics are averaged as well, and the
+    averages are evaluated in eval mode. Without a memory the loss is over all samples from the
+    second task on. With the weights ``stable`` the slow average predicts.
     """
 
     name = "consistency"
@@ -141,8 +141,8 @@ class Consistency(Penalty[ConsistencySettings]):
         if not self.settings.strength or len(batch.y) == first or not (self.replayed or self.later):
             return None
         x, y = batch.x[first:], batch.y[first:]
-        target = better_of(output_with(self.plastic, self.model, x), output_with(self.stable, self.model, x), y)
-        return self.settings.strength * consistency(output[first:], target)
+        target = choose_better(output_with(self.plastic, self.model, x), output_with(self.stable, self.model, x), y)
+        return self.settings.strength * compute_consistency(output[first:], target)
 
     def after_step(self) -> None:
         self.steps += 1
@@ -154,4 +154,4 @@ class Consistency(Penalty[ConsistencySettings]):
             self._take(self.stable, values, s.stable_decay)
 
     def _take(self, average: dict[str, Tensor], values: dict[str, Tensor], decay: float) -> None:
-        lerp_(average, values, 1 - kept_share(self.steps, decay))
+        lerp_(average, values, 1 - compute_decay(self.steps, decay))

@@ -1,4 +1,4 @@
-"""EWC++ (Chaudhry et al. 2018, "Riemannian Walk"): elastic weight consolidation whose Fisher is a running average."""
+"""EWC++ (Chaudhry et al. 2018, "Riemannian Walk"): EWC with a running Fisher."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.methods import Guide, TaskContext
-from tmln.methods.penalties.ewc import task_fisher
-from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, over_peak, padded, zeros
+from tmln.methods.penalties.ewc import compute_task_fisher
+from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, divide_by_maximum, make_zeros, pad_with_zeros
 
 
 def average_squares_(fisher: list[Tensor], gradients: list[Tensor], alpha: float) -> None:
-    """F <- alpha*g^2 + (1-alpha)*F: alpha is the weight of the new value."""
+    """Compute F <- alpha*g^2 + (1-alpha)*F in place."""
     torch._foreach_mul_(fisher, 1.0 - alpha)
     torch._foreach_addcmul_(fisher, gradients, gradients, value=alpha)
 
 
-def continue_average_(
+def update_average_(
     fisher: list[Tensor], gradients: list[Tensor], alpha: float, init: Literal["zero", "first"]
 ) -> None:
-    """One step of the average; weights beyond the end of ``fisher`` get their first value, g^2 or alpha*g^2."""
+    """Update the average in place; new weights at the end start with g^2 or alpha*g^2."""
     known = len(fisher)
     if known:
         average_squares_(fisher, gradients[:known], alpha)
     if new := gradients[known:]:
-        fisher += zeros(new)
+        fisher += make_zeros(new)
         average_squares_(fisher[known:], new, 1.0 if init == "first" else alpha)
 
 
 class EWCPlusPlusSettings(QuadraticSettings):
-    """Of a penalty whose Fisher is a running mean, F <- alpha*g^2 + (1-alpha)*F at every step."""
+    """Settings of a penalty with the running Fisher F <- alpha*g^2 + (1-alpha)*F."""
 
     strength: float = Field(
         default=10000.0,
@@ -72,10 +72,11 @@ class EWCPlusPlusSettings(QuadraticSettings):
 
 
 class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
-    """(lambda/2) * sum F_i (theta_i - theta*_i)^2, with F and theta* as they were at the end of the last task.
+    """(lambda/2) * sum F_i (theta_i - theta*_i)^2, F and theta* of the last task's end.
 
-    The running F goes on, in all tasks, from the plain gradient of the batch mean; the penalty's copy is frozen.
-    ``fisher_source="dataset"`` takes one step of the same average at each task's end instead, from the per-sample F.
+    F is updated in all tasks, from the plain gradient of the batch mean; the penalty uses a copy.
+    ``fisher_source="dataset"`` takes one step of the same average at each task's end instead, from
+    the per-sample F.
     """
 
     name = "ewc++"
@@ -89,8 +90,8 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
         r" g^2 + (1-\alpha) \, F",
         origin="Chaudhry et al. 2018, Riemannian Walk.",
         cost="Sums over the weights in every step, a few percent of its time.",
-        use="Where no sample may be stored and the Fisher has to be had without a pass of its own.",
-        avoid="Under one head that new classes come to: it keeps weights, not decisions. Its F is of batch "
+        use="Where no sample may be stored and there is no time for a Fisher pass.",
+        avoid="Where new classes arrive at one head: it protects weights, not predictions. Its F is of batch "
         "means, smaller than per sample.",
     )
 
@@ -105,19 +106,19 @@ class EWCPlusPlus(Quadratic[EWCPlusPlusSettings]):
     @torch.no_grad()
     def after_backward(self) -> None:
         if self.settings.fisher_source == "online":
-            continue_average_(self.fisher, self.gradients(), self.settings.alpha, self.settings.init)
+            update_average_(self.fisher, self.read_gradients(), self.settings.alpha, self.settings.init)
 
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
-        self.join()
+        self.add_unfrozen()
         if self.settings.fisher_source == "dataset":
-            self._average(task_fisher(context, self.weights))
-        fisher = padded(self.fisher, self.weights)
-        self.consolidate(over_peak(fisher) if self.settings.normalize else [value.clone() for value in fisher])
+            self._average(compute_task_fisher(context, self.weights))
+        fisher = pad_with_zeros(self.fisher, self.weights)
+        self.consolidate(divide_by_maximum(fisher) if self.settings.normalize else [value.clone() for value in fisher])
 
     def _average(self, new: list[Tensor]) -> None:
         known, alpha = len(self.fisher), self.settings.alpha
         first = 1.0 if self.settings.init == "first" else alpha
         weights = [alpha] * known + [first] * (len(new) - known)
-        pairs = zip(padded(self.fisher, new), new, weights, strict=True)
+        pairs = zip(pad_with_zeros(self.fisher, new), new, weights, strict=True)
         self.fisher = [torch.lerp(old, value, weight) for old, value, weight in pairs]

@@ -1,4 +1,4 @@
-"""Learning without forgetting (Li and Hoiem 2017), on one head: answer as before, as far as known."""
+"""Learning without forgetting (Li and Hoiem 2017), on one head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
 
 
 class LwFSettings(Settings):
-    """Of lambda_o * KL(softmax(teacher/T) || softmax(model/T))."""
+    """Settings of lambda_o * KL(softmax(teacher/T) || softmax(model/T))."""
 
     strength: float = Field(
         default=1.0,
@@ -26,16 +26,16 @@ class LwFSettings(Settings):
         default=2.0,
         gt=0.0,
         allow_inf_nan=False,
-        description="T: above 1 the small probabilities count for more",
+        description="T: above 1 small probabilities weigh more",
         json_schema_extra={"search": {"low": 1.0, "high": 4.0}},
     )
 
 
 class LwF(TeacherMixin, Penalty[LwFSettings]):
-    """lambda_o * KL between what the model said at the task's beginning and says now, of the classes known then.
+    """lambda_o * KL between the outputs at the task's beginning and now, of the old classes.
 
-    The teacher is a frozen copy in eval mode. It is asked about the whole batch as it is, replayed samples included;
-    the softmax is over ``lesson.known`` only, so that new classes cost nothing.
+    The teacher is a frozen copy in eval mode. The loss is over the whole batch, replayed samples
+    included; the softmax is over ``context.known`` only.
     """
 
     name = "lwf"
@@ -47,9 +47,9 @@ class LwF(TeacherMixin, Penalty[LwFSettings]):
         equation=r"\lambda_o \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) / T \,\|\, f_{\text{known}}(x) / T)",
         origin="Li and Hoiem 2017.",
         cost="A frozen copy of the model, and its pass over every batch.",
-        use="Where no sample may be stored and new data look like the old, so that the old model has "
-        "something to say of them.",
-        avoid="Where new data look like nothing before; in streams without boundaries.",
+        use="Where no sample may be stored and new data resemble the old, so that the teacher's outputs "
+        "are informative.",
+        avoid="Where new data differ from all before; in streams without boundaries.",
     )
 
     def __init__(self, settings: LwFSettings, model: nn.Module) -> None:

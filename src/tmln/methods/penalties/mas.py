@@ -1,4 +1,4 @@
-"""Memory aware synapses (Aljundi et al. 2018): importance is how much a weight moves the output."""
+"""Memory aware synapses (Aljundi et al. 2018): importance is the output's sensitivity."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from torch import Tensor, nn
 from tmln.curvature.fisher import gradient_sizes
 from tmln.curvature.reductions import ABSOLUTE
 from tmln.methods import Guide, TaskContext
-from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, zeros
+from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, make_zeros
 
 
-def squared_norm(output: Tensor, target: object = None) -> Tensor:
-    """||f||^2 of each sample's open outputs, whatever its target: a closed class answers -inf, whatever the weights."""
+def compute_squared_norm(output: Tensor, target: object = None) -> Tensor:
+    """Return ||f||^2 of each sample's open outputs (closed ones are -inf); targets play no part."""
     return output.masked_fill(output == -torch.inf, 0.0).square().flatten(1).sum(1)
 
 
-def output_sensitivity(
+def compute_output_sensitivity(
     model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], parameters: list[Tensor]
 ) -> list[Tensor]:
-    """Omega = mean_n |d ||f(x_n)||^2 / d theta|: the absolute value of each sample's own gradient, in eval mode.
+    """Return Omega = mean_n |d ||f(x_n)||^2 / d theta|, from per-sample gradients in eval mode.
 
-    The squared norm is of the whole output vector, the logits of every class but those that are closed (-inf). Labels
-    play no part. The pass is the Fisher diagonal's, with absolute values in place of squares; the model comes back as
-    it was.
+    The pass is that of the diagonal Fisher, with absolute values instead of squares. Labels play
+    no part; the model is left unchanged.
     """
-    found = gradient_sizes(model, batches, set(parameters), squared_norm, ABSOLUTE, "output sensitivity")
-    values = zeros(parameters)  # in the memory layout of the parameters
+    found = gradient_sizes(model, batches, set(parameters), compute_squared_norm, ABSOLUTE, "output sensitivity")
+    values = make_zeros(parameters)  # in the memory layout of the parameters
     for p, value in zip(parameters, values, strict=True):
         value.copy_(found.means[p])
     return values
 
 
 class MASSettings(QuadraticSettings):
-    """Of lambda * sum Omega d^2, with Omega the mean size of the gradient of ||f(x)||^2."""
+    """Settings of lambda * sum Omega d^2, with Omega the mean size of the gradient of ||f||^2."""
 
     strength: float = Field(
         default=1.0,
@@ -65,8 +64,8 @@ class MAS(Quadratic[MASSettings]):
 
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
-        self.join()
-        importance = output_sensitivity(context.model, context.rank_batches(), self.weights)
+        self.add_unfrozen()
+        importance = compute_output_sensitivity(context.model, context.rank_batches(), self.weights)
         if self.importance:
             torch._foreach_add_(importance, self.importance)
         self.consolidate(importance)

@@ -1,4 +1,4 @@
-"""No penalty: the loss as it is."""
+"""No penalty, the default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tmln.methods import Guide, MemoryConditions, MemoryTerm, Penalty, Settings
 
 
 class NoPenalty(Penalty[Settings]):
-    """Looks at nothing, adds nothing, keeps nothing."""
+    """No penalty."""
 
     name = "none"
     supports_fsdp = True

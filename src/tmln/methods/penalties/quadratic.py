@@ -1,4 +1,4 @@
-"""What most penalties share, a spring to an anchor: (c/2) * sum_i w_i*(theta_i - theta*_i)^2, with no backward pass."""
+"""Quadratic penalties (c/2) * sum_i w_i*(theta_i - theta*_i)^2, without a backward pass."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from tmln.optim.checks import check_gradient
 from tmln.optim.precision import state_dtype
 
 
-def copies(weights: list[Tensor]) -> list[Tensor]:
-    """Where the weights are."""
+def copy_weights(weights: list[Tensor]) -> list[Tensor]:
+    """Return copies of the weights, in float32 of half precision."""
     return [p.detach().to(state_dtype(p), copy=True) for p in weights]
 
 
-def zeros(weights: list[Tensor]) -> list[Tensor]:
-    """The beginning of a sum for each weight."""
+def make_zeros(weights: list[Tensor]) -> list[Tensor]:
+    """Return zeros for every weight, in float32 for half precision."""
     return [torch.zeros_like(p, dtype=state_dtype(p)) for p in weights]
 
 
-def padded(values: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
-    """The values, and zeros for the weights behind them that have none yet."""
-    return [*values, *zeros(weights[len(values) :])]
+def pad_with_zeros(values: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """Return the values, and zeros for the weights at the end that have none yet."""
+    return [*values, *make_zeros(weights[len(values) :])]
 
 
-def penalty_value(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float) -> Tensor:
-    """(c/2) * sum w*(theta - theta*)^2; training itself needs only the gradient."""
+def compute_penalty(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float) -> Tensor:
+    """Return (c/2) * sum w*(theta - theta*)^2; training needs only its gradient."""
     terms = [(w * (p - a).square()).sum() for p, a, w in zip(weights, anchor, importance, strict=True)]
     return 0.5 * stiffness * torch.stack(terms).sum()
 
 
-def penalised(
+def add_penalty_gradient(
     gradients: list[Tensor], weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], stiffness: float
 ) -> list[Tensor]:
-    """New tensors g + c*w*(theta - theta*)."""
+    """Return g + c*w*(theta - theta*) as new tensors."""
     distance = torch._foreach_sub(weights, anchor)
     total = torch._foreach_addcmul(gradients, importance, distance, value=stiffness)
     return [t if t.dtype is g.dtype else t.to(g.dtype) for t, g in zip(total, gradients, strict=True)]
 
 
 def proximal_step_(weights: list[Tensor], anchor: list[Tensor], importance: list[Tensor], scale: float) -> None:
-    """Theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w: never past the anchor, however large x is."""
+    """Compute theta <- (theta + x*theta*) / (1 + x) with x = ``scale``*w, never past the anchor."""
     shares = torch._foreach_mul(importance, scale)
     torch._foreach_div_(shares, torch._foreach_add(shares, 1.0))
     values = [p if p.dtype is a.dtype else p.to(a.dtype) for p, a in zip(weights, anchor, strict=True)]
@@ -58,8 +58,8 @@ def proximal_step_(weights: list[Tensor], anchor: list[Tensor], importance: list
             p.copy_(value)
 
 
-def peak(values: list[Tensor]) -> float:
-    """The largest entry of all tensors together; the one wait for the device."""
+def find_maximum(values: list[Tensor]) -> float:
+    """Return the largest entry of all tensors, with one synchronisation of the device."""
     filled = [value for value in values if value.numel()]
     if not filled:
         return 0.0
@@ -71,14 +71,14 @@ def peak(values: list[Tensor]) -> float:
     return max(reduce_parts([ShardValue(value, top) for value, top in zip(filled, tops, strict=True)], "max"))
 
 
-def over_peak(values: list[Tensor]) -> list[Tensor]:
-    """V / max(v) over all tensors together, so that one strength suits every network; zeros stay zeros."""
-    top = peak(values)
+def divide_by_maximum(values: list[Tensor]) -> list[Tensor]:
+    """Return v / max(v) over all tensors, so that one strength suits every network."""
+    top = find_maximum(values)
     return list(torch._foreach_div(values, top)) if top > 0 else [value.clone() for value in values]
 
 
 class QuadraticSettings(Settings):
-    """Of lambda * sum w*(theta - theta*)^2."""
+    """Settings of lambda * sum w*(theta - theta*)^2."""
 
     strength: float = Field(
         default=1.0,
@@ -89,7 +89,7 @@ class QuadraticSettings(Settings):
     )
     proximal: bool = Field(
         default=False,
-        description="take the penalty's step exactly, after the task's: stable at any strength",
+        description="take the penalty's step exactly, after the task's step: stable at any strength",
         json_schema_extra={"search": [False, True]},
     )
 
@@ -98,18 +98,18 @@ Q = TypeVar("Q", bound=QuadraticSettings)
 
 
 class Quadratic(Penalty[Q]):
-    """A penalty that fixes an importance w at a task's end and pulls to where the weights were then (theta*).
+    """A penalty with an importance w and an anchor theta* that are set at a task's end.
 
-    c is ``stiffness``: 2*lambda for lambda * sum w*d^2, lambda for the form with 1/2. Explicit steps of rate eta
-    need eta*c*max(w) < 2, else they overshoot the anchor further each time; this is checked at a task's beginning.
+    c is :attr:`stiffness`: 2*lambda for lambda * sum w*d^2, lambda for the form with 1/2. Explicit
+    steps of rate eta diverge unless eta*c*max(w) < 2; this is checked when a task begins.
 
-    A parameter that is unfrozen later joins at the next gradient or boundary, behind the others in every list: its
-    anchor is where it is, and it has no importance until a boundary has measured one.
+    A parameter that is unfrozen later joins at the next gradient or boundary, at the end of every
+    list, anchored at its current value and without importance until the next boundary.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("positions", "anchor", "importance", "rate", "warned")
     weight_copy_names: ClassVar[tuple[str, ...]] = ("anchor",)
-    weight_sum_names: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # the sums among them
+    weight_sum_names: ClassVar[tuple[str, ...]] = ("anchor", "importance")  # those of one number per weight
     needs_boundary = True
 
     def __init__(self, settings: Q, model: nn.Module) -> None:
@@ -128,17 +128,20 @@ class Quadratic(Penalty[Q]):
 
     @property
     def stiffness(self) -> float:
-        """C in (c/2) * sum w*(theta - theta*)^2; 2*lambda unless a method writes lambda/2."""
+        """The factor c in (c/2) * sum w*(theta - theta*)^2; 2*lambda unless overridden."""
         return 2.0 * self.settings.strength
 
     @property
     def pulls(self) -> bool:
-        """Is there anything to add to the gradient?"""
+        """Whether there is anything to add to the gradient."""
         return bool(self.importance) and self.settings.strength > 0 and not self.settings.proximal
 
     @property
     def positions(self) -> list[int]:
-        """Which of the model's parameters the lists are about: the trainable ones may be others when it is loaded."""
+        """The indices of the weights among the model's parameters.
+
+        Other parameters may be trainable when a state is loaded.
+        """
         places: dict[Tensor, int] = {p: i for i, p in enumerate(self.model.parameters())}
         for p in self.weights:
             if p not in places:
@@ -181,7 +184,7 @@ class Quadratic(Penalty[Q]):
         super().grow(growth)
 
     def begin(self, context: TaskContext) -> None:
-        self.join()
+        self.add_unfrozen()
         self.rate = context.effective_lr
         if self.pulls and not self.warned:
             self._warn_if_unstable()
@@ -189,8 +192,8 @@ class Quadratic(Penalty[Q]):
     def set_effective_lr(self, rate: float) -> None:
         self.rate = rate
 
-    def join(self) -> None:
-        """Take in what was unfrozen since."""
+    def add_unfrozen(self) -> None:
+        """Add parameters that were unfrozen since."""
         new = [p for p in self.outside if p.requires_grad]
         if new:
             self.outside = [p for p in self.outside if not p.requires_grad]
@@ -198,28 +201,28 @@ class Quadratic(Penalty[Q]):
             self.extend(new)
 
     def extend(self, new: list[Tensor]) -> None:
-        """Lists that have begun are about the joined weights too."""
+        """Extend the lists by new weights."""
         if self.anchor:
-            self.anchor = [*self.anchor, *copies(new)]
+            self.anchor = [*self.anchor, *copy_weights(new)]
         if self.importance:
-            self.importance = [*self.importance, *zeros(new)]
+            self.importance = [*self.importance, *make_zeros(new)]
 
-    def gradients(self) -> list[Tensor]:
-        """The gradients as they are, zeros for parameters that the batch did not reach."""
+    def read_gradients(self) -> list[Tensor]:
+        """Return the gradients, zeros for parameters without one."""
         if self.outside:
-            self.join()
+            self.add_unfrozen()
         for p in self.parameters:
             check_gradient(p, self.name)
         return [torch.zeros_like(p) if (found := p.grad) is None else found for p in self.parameters]
 
     def add_gradient(self) -> None:
         if self.pulls:
-            self.pull(self.gradients())
+            self.pull(self.read_gradients())
 
     @torch.no_grad()
     def pull(self, gradients: list[Tensor]) -> None:
-        """Put g plus the penalty's gradient into ``.grad``, as new tensors: whoever kept g still has the plain one."""
-        total = penalised(gradients, self.weights, self.anchor, self.importance, self.stiffness)
+        """Set ``.grad`` to g plus the penalty's gradient, as new tensors that leave g unchanged."""
+        total = add_penalty_gradient(gradients, self.weights, self.anchor, self.importance, self.stiffness)
         for p, gradient in zip(self.parameters, total, strict=True):
             if p.requires_grad:  # may have been frozen since
                 p.grad = gradient
@@ -235,18 +238,18 @@ class Quadratic(Penalty[Q]):
                 proximal_step_(weights, anchor, importance, self.rate * self.stiffness)
 
     def consolidate(self, importance: list[Tensor]) -> None:
-        """From now on hold every weight where it is, by its importance."""
-        top = peak(importance)
+        """Set the importance, and the anchor to the current weights."""
+        top = find_maximum(importance)
         if not math.isfinite(top):
             raise FloatingPointError(
                 f"{self.name}: the importance of the weights is not finite ({top}): training has diverged; "
                 f"lower the learning rate ({self.rate:g}) or strength ({self.settings.strength:g})"
             )
         self.importance = importance
-        self.anchor = copies(self.weights)
+        self.anchor = copy_weights(self.weights)
 
     def _warn_if_unstable(self) -> None:
-        strength, top = self.settings.strength, peak(self.importance)
+        strength, top = self.settings.strength, find_maximum(self.importance)
         product, limit = self.rate * strength * top, 2.0 * strength / self.stiffness
         if product >= limit:
             self.warned = True

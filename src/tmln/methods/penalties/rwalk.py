@@ -1,4 +1,4 @@
-"""Riemannian walk (Chaudhry et al. 2018): EWC++ and a path integral per distance in KL."""
+"""Riemannian walk (Chaudhry et al. 2018): EWC++ and a path integral divided by a KL distance."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from torch import Tensor, nn
 
 from tmln.distributed.process_group import local_part
 from tmln.methods import Guide, TaskContext
-from tmln.methods.penalties.ewc_pp import continue_average_
+from tmln.methods.penalties.ewc_pp import update_average_
 from tmln.methods.penalties.path_integral import Path
-from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, copies, over_peak, padded, zeros
+from tmln.methods.penalties.quadratic import (
+    Quadratic,
+    QuadraticSettings,
+    copy_weights,
+    divide_by_maximum,
+    make_zeros,
+    pad_with_zeros,
+)
 
 
-def interval_scores(
+def score_interval(
     path: list[Tensor],
     displacement: list[Tensor],
     fisher: list[Tensor],
@@ -23,7 +30,10 @@ def interval_scores(
     half: bool = True,
     relu: bool = True,
 ) -> list[Tensor]:
-    """relu(dL) / (F*d^2/2 + eps), elementwise; the original code has no 1/2, and Avalanche no relu here."""
+    """Return relu(dL) / (F*d^2/2 + eps), elementwise.
+
+    The authors' code has no 1/2, Avalanche no relu here.
+    """
     distance = torch._foreach_mul(displacement, displacement)
     torch._foreach_mul_(distance, fisher)
     if half:
@@ -32,15 +42,18 @@ def interval_scores(
     return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0) if relu else path, distance))
 
 
-def merged_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "halved"]) -> list[Tensor]:
-    """S <- (S + s)/2; where there is no S yet (``old`` may be shorter), s, or s/2 if ``"halved"``."""
+def merge_scores(old: list[Tensor], new: list[Tensor], merge: Literal["mean", "halved"]) -> list[Tensor]:
+    """Return (S + s)/2.
+
+    For weights without an S (at the end of ``new``), s or, if ``"halved"``, s/2.
+    """
     known, first = len(old), new[len(old) :]
     merged = list(torch._foreach_mul(torch._foreach_add(old, new[:known]), 0.5)) if old else []
     return [*merged, *(first if merge == "mean" else [value * 0.5 for value in first])]
 
 
 class RWalkSettings(QuadraticSettings):
-    """Of lambda * sum (F + S) d^2."""
+    """Settings of lambda * sum (F + S) d^2."""
 
     strength: float = Field(
         default=10.0,
@@ -76,7 +89,7 @@ class RWalkSettings(QuadraticSettings):
     )
     merge: Literal["mean", "halved"] = Field(
         default="mean",
-        description="S <- (S + s)/2, with the first task's s taken whole, or halved like every other",
+        description="S <- (S + s)/2, with the first task's s in full, or halved like every other",
         json_schema_extra={"search": ["mean", "halved"]},
     )
     normalize: bool = Field(
@@ -105,10 +118,11 @@ class RWalkSettings(QuadraticSettings):
 class RWalk(Quadratic[RWalkSettings]):
     """lambda * sum (F_i + S_i) (theta_i - theta*_i)^2.
 
-    F is EWC++'s running Fisher, S the mean of the tasks' scores. A task's score s adds up, every Delta t of its steps
-    and for the rest at its end, relu(dL) / (F*d^2/2 + eps): what the weight took off the loss in the interval, per
-    distance d that it went, with the F of that moment. ``init="first", count="run", relu="normalisation"`` with
-    alpha=0.9, strength=0.1, interval=10 and the machine's eps is Avalanche's reading.
+    F is EWC++'s running Fisher, S the mean of the tasks' scores. A task's score s sums, over
+    intervals of Delta t steps, relu(dL) / (F*d^2/2 + eps): the decrease of the loss that the weight
+    accounts for, divided by the distance d that it moved, with the current F. ``init="first",
+    count="run", relu="normalisation"`` with alpha=0.9, strength=0.1, interval=10 and the machine's
+    eps is Avalanche's reading.
     """
 
     name = "rwalk"
@@ -122,9 +136,9 @@ class RWalk(Quadratic[RWalkSettings]):
         r"\frac{\mathrm{relu}(\Delta L)}{F d^2 / 2 + \epsilon}",
         origin="Chaudhry et al. 2018, Riemannian Walk.",
         cost="Sums over the weights in every step, a few percent of its time.",
-        use="With replay, where weights that mattered on the way shall be held, too, not only those that "
+        use="With replay, where weights that mattered during training must be held, not only those that "
         "matter at its end.",
-        avoid="Where its strength cannot be chosen on validation data: it depends on the network and the rate.",
+        avoid="Where its strength cannot be tuned: it depends on the network and the learning rate.",
     )
 
     def __init__(self, settings: RWalkSettings, model: nn.Module) -> None:
@@ -139,7 +153,7 @@ class RWalk(Quadratic[RWalkSettings]):
     def begin(self, context: TaskContext) -> None:
         super().begin(context)
         self.path.begin()
-        self.origin, self.score = copies(self.weights), zeros(self.weights)
+        self.origin, self.score = copy_weights(self.weights), make_zeros(self.weights)
         if self.settings.count == "task":
             self.steps = 0
 
@@ -147,13 +161,13 @@ class RWalk(Quadratic[RWalkSettings]):
         super().extend(new)
         self.path.extend(new)
         if self.score:  # within a task
-            self.origin = [*self.origin, *copies(new)]
-            self.score = [*self.score, *zeros(new)]
+            self.origin = [*self.origin, *copy_weights(new)]
+            self.score = [*self.score, *make_zeros(new)]
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        gradients = self.gradients()
-        continue_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
+        gradients = self.read_gradients()
+        update_average_(self.fisher, gradients, self.settings.alpha, self.settings.init)
         self.path.after_backward(gradients, keep=self.pulls)
 
     @torch.no_grad()
@@ -168,19 +182,19 @@ class RWalk(Quadratic[RWalkSettings]):
     def end(self, context: TaskContext) -> None:
         if self.settings.count == "task" and self.steps:
             self._close_interval()
-        self.scores = merged_scores(self.scores, self.score, self.settings.merge)
+        self.scores = merge_scores(self.scores, self.score, self.settings.merge)
         self.score, self.origin = [], []
         scores = self.scores
         if self.settings.relu == "normalisation":
             scores = list(torch._foreach_clamp_min(scores, 0.0))
-        terms = (padded(self.fisher, self.weights), scores)
-        fisher, scores = map(over_peak, terms) if self.settings.normalize else terms
+        terms = (pad_with_zeros(self.fisher, self.weights), scores)
+        fisher, scores = map(divide_by_maximum, terms) if self.settings.normalize else terms
         self.consolidate(list(torch._foreach_add(fisher, scores)))
 
     def _close_interval(self) -> None:
         settings, displacement = self.settings, list(torch._foreach_sub(self.weights, self.origin))
-        fisher = padded(self.fisher, self.weights)
-        scores = interval_scores(
+        fisher = pad_with_zeros(self.fisher, self.weights)
+        scores = score_interval(
             self.path.total, displacement, fisher, settings.eps, settings.half_distance, settings.relu == "interval"
         )
         torch._foreach_add_(self.score, scores)

@@ -1,4 +1,4 @@
-"""Synaptic intelligence (Zenke et al. 2017, equations 3 to 5): importance is the path integral per distance moved."""
+"""Synaptic intelligence (Zenke et al. 2017, equations 3 to 5)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.path_integral import Path
-from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, copies
+from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, copy_weights
 
 
-def consolidated_path(path: list[Tensor], displacement: list[Tensor], damping: float) -> list[Tensor]:
-    """relu(omega) / (Delta^2 + xi), elementwise."""
+def divide_by_distance(path: list[Tensor], displacement: list[Tensor], damping: float) -> list[Tensor]:
+    """Return relu(omega) / (Delta^2 + xi), elementwise."""
     distance = torch._foreach_mul(displacement, displacement)
     torch._foreach_add_(distance, damping)
     return list(torch._foreach_div(torch._foreach_clamp_min(path, 0.0), distance))
 
 
 class SISettings(QuadraticSettings):
-    """Of c * sum Omega d^2, with Omega += relu(omega) / (Delta^2 + xi) at every boundary."""
+    """Settings of c * sum Omega d^2, Omega += relu(omega) / (Delta^2 + xi) at boundaries."""
 
     strength: float = Field(
         default=1.0,
@@ -38,10 +38,10 @@ class SISettings(QuadraticSettings):
 
 
 class SI(Quadratic[SISettings]):
-    """c * sum Omega_i (theta_i - theta*_i)^2, with Omega the sum over tasks of relu(omega) / (Delta^2 + xi).
+    """c * sum Omega_i (theta_i - theta*_i)^2, Omega = sum_tasks relu(omega) / (Delta^2 + xi).
 
-    omega < 0 (a weight that was carried uphill) counts as no importance: the paper does not say, and a negative
-    Omega would push the weight away from its anchor.
+    A negative omega counts as no importance, which the paper leaves open: a negative Omega would
+    push the weight away from its anchor.
     """
 
     name = "si"
@@ -54,8 +54,8 @@ class SI(Quadratic[SISettings]):
         r"\frac{\mathrm{relu}(\omega)}{\Delta^2 + \xi}",
         origin="Zenke et al. 2017, equations 3 to 5.",
         cost="Sums over the weights in every step; no pass at the task's end.",
-        use="As `ewc`, where a pass over the data at a task's end is not to be had.",
-        avoid="Under one head that new classes come to.",
+        use="As `ewc`, where a pass over the data at a task's end is not possible.",
+        avoid="Where new classes arrive at one head.",
     )
 
     def __init__(self, settings: SISettings, model: nn.Module) -> None:
@@ -65,7 +65,7 @@ class SI(Quadratic[SISettings]):
     def begin(self, context: TaskContext) -> None:
         super().begin(context)
         self.path.begin()
-        self.anchor = self.anchor or copies(self.weights)  # Delta is measured from it; it pulls once there is an Omega
+        self.anchor = self.anchor or copy_weights(self.weights)  # Delta starts here
 
     def extend(self, new: list[Tensor]) -> None:
         super().extend(new)
@@ -73,7 +73,7 @@ class SI(Quadratic[SISettings]):
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        self.path.after_backward(self.gradients(), keep=self.pulls)
+        self.path.after_backward(self.read_gradients(), keep=self.pulls)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -83,7 +83,7 @@ class SI(Quadratic[SISettings]):
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
         displacement = list(torch._foreach_sub(self.weights, self.anchor))
-        importance = consolidated_path(self.path.total, displacement, self.settings.damping)
+        importance = divide_by_distance(self.path.total, displacement, self.settings.damping)
         if self.importance:
             torch._foreach_add_(importance, self.importance)
         self.consolidate(importance)

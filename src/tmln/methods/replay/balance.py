@@ -1,7 +1,7 @@
-"""Class frequency taken out of the replay loss: logits + balance*log(prior) (Menon et al. 2021, logit adjustment).
+"""Logit adjustment (Menon et al. 2021): the replay loss takes logits + balance*log(prior).
 
-The newest classes win by their frequency: half of a batch is theirs, and all older classes share the other half. A loss
-that knows how often each class comes need not teach that to the weights.
+Half of a batch is of the newest classes, and all older classes share the other half. With the
+class frequencies in the loss, the weights need not learn them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 
-def class_prior(task: Sequence[int], shares: Mapping[int, float], current: int, replayed: int, outputs: int) -> Tensor:
-    """n/(n+m) uniform over the task's classes + m/(n+m) the memory's label shares; 0 for classes that neither has.
+def compute_prior(
+    task: Sequence[int], shares: Mapping[int, float], current: int, replayed: int, outputs: int
+) -> Tensor:
+    """Return n/(n+m) uniform over the task's classes + m/(n+m) the memory's label shares.
 
-    >>> class_prior((2, 3), {0: 0.6, 1: 0.4}, 8, 8, 5)
+    >>> compute_prior((2, 3), {0: 0.6, 1: 0.4}, 8, 8, 5)
     tensor([0.3000, 0.2000, 0.2500, 0.2500, 0.0000])
     """
     prior = [0.0] * outputs
@@ -27,19 +29,19 @@ def class_prior(task: Sequence[int], shares: Mapping[int, float], current: int, 
     return torch.tensor(prior)
 
 
-def balanced_rule(equation: str) -> str:
-    r"""A loss in LaTeX whose cross entropies of labels take f + b*log(prior); nothing else does.
+def format_balanced_rule(equation: str) -> str:
+    r"""Return a loss in LaTeX with f + b*log(prior) in the cross entropies of labels.
 
-    >>> balanced_rule(r"\mathrm{CE}(f(x), y) + \mathrm{MSE}(f(x'), z')")
+    >>> format_balanced_rule(r"\mathrm{CE}(f(x), y) + \mathrm{MSE}(f(x'), z')")
     "\\mathrm{CE}(f(x) + b \\log \\text{prior}, y) + \\mathrm{MSE}(f(x'), z')"
     """
     return re.sub(r"(f\([^)]*\)), y", r"\1 + b \\log \\text{prior}, y", equation)
 
 
-def balanced(output: Tensor, y: Tensor, prior: Tensor, strength: float) -> Tensor:
-    """``output + strength*log(prior)``: a class without a prior is closed (-inf).
+def adjust_logits(output: Tensor, y: Tensor, prior: Tensor, strength: float) -> Tensor:
+    """Return ``output + strength*log(prior)``; classes without a prior become -inf.
 
-    One that is in the batch all the same (a blurry boundary's) counts as often as it would with one sample in it.
+    A class in the batch without a prior (at a blurry boundary) counts as one sample of the batch.
     """
     prior = prior.to(output.device)
     met = torch.zeros_like(prior, dtype=torch.bool)
@@ -49,28 +51,31 @@ def balanced(output: Tensor, y: Tensor, prior: Tensor, strength: float) -> Tenso
 
 
 class Frequencies:
-    """What a task's batches are made of, set when it begins: its classes, and the label shares of the memory then."""
+    """The classes of the task and the label shares of the memory, set when the task begins."""
 
     def __init__(self) -> None:
         self.task: list[int] = []
         self.shares: dict[int, float] = {}  # empty: there was nothing to replay, and nothing is adjusted
 
     def begin(self, task: Sequence[int], labels: Tensor) -> None:
+        """Set the task's classes and the label shares of the memory."""
         found, counts = labels.unique(return_counts=True)
         self.task = sorted(set(task))
         self.shares = {label: count / len(labels) for label, count in zip(found.tolist(), counts.tolist(), strict=True)}
 
-    def adjusted(self, output: Tensor, y: Tensor, current: int, strength: float) -> Tensor:
-        """The output as the loss takes it, of samples with the labels ``y``, of which ``current`` are the task's."""
+    def adjust(self, output: Tensor, y: Tensor, current: int, strength: float) -> Tensor:
+        """Return the logits for the loss; of the samples, ``current`` are the task's."""
         if not strength or not self.shares:
             return output
-        prior = class_prior(self.task, self.shares, current, len(y) - current, output.shape[1])
-        return balanced(output, y, prior, strength)
+        prior = compute_prior(self.task, self.shares, current, len(y) - current, output.shape[1])
+        return adjust_logits(output, y, prior, strength)
 
     def state_dict(self) -> dict[str, object]:
+        """Return both."""
         return {"task": list(self.task), "shares": dict(self.shares)}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Load both."""
         task, shares = state["task"], state["shares"]
         assert isinstance(task, list)
         assert isinstance(shares, Mapping)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, TaskContext
-from tmln.methods.replay.er import ERSettings, MemoryReplay
+from tmln.methods.replay.memory_replay import MemoryReplay, MemorySettings
 
 
-class DERSettings(ERSettings):
-    """Of loss + alpha * MSE(f(x'), z') + beta * CE(f(x''), y''), with the stored logits z'."""
+class DERSettings(MemorySettings):
+    """Settings of loss + alpha * MSE(f(x'), z') + beta * CE(f(x''), y'')."""
 
     # Chosen on validation data of Split-Digits and CIFAR-10 against 0.1 and 0.5 (docs/methods.md).
     alpha: float = Field(
@@ -33,12 +33,12 @@ class DERSettings(ERSettings):
     )
     fill: Literal["end", "online", "every-epoch"] = Field(
         "every-epoch",
-        description="samples are stored with what the model said of them, step by step; or at the task's end, with "
-        "what the weights that answer say then, in eval mode",
+        description="samples are stored with the model's logits, step by step; or at the task's end, with the "
+        "logits of the weights that predict, in eval mode",
     )
 
 
-def dark_loss(
+def compute_dark_loss(
     output: Tensor,
     y: Tensor,
     current: int,
@@ -47,10 +47,10 @@ def dark_loss(
     beta: float,
     adjust: Callable[[Tensor, Tensor, int], Tensor] = lambda output, y, current: output,
 ) -> Tensor:
-    """CE of the current samples + alpha * MSE(logits) of a first draw + beta * CE of a second draw.
+    """Return CE of current samples + alpha * MSE(logits) of one draw + beta * CE of another.
 
-    A class that was closed when the logits were stored (-inf) had no logit to keep: it is not compared. ``adjust``
-    makes what CE takes of the output and the labels of the samples that it scores, the current ones first.
+    Classes that were closed when the logits were stored (-inf) are not compared. ``adjust(output,
+    labels, current)`` returns the logits for CE.
     """
     labelled = current + len(logits)
     labels = torch.cat([y[:current], y[labelled:]])
@@ -66,12 +66,12 @@ def dark_loss(
 
 
 class DERpp(MemoryReplay[DERSettings]):
-    """Two draws join the batch: one must keep its logits, the other its labels."""
+    """One replayed draw must keep its logits, a second one its labels."""
 
     name = "der++"
     supports_fsdp = True
     Settings = DERSettings
-    outputs = ("logits",)
+    per_class_fields = ("logits",)
     off_settings: ClassVar[Mapping[str, Any] | None] = {"alpha": 0.0, "beta": 0.0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"alpha": 2.0}
     guide = Guide(
@@ -79,9 +79,9 @@ class DERpp(MemoryReplay[DERSettings]):
         r"\mathrm{CE}(f(x''), y'')",
         origin="Buzzega et al. 2020, Dark Experience for General Continual Learning, equation 6.",
         cost="Two draws join every batch, three passes where one was; the memory holds logits besides.",
-        use="Where a memory is small and more passes are affordable: stored outputs say more of a sample "
+        use="Where a memory is small and more passes are affordable: stored logits hold more about a sample "
         "than its label.",
-        avoid="Where the head changes its meaning, or steps are too dear for three times the samples.",
+        avoid="Where the outputs change their meaning, or three times the samples a step are too slow.",
     )
 
     @classmethod
@@ -89,8 +89,8 @@ class DERpp(MemoryReplay[DERSettings]):
         return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("memory", "logits", settings.capacity)]
 
     def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
-        dark = self._drawn(len(x)) if self.settings.alpha else {}
-        labelled = self._drawn(len(x)) if self.settings.beta else {}
+        dark = self._draw_fields(len(x)) if self.settings.alpha else {}
+        labelled = self._draw_fields(len(x)) if self.settings.beta else {}
         parts = [drawn for drawn in (dark, labelled) if drawn]
         if not parts:
             return x[:0], y[:0], {}
@@ -100,13 +100,15 @@ class DERpp(MemoryReplay[DERSettings]):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output, n = model(batch.x), batch.current
         logits = batch.fields.get("logits", output[:0])
-        loss = dark_loss(output, batch.y, n, logits, self.settings.alpha, self.settings.beta, self._scored)
+        loss = compute_dark_loss(
+            output, batch.y, n, logits, self.settings.alpha, self.settings.beta, self._adjust_logits
+        )
         return loss, output
 
-    def _fields(self, output: Tensor) -> dict[str, Any]:
+    def _get_fields(self, output: Tensor) -> dict[str, Any]:
         return {"logits": output}
 
     @torch.no_grad()
-    def _fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _get_fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
         with preserve_model(context.model, training=False):
             return {"logits": context.model(context.prepare_batch(x, y)[0]).to(x.device)}

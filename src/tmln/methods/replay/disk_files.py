@@ -1,4 +1,4 @@
-"""The files of a memory on disk: columns of rows, and a note of what they hold and who may write."""
+"""The files of a memory on disk: columns of rows, a note about them, and a lock."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NOTE, LOCK = "memory.json", "lock"
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """What the disk refuses is one line that names the file."""
+def name_path_in_errors(path: Path) -> Iterator[None]:
+    """Raise disk errors as one line that names the file."""
     try:
         yield
     except OSError as error:
@@ -35,16 +35,16 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class Column:
-    """A file of rows of one dtype and shape, written with plain writes and read through a map of it.
+    """A file of rows of one dtype and shape, written by plain writes and read through a map.
 
-    A write through the map would end the process where the disk is full; a plain write raises.
+    On a full disk a plain write raises, while a write through the map would end the process.
     """
 
     def __init__(self, path: Path, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.shape = path, dtype, shape
         self.values = math.prod(shape)
         self._map = torch.empty((0, *shape), dtype=dtype)
-        with naming(path):
+        with name_path_in_errors(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def __del__(self) -> None:
@@ -52,26 +52,26 @@ class Column:
             os.close(self._file)
 
     def write(self, at: int, rows: Tensor) -> None:
-        """Rows from number ``at`` on."""
+        """Write rows from number ``at`` on."""
         if not rows.numel():
             return
         plain = rows.cpu().resolve_conj().resolve_neg().contiguous().flatten()
         left, place = plain.view(torch.uint8).numpy().data, at * self.values * self.dtype.itemsize
-        with naming(self.path):
+        with name_path_in_errors(self.path):
             while left:
                 done = os.pwrite(self._file, left, place)
                 left, place = left[done:], place + done
 
     def rows(self, count: int) -> Tensor:
-        """At least the first ``count`` rows, which were written; twice as many are mapped as ever before.
+        """Return at least the first ``count`` rows, which were written.
 
-        The file is as long as the map, for the most part a hole: what it takes of the disk is what was written.
+        The map doubles as it grows, and the sparse file with it.
         """
         if count > len(self._map):
             room = max(count, 2 * len(self._map))
             if self.values:
-                if not self.holds(room):  # torch would make it longer, too, but with a zero byte over the first one
-                    with naming(self.path):
+                if not self.holds(room):  # torch itself would overwrite the first byte
+                    with name_path_in_errors(self.path):
                         os.ftruncate(self._file, room * self.values * self.dtype.itemsize)
                 flat = torch.from_file(str(self.path), shared=True, size=room * self.values, dtype=self.dtype)
                 self._map = flat.view(room, *self.shape)
@@ -80,31 +80,32 @@ class Column:
         return self._map
 
     def holds(self, count: int) -> bool:
-        """The file is long enough for so many rows."""
+        """Return whether the file is long enough for so many rows."""
         return os.fstat(self._file).st_size >= count * self.values * self.dtype.itemsize
 
     def sync(self) -> None:
-        """On the disk, not only with the system."""
-        with naming(self.path):
+        """Flush the file to the disk."""
+        with name_path_in_errors(self.path):
             os.fsync(self._file)
 
 
 @dataclass(frozen=True)
 class Note:
-    """What the columns hold. Rows from ``start`` of a branch to the start of the next were written by that branch.
+    """The description of the columns.
 
-    A branch is what one memory appended, from its beginning or from a state on. Going on from a state that is not the
-    last makes the branches behind it void, and their states are refused.
+    A branch is what one memory appended, from its beginning or from a loaded state: the rows from
+    its ``start`` to the start of the next branch. Continuing from a state that is not the last
+    invalidates the branches behind it, and their states are refused.
     """
 
     capacity: int
     kinds: dict[str, Kind]
     branches: tuple[tuple[str, int], ...]  # name, start
-    saved: bool = False  # whether a state refers to it
+    saved: bool = False  # a state refers to it
     host: str = ""  # where it was made
 
     def holds(self, branch: str, rows: int) -> bool:
-        """Whether the first ``rows`` rows are still those that this branch knew."""
+        """Return whether the first ``rows`` rows are still those of this branch."""
         names = [name for name, _ in self.branches]
         if branch not in names:
             return False
@@ -112,14 +113,14 @@ class Note:
         end = self.branches[place + 1][1] if place + 1 < len(names) else rows
         return self.branches[place][1] <= rows <= end
 
-    def gone_on(self, branch: str, rows: int, new: str) -> Note:
-        """With a new branch behind the first ``rows`` rows of ``branch``, and nothing else behind them."""
+    def branch_off(self, branch: str, rows: int, new: str) -> Note:
+        """Return the note with a new branch after the first ``rows`` rows of ``branch``."""
         names = [name for name, _ in self.branches]
         return replace(self, branches=(*self.branches[: names.index(branch) + 1], (new, rows)))
 
 
 def read_note(folder: Path) -> Note | None:
-    """The folder's note; None where there is none."""
+    """Return the folder's note, or None."""
     try:
         text = (folder / NOTE).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -136,14 +137,14 @@ def read_note(folder: Path) -> Note | None:
 
 
 def write_note(folder: Path, note: Note) -> None:
-    """Replaces the old note when it is whole and on the disk."""
+    """Replace the note atomically."""
     fields = {
         name: {"dtype": str(kind.dtype).removeprefix("torch."), "shape": kind.shape, "ragged": kind.ragged}
         for name, kind in note.kinds.items()
     }
     plain = {"format": FORMAT, "capacity": note.capacity, "fields": fields, "branches": note.branches}
     writing = folder / f".{NOTE}.writing"
-    with naming(folder / NOTE):
+    with name_path_in_errors(folder / NOTE):
         with writing.open("w", encoding="utf-8") as file:
             file.write(json.dumps({**plain, "saved": note.saved, "host": note.host}))
             file.flush()
@@ -153,7 +154,7 @@ def write_note(folder: Path, note: Note) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in it, too, are then on the disk."""
+    """Flush the names in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -168,12 +169,12 @@ def _kind(dtype: str, shape: list[int], ragged: bool) -> Kind:
     return Kind(found, tuple(map(int, shape)), bool(ragged))
 
 
-class Hold:
-    """This process's right to write into a folder, for as long as somebody in it refers to the hold."""
+class FolderLock:
+    """The right of this process to write into a folder, held while it is referenced."""
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self.sure = True
+        self.is_exclusive = True
         try:
             import fcntl  # not on every system
 
@@ -181,39 +182,45 @@ class Hold:
         except BlockingIOError:
             raise RuntimeError(f"{folder}: another process writes into this memory; use another folder") from None
         except (ImportError, OSError):  # a system, or a file system, without locks
-            self.sure = False
+            self.is_exclusive = False
 
     def __del__(self) -> None:
         with suppress(AttributeError, OSError):
             os.close(self._file)
 
 
-_HOLDS: WeakValueDictionary[str, Hold] = WeakValueDictionary()
+_LOCKS: WeakValueDictionary[str, FolderLock] = WeakValueDictionary()
 
 
-def hold(folder: Path) -> Hold:
-    """The process's one hold on the folder."""
+def lock_folder(folder: Path) -> FolderLock:
+    """Return the lock of the folder, one for all memories of this process."""
     key = str(folder.resolve())
-    held = _HOLDS.get(key)
+    held = _LOCKS.get(key)
     if held is None:
-        held = _HOLDS[key] = Hold(folder)
+        held = _LOCKS[key] = FolderLock(folder)
     return held
 
 
-def make_folder(place: Path, name: str) -> tuple[Path, Hold]:
-    """A new memory's folder in ``place``. What processes of this machine left there, killed before a state referred to
-    it, is cleared away.
+def make_folder(place: Path, name: str) -> tuple[Path, FolderLock]:
+    """Make a new memory's folder in ``place``.
+
+    Folders of killed processes of this machine to which no state refers are deleted.
     """
     for old in place.glob("memory-*"):
         with suppress(RuntimeError, ValueError, OSError):
-            if str(old.resolve()) not in _HOLDS and _left_over(old) and Hold(old).sure and _left_over(old):
+            if (
+                str(old.resolve()) not in _LOCKS
+                and _is_left_over(old)
+                and FolderLock(old).is_exclusive
+                and _is_left_over(old)
+            ):
                 shutil.rmtree(old, ignore_errors=True)
     folder = place / f"memory-{name}"
-    with naming(folder):
+    with name_path_in_errors(folder):
         folder.mkdir(parents=True)
-        return folder, hold(folder)
+        return folder, lock_folder(folder)
 
 
-def _left_over(folder: Path) -> bool:
+def _is_left_over(folder: Path) -> bool:
     note = read_note(folder)
     return note is not None and not note.saved and note.host == socket.gethostname()

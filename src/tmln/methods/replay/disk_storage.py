@@ -1,15 +1,15 @@
-"""A memory larger than RAM: samples are appended to files, and a table says which row each slot has now.
+"""A memory larger than RAM: samples are appended to files, and a table maps slots to rows.
 
-Nothing that was written is written again, so that a state is a number of rows: those files are brought to the disk, and
-whatever is appended later leaves it as it is. A process may be killed at any moment; rows that no state knew of are
-overwritten when the memory goes on from the last one.
+Rows are never overwritten, so that a state is a number of rows that are flushed to the disk. A
+process may be killed at any moment; rows that no state refers to are overwritten when the memory
+continues from its last state.
 
-A memory makes a folder of its own in the place it is given, so that runs may share a place:
+Every memory makes a folder of its own, so that runs may share a place:
 
-    memory.json             what the columns hold; replaced whole
+    memory.json             the description of the columns; replaced atomically
     slots                   the slot of each row
-    0.rows, 1.rows, ...     the fields, in the note's order; of sequences all values one behind the other,
-    0.ends, ...             and where each ends
+    0.rows, 1.rows, ...     the fields, in the note's order; sequences end to end,
+    0.ends, ...             and the end of each sequence
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ from tmln.methods.replay.disk_files import (
     NOTE,
     Column,
     Note,
-    hold,
+    lock_folder,
     make_folder,
-    naming,
+    name_path_in_errors,
     read_note,
     sync_folder,
     write_note,
 )
 from tmln.methods.replay.fields import Kind, Rows
-from tmln.methods.replay.storage import picked, saved_rows
+from tmln.methods.replay.storage import read_saved_rows, select_rows
 
 
 class OnDisk:
-    """Slots in the files of a folder in ``place``, which is made when there is something to keep."""
+    """Slots in files, in a folder within ``place`` that is made at the first write."""
 
     def __init__(self, place: str | os.PathLike[str], capacity: int) -> None:
         self.place, self.capacity = Path(place).absolute(), capacity
-        self.path = self.place  # till there is a folder
+        self.path = self.place  # until there is a folder
         self.kinds: dict[str, Kind] = {}
         self._rows = 0
         self._note: Note | None = None
-        self._noted: tuple[int, int] | None = None  # which file the note was read from
+        self._noted: tuple[int, int] | None = None  # inode and time of the note's file
         self._branch = ""
-        self._hold: object | None = None  # while this is what appends
+        self._lock: object | None = None  # while this memory appends
 
     def __getstate__(self) -> Any:
         raise TypeError(f"the memory in {self.path} cannot be copied or pickled; its state_dict() can")
 
     def empty(self) -> OnDisk:
-        """In the same place, where it will make a folder of its own."""
+        """Return an empty one in the same place."""
         return OnDisk(self.place, self.capacity)
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
-        """A folder of its own, and a file for each field; it outlives a kill at any moment."""
+        """Make the folder and a file for each field; safe against a kill at any moment."""
         branch = secrets.token_hex(8)
         self.path, held = make_folder(self.place, branch)
-        self._remember(Note(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
-        self._hold, self._branch = held, branch
+        self._set_note(Note(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
+        self._lock, self._branch = held, branch
         self._open(kinds, 0)
-        with naming(self.path):
+        with name_path_in_errors(self.path):
             sync_folder(self.path)
             sync_folder(self.place)
         self.kinds = kinds
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
-        """Rows are appended, never overwritten: an older checkpoint still finds its own."""
-        self._go_on()
+        """Append rows; older checkpoints still find theirs."""
+        self._start_appending()
         at, count = self._rows, len(slots)
         for name, column in self._columns.items():
             value = rows[name]
@@ -91,42 +91,44 @@ class OnDisk:
         self._rows = at + count
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
-        """Rows by slot; only what is asked for is read."""
+        """Return the rows of these slots."""
         self._check()
         if not self.kinds:
             return {}
-        places, rows = picked(self._table, slots), self._rows
+        places, rows = select_rows(self._table, slots), self._rows
         return {
-            name: list(self._sequences(name, places)) if kind.ragged else picked(self._columns[name].rows(rows), places)
+            name: list(self._sequences(name, places))
+            if kind.ragged
+            else select_rows(self._columns[name].rows(rows), places)
             for name, kind in self.kinds.items()
         }
 
     def state_dict(self, count: int) -> dict[str, Any]:
-        """Where the files are, and how much of them counts; that much is on the disk."""
+        """Flush the files and return their place and number of rows."""
         if not self.kinds:
             return {"fields": {}}
         self._check()
         assert self._note is not None
-        if self._hold is not None:
+        if self._lock is not None:
             for column in (*self._columns.values(), *self._ends.values(), self._slots):
                 column.sync()
             if not self._note.saved:
-                self._remember(replace(self._note, saved=True))
+                self._set_note(replace(self._note, saved=True))
         return {"files": {"path": str(self.path), "branch": self._branch, "rows": self._rows}}
 
-    def loaded(self, state: Mapping[str, Any], count: int) -> OnDisk:
-        """Files of a state are found again, and gone on from; samples in a state are written to new ones."""
+    def load(self, state: Mapping[str, Any], count: int) -> OnDisk:
+        """Continue from the files of a state, or write the samples of a state to new files."""
         if "files" in state:
-            return self._found(state["files"], count)
+            return self._find_saved(state["files"], count)
         made = OnDisk(self.place, self.capacity)
-        kinds, rows = saved_rows(state)
+        kinds, rows = read_saved_rows(state)
         if kinds:
             made.begin(kinds, rows)
             made.write(torch.arange(count), rows)
         return made
 
-    def _found(self, files: Mapping[str, Any], count: int) -> OnDisk:
-        """The memory that a state refers to: in the folder it names, or in this one's place, if it was moved."""
+    def _find_saved(self, files: Mapping[str, Any], count: int) -> OnDisk:
+        """Return the memory of a state, from its folder or, if that was moved, this one's place."""
         named, branch, rows = Path(files["path"]), files["branch"], files["rows"]
         void = None
         for folder in dict.fromkeys((self.place / named.name, named)):
@@ -136,7 +138,7 @@ class OnDisk:
             if note.holds(branch, rows):
                 made = OnDisk(self.place, self.capacity)
                 made.path, made._note, made._branch = folder, note, branch
-                made._noted = made._on_disk()
+                made._noted = made._stat_note()
                 made._open(note.kinds, rows)
                 made._read_table(count)
                 made.kinds = note.kinds
@@ -161,15 +163,15 @@ class OnDisk:
         self._rows = rows
 
     def _read_table(self, count: int) -> None:
-        """The row of each slot is the last that was written for it."""
+        """Read the row of each slot: the last one written for it."""
         for column in (self._slots, *self._ends.values()):
-            _whole(column, self._rows)
+            _check_length(column, self._rows)
         for name, column in self._columns.items():
-            _whole(column, self._end(name) if name in self._ends else self._rows)
+            _check_length(column, self._end(name) if name in self._ends else self._rows)
         slots, table = self._slots.rows(self._rows)[: self._rows].numpy(), self._table.numpy()
         if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < self.capacity:
             raise ValueError(f"{self._slots.path} is damaged: it names slots that there are not")
-        table[slots] = np.arange(self._rows)  # numpy leaves the last where a slot is named twice
+        table[slots] = np.arange(self._rows)  # for duplicates numpy keeps the last
         if (table[:count] < 0).any():
             raise ValueError(f"{self._slots.path} is damaged: slots that were filled are not in it")
 
@@ -182,35 +184,35 @@ class OnDisk:
         values = self._columns[name].rows(self._end(name))
         return (values[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True))
 
-    def _go_on(self) -> None:
-        """This is what appends from now on; unless it did before, as a branch of its own."""
-        if self._hold is None:
-            held = hold(self.path)
+    def _start_appending(self) -> None:
+        """Lock the folder and start a new branch, unless this memory already appends."""
+        if self._lock is None:
+            held = lock_folder(self.path)
         self._check()
         assert self._note is not None
-        if self._hold is None:
+        if self._lock is None:
             branch = secrets.token_hex(8)
-            self._remember(self._note.gone_on(self._branch, self._rows, branch))
-            self._hold, self._branch = held, branch
+            self._set_note(self._note.branch_off(self._branch, self._rows, branch))
+            self._lock, self._branch = held, branch
         elif self._note.branches[-1][0] != self._branch:
             raise RuntimeError(f"another memory went on in {self.path} from a state of this one; use that one")
 
     def _check(self) -> None:
-        """An error if another memory has overwritten rows of this one."""
-        if self._note is None or self._noted == self._on_disk():
+        """Raise an error if another memory has overwritten rows of this one."""
+        if self._note is None or self._noted == self._stat_note():
             return
         note = read_note(self.path)
         if note is None:
             raise FileNotFoundError(f"the files of the memory in {self.path} are gone; put them back, or begin anew")
         if not note.holds(self._branch, self._rows):
             raise RuntimeError(f"another memory went on in {self.path} from a state before this one's; load a state")
-        self._note, self._noted = note, self._on_disk()
+        self._note, self._noted = note, self._stat_note()
 
-    def _remember(self, note: Note) -> None:
+    def _set_note(self, note: Note) -> None:
         write_note(self.path, note)
-        self._note, self._noted = note, self._on_disk()
+        self._note, self._noted = note, self._stat_note()
 
-    def _on_disk(self) -> tuple[int, int] | None:
+    def _stat_note(self) -> tuple[int, int] | None:
         try:
             found = os.stat(self.path / NOTE)
         except FileNotFoundError:
@@ -218,6 +220,6 @@ class OnDisk:
         return found.st_ino, found.st_mtime_ns
 
 
-def _whole(column: Column, rows: int) -> None:
+def _check_length(column: Column, rows: int) -> None:
     if not column.holds(rows):
         raise ValueError(f"{column.path} is cut short: the memory's state knows {rows} rows of it")

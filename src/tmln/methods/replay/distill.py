@@ -1,4 +1,4 @@
-"""Replay under a teacher: iCaRL's sigmoid loss (Rebuffi et al. 2017), or cross entropy and distillation (WA, 2020)."""
+"""Replay with a teacher: iCaRL's loss (Rebuffi et al. 2017) or WA's (Zhao et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.methods import Batch, BuildContext, Guide, MemoryConditions, MemoryTerm, TaskContext
-from tmln.methods.replay.er import ERSettings, MemoryReplay
+from tmln.methods.replay.memory_replay import MemoryReplay, MemorySettings
 from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
 
 
-class DistillSettings(ERSettings):
-    """Of a loss in which the classes known before are taught by the model of the task's beginning."""
+class DistillSettings(MemorySettings):
+    """Settings of replay whose known classes are taught by the model before the task."""
 
     loss: Literal["sigmoid", "softmax"] = Field(
         "sigmoid",
-        description="each output is a question of its own, and known classes are answered by the teacher (iCaRL); or "
+        description="binary cross entropy per output, with the teacher's targets for known classes (iCaRL); or "
         "(1 - lambda) * cross entropy + lambda * distillation (WA)",
     )
     share: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="lambda, of the softmax loss; the known classes' share of known ones and the task's unless given",
+        description="lambda of the softmax loss; the share of known classes unless given",
     )
     temperature: float = Field(
         2.0,
         gt=0,
         allow_inf_nan=False,
-        description="T of the softmax loss: above 1 small probabilities count for more",
+        description="T of the softmax loss: above 1 small probabilities weigh more",
         json_schema_extra={"search": {"low": 1.0, "high": 4.0}},
     )
 
 
-def sigmoid_loss(output: Tensor, y: Tensor, taught: Tensor | None, known: Sequence[int], task: Sequence[int]) -> Tensor:
-    """Binary cross entropy, sum over the classes met, mean over samples: for known classes against the teacher's
-    sigmoid, whatever the label; for the task's against 1 for the label and 0 else.
+def compute_sigmoid_loss(
+    output: Tensor, y: Tensor, taught: Tensor | None, known: Sequence[int], task: Sequence[int]
+) -> Tensor:
+    """Return binary cross entropy, summed over the classes met, mean over samples.
 
-    A class that was not met has no output yet, as if the head grew.
+    Targets are the teacher's sigmoid for known classes, and one-hot labels for the task's classes.
     """
     target = F.one_hot(y, output.shape[1]).to(output.dtype)
     if taught is not None:
@@ -53,7 +54,7 @@ def sigmoid_loss(output: Tensor, y: Tensor, taught: Tensor | None, known: Sequen
 
 
 class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
-    """A frozen copy of the model, taken when a task begins, teaches current and replayed samples what it knew."""
+    """A frozen copy of the model before the task teaches current and replayed samples."""
 
     name = "distill"
     supports_fsdp = True
@@ -70,7 +71,7 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
         cost="As `er`, a frozen copy of the model, and its pass over every batch.",
         use="Where the old classes are many beside the new ones, and with the answer `ncm` or the weights `aligned`,"
         " as in its papers.",
-        avoid="In streams without task boundaries, which the teacher is taken at.",
+        avoid="In streams without task boundaries, at which the teacher is copied.",
     )
 
     @classmethod
@@ -122,8 +123,8 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
             with torch.no_grad():
                 taught = self.teacher(batch.x)
         if self.settings.loss == "sigmoid":
-            return sigmoid_loss(output, batch.y, taught, self.known, self.task), output
-        loss = F.cross_entropy(self._scored(output, batch.y, batch.current), batch.y)
+            return compute_sigmoid_loss(output, batch.y, taught, self.known, self.task), output
+        loss = F.cross_entropy(self._adjust_logits(output, batch.y, batch.current), batch.y)
         if taught is not None:
             kept = distillation(output[:, self.known], taught[:, self.known], self.settings.temperature)
             loss = (1 - self.weight) * loss + self.weight * kept

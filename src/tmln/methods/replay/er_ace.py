@@ -1,4 +1,4 @@
-"""ER-ACE (Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change): asymmetric cross entropy."""
+"""ER-ACE (Caccia et al. 2022): experience replay with asymmetric cross entropy."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.methods import Batch, Guide, TaskContext
-from tmln.methods.replay.er import ERSettings, MemoryReplay
+from tmln.methods.replay.memory_replay import MemoryReplay, MemorySettings
 
 
-class ERACESettings(ERSettings):
-    """As ER's, and with whom the classes of the current batch compete."""
+class ERACESettings(MemorySettings):
+    """Settings of the memory, and of the competitors of the current classes."""
 
     fill: Literal["end", "online", "every-epoch"] = Field(
         "online",
-        description="step by step, so that replay lets new classes compete with old ones; filled at task ends only, "
-        "new tasks would not be learned",
+        description="step by step, so that replayed new classes compete with old ones; with a memory filled at task "
+        "ends only, new tasks would not be learned",
     )
-    asymmetric: bool = Field(True, description="current samples do not compete with every class")
+    asymmetric: bool = Field(True, description="current samples compete with some classes only")
     competitors: Literal["batch", "unseen"] = Field(
         "batch",
-        description="with which classes current samples compete: those of their own batch, as the paper writes it, or "
-        "also those not met in earlier tasks, as in public code",
+        description="classes that compete for current samples: those of their batch, as in the paper, or also "
+        "those of no earlier task, as in public code",
     )
 
 
-def among_present(output: Tensor, y: Tensor) -> Tensor:
-    """Cross entropy in which only the classes that occur in y compete."""
+def cross_entropy_among_present(output: Tensor, y: Tensor) -> Tensor:
+    """Return the cross entropy over the classes in y."""
     absent = torch.ones(output.shape[1], dtype=torch.bool, device=output.device)
     absent[y] = False
     return F.cross_entropy(output.masked_fill(absent, float("-inf")), y)
 
 
-def among_unmet(output: Tensor, y: Tensor, known: Sequence[int]) -> Tensor:
-    """Cross entropy in which the classes known before compete only where they occur in y, and all others do."""
+def cross_entropy_among_unmet(output: Tensor, y: Tensor, known: Sequence[int]) -> Tensor:
+    """Return the cross entropy over the classes in y and those not known before."""
     closed = torch.zeros(output.shape[1], dtype=torch.bool, device=output.device)
     closed[list(known)] = True
     closed[y] = False
@@ -48,8 +48,9 @@ def among_unmet(output: Tensor, y: Tensor, known: Sequence[int]) -> Tensor:
 class ERACE(MemoryReplay[ERACESettings]):
     """Current samples among their own classes + replayed samples among all classes.
 
-    Their own classes are those of the batch, as in the paper's equation. ``competitors="unseen"`` leaves open what no
-    earlier task had, so that the first task is learned with the plain loss.
+    Their own classes are those of the batch, as in the paper's equation. With
+    ``competitors="unseen"`` classes of no earlier task compete as well, so that the first task has
+    the plain loss.
     """
 
     name = "er-ace"
@@ -62,8 +63,8 @@ class ERACE(MemoryReplay[ERACESettings]):
         equation=r"\mathcal{L} = \mathrm{CE}_{C(\text{batch})}(f(x), y) + \mathrm{CE}_{\text{all}}(f(x'), y')",
         origin="Caccia et al. 2022, New Insights on Reducing Abrupt Representation Change.",
         cost="As `er`.",
-        use="Where new classes come in every task and push the old ones down at its beginning; in streams of one pass.",
-        avoid="Where the classes stay the same and their look changes: then nothing is to be held apart.",
+        use="Where new classes in every task suppress the old ones at its beginning; in streams of one pass.",
+        avoid="Where the classes stay the same and only the domain changes.",
     )
 
     def __init__(self, settings: ERACESettings, seed: int) -> None:
@@ -76,7 +77,7 @@ class ERACE(MemoryReplay[ERACESettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         output, n = model(batch.x), batch.current
-        scored = self._scored(output, batch.y, n)
+        scored = self._adjust_logits(output, batch.y, n)
         loss = self._current(scored[:n], batch.y[:n])
         if len(batch.y) > n:
             loss = loss + F.cross_entropy(scored[n:], batch.y[n:])
@@ -85,4 +86,8 @@ class ERACE(MemoryReplay[ERACESettings]):
     def _current(self, output: Tensor, y: Tensor) -> Tensor:
         if not self.settings.asymmetric:
             return F.cross_entropy(output, y)
-        return among_present(output, y) if self.settings.competitors == "batch" else among_unmet(output, y, self.known)
+        return (
+            cross_entropy_among_present(output, y)
+            if self.settings.competitors == "batch"
+            else cross_entropy_among_unmet(output, y, self.known)
+        )

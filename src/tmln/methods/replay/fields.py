@@ -1,7 +1,7 @@
-"""A batch of any form as named fields: taken apart, checked against what is stored, and put together again.
+"""Batches of any form as named fields, checked against what is stored, and padding.
 
-A field's name is its place in the batch: the key of a dict, the number in a tuple or list, ``text.ids`` in a dict
-within a dict, ``x`` where the batch is one tensor.
+A field's name is its place in the batch: the key of a dict, the number in a tuple or list,
+``text.ids`` in a dict within a dict, ``x`` where the batch is one tensor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from tmln.suggest import did_you_mean
 
@@ -23,7 +24,7 @@ Form: TypeAlias = Any  # a batch's containers, with names of fields in place of 
 
 @dataclass(frozen=True)
 class Kind:
-    """What every sample of a field has in common; a ragged one has ``shape`` behind a length of its own."""
+    """What all samples of a field have in common; ragged ones have ``shape`` after their length."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -34,8 +35,11 @@ class Kind:
         return f"{self.dtype} of shape ({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def take_apart(batch: Any, pad: Pad) -> tuple[Form, dict[str, Any]]:
-    """The batch's form and its fields by name. A list of tensors is a container, unless ``pad`` names it as a field."""
+def flatten_batch(batch: Any, pad: Pad) -> tuple[Form, dict[str, Any]]:
+    """Return the batch's form and its fields by name.
+
+    A list of tensors is a container, unless ``pad`` names it as a field.
+    """
     fields: dict[str, Any] = {}
 
     def node(value: Any, name: str) -> Any:
@@ -57,19 +61,19 @@ def take_apart(batch: Any, pad: Pad) -> tuple[Form, dict[str, Any]]:
     return node(batch, ""), fields
 
 
-def put_together(form: Form, fields: Mapping[str, Tensor]) -> Any:
-    """A batch of this form; without one, ``(x, y)``, or all fields as a dict where there are others."""
+def rebuild_batch(form: Form, fields: Mapping[str, Tensor]) -> Any:
+    """Return a batch of this form; without one ``(x, y)``, or a dict if there are other fields."""
     if form is None:
         return (fields["x"], fields["y"]) if fields.keys() == {"x", "y"} else dict(fields)
     if isinstance(form, str):
         return fields[form]
     if isinstance(form, Mapping):
-        return {key: put_together(inner, fields) for key, inner in form.items()}
-    return type(form)(put_together(inner, fields) for inner in form)
+        return {key: rebuild_batch(inner, fields) for key, inner in form.items()}
+    return type(form)(rebuild_batch(inner, fields) for inner in form)
 
 
 def read_fields(fields: Mapping[str, Any], pad: Pad) -> tuple[dict[str, Rows], int]:
-    """The fields as rows, and how many samples there are: as many in each, or an error that names the field."""
+    """Return the fields as rows and the number of samples, which must be equal in all fields."""
     for name in pad:
         if name not in fields:
             known = ", ".join(fields)
@@ -87,8 +91,8 @@ def read_fields(fields: Mapping[str, Any], pad: Pad) -> tuple[dict[str, Rows], i
     return rows, count
 
 
-def kinds_of(rows: Mapping[str, Rows], pad: Pad) -> dict[str, Kind]:
-    """The kind of every field that can be told: not of an empty list."""
+def infer_kinds(rows: Mapping[str, Rows], pad: Pad) -> dict[str, Kind]:
+    """Return the kind of every field except empty lists."""
     found = {}
     for name, value in rows.items():
         if isinstance(value, Tensor):
@@ -107,7 +111,7 @@ def kinds_of(rows: Mapping[str, Rows], pad: Pad) -> dict[str, Kind]:
 
 
 def check_kinds(got: Mapping[str, Kind], names: Iterable[str], stored: Mapping[str, Kind]) -> None:
-    """An error that names the field, if these are other fields than those stored, or of other kinds."""
+    """Raise an error that names the field if fields or kinds differ from those stored."""
     given = list(names)
     if set(given) != stored.keys():
         raise ValueError(f"samples have the fields {', '.join(stored)}; got {', '.join(given)}")
@@ -139,7 +143,49 @@ def _rows(name: str, value: Any, ragged: bool) -> Rows:
 
 
 def _fits(value: float, dtype: torch.dtype) -> bool:
-    """Whether padding can be told from its neighbours: whole numbers must be kept exactly."""
+    """Return whether the padding value is exact in this dtype."""
     if dtype.is_floating_point or dtype.is_complex:
         return True
     return bool(torch.tensor(value).to(dtype).item() == value)
+
+
+def find_lengths(padded: Mapping[str, Tensor], pad: Pad) -> Tensor:
+    """Return the length of each sample of fields ``[n, length, ...]`` without end padding."""
+    first = next(iter(padded.values()))
+    held = torch.zeros(first.shape[:2], dtype=torch.bool, device=first.device)
+    for name, value in padded.items():
+        held |= (value != pad[name]).flatten(2).any(2) if value.dim() > 2 else value != pad[name]
+    places = torch.arange(1, held.shape[1] + 1, device=held.device)
+    return (held * places).amax(1) if held.numel() else torch.zeros(len(held), dtype=torch.long)
+
+
+def trim_padding(rows: Mapping[str, Rows], pad: Pad) -> dict[str, Rows]:
+    """Return the rows, with padded fields as lists of sequences without padding.
+
+    Fields of one length are cut at the same places.
+    """
+    found = dict(rows)
+    alike: dict[int, dict[str, Tensor]] = {}
+    for name in pad:
+        value = rows[name]
+        if isinstance(value, Tensor):
+            alike.setdefault(value.shape[1], {})[name] = value
+    for together in alike.values():
+        lengths = find_lengths(together, pad).tolist()
+        for name, value in together.items():
+            found[name] = [row[:length] for row, length in zip(value, lengths, strict=True)]
+    return found
+
+
+def pad_rows(rows: list[Tensor], kind: Kind, value: float) -> Tensor:
+    """Return the sequences padded to ``[n, longest, ...]``."""
+    if not rows:
+        return torch.empty((0, 0, *kind.shape), dtype=kind.dtype)
+    return pad_sequence(rows, batch_first=True, padding_value=value)
+
+
+def make_mask(rows: list[Tensor]) -> Tensor:
+    """Return 1 for samples and 0 for padding: ``[n, longest]``."""
+    device = rows[0].device if rows else None
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=device)
+    return (torch.arange(int(lengths.max()) if rows else 0, device=device) < lengths[:, None]).long()

@@ -1,4 +1,4 @@
-"""Herding (iCaRL, Rebuffi et al. 2017, algorithms 4 and 5): of each class as many samples, with the class's mean."""
+"""Herding (iCaRL, Rebuffi et al. 2017, algorithms 4 and 5): equally many exemplars per class."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.methods import Features, TaskContext
-from tmln.methods.replay.fields import kinds_of
+from tmln.methods.replay.fields import infer_kinds
 from tmln.methods.replay.reservoir import Reservoir
 
 
-def herded(features: Tensor, count: int) -> list[int]:
-    """The k-th is the sample that brings the mean of the first k nearest to the mean of all: rows, in this order.
+def select_by_herding(features: Tensor, count: int) -> list[int]:
+    """Return rows; the k-th brings the mean of the first k nearest to the mean of all.
 
-    >>> herded(torch.tensor([[0.0, 4.0], [3.0, 0.0], [0.0, -3.0], [1.0, 1.0]]), 3)
+    >>> select_by_herding(torch.tensor([[0.0, 4.0], [3.0, 0.0], [0.0, -3.0], [1.0, 1.0]]), 3)
     [3, 1, 0]
     """
     left, total = torch.ones(len(features), dtype=torch.bool, device=features.device), torch.zeros_like(features[0])
@@ -31,10 +31,10 @@ def herded(features: Tensor, count: int) -> list[int]:
     return found
 
 
-def even_shares(capacity: int, classes: list[int]) -> dict[int, int]:
-    """The places of each class: as many for all, one more for the first ones where some are left over.
+def split_capacity(capacity: int, classes: list[int]) -> dict[int, int]:
+    """Return the number of samples of each class; the first ones get the remainder.
 
-    >>> even_shares(8, [0, 1, 4])
+    >>> split_capacity(8, [0, 1, 4])
     {0: 3, 1: 3, 4: 2}
     """
     each, more = divmod(capacity, max(1, len(classes)))
@@ -42,7 +42,7 @@ def even_shares(capacity: int, classes: list[int]) -> dict[int, int]:
 
 
 class Exemplars(Reservoir):
-    """A memory whose samples are chosen anew at every task's end, and kept class by class in the order of herding.
+    """A memory whose samples are replaced at every task's end, class by class.
 
     >>> memory = Exemplars(capacity=500)
     >>> memory.replace({"x": torch.zeros(2, 3), "y": torch.tensor([0, 1])})
@@ -51,48 +51,48 @@ class Exemplars(Reservoir):
     """
 
     def replace(self, rows: Mapping[str, Tensor]) -> None:
-        """From now on these are the samples: at most as many as there are places."""
+        """Replace all samples, by at most ``capacity`` ones."""
         count = len(next(iter(rows.values())))
         if count > self.capacity:
             raise ValueError(f"{count} samples do not fit into a memory of {self.capacity}")
         if not self._storage.kinds:
-            self._storage.begin(kinds_of(rows, self.pad), rows)
+            self._storage.begin(infer_kinds(rows, self.pad), rows)
         self._storage.write(torch.arange(count), rows)
         self.seen = count
 
 
 @torch.no_grad()
-def choose(
+def herd_task(
     memory: Exemplars, context: TaskContext, features: Features, fields: Callable[[Tensor, Tensor], Mapping[str, Any]]
 ) -> None:
-    """The task has ended: its classes are herded, of the others the first ones are kept, as many as have room now.
+    """Select exemplars of the task's classes by herding, and keep the first ones of the others.
 
-    A class of the task that was stored before is herded out of both, stored samples and new ones. ``fields`` gives what
-    is stored with new samples besides.
+    A class of the task that was stored before is selected from stored and new samples together.
+    ``fields`` returns further fields of new samples.
     """
     before, phi, labels = len(memory), [], []
     with preserve_model(context.model, training=False):
         for source in (context.batches(memory) if before else (), context.batches()):
             for x, y in source:
-                phi.append(F.normalize(features.of(context.model, x)[1].float()))
+                phi.append(F.normalize(features.extract(context.model, x)[1].float()))
                 labels.append(y.cpu())
     every, y = torch.cat(phi), torch.cat(labels)
     now = set(y[before:].tolist())
     kept: list[int] = []
-    for label, count in even_shares(memory.capacity, y.unique().tolist()).items():
+    for label, count in split_capacity(memory.capacity, y.unique().tolist()).items():
         rows = torch.nonzero(y == label).flatten()
-        kept += rows[herded(every[rows], count)].tolist() if label in now else rows[:count].tolist()
-    memory.replace(_gathered(memory, context, torch.tensor(kept), before, fields))
+        kept += rows[select_by_herding(every[rows], count)].tolist() if label in now else rows[:count].tolist()
+    memory.replace(_gather_rows(memory, context, torch.tensor(kept), before, fields))
 
 
-def _gathered(
+def _gather_rows(
     memory: Exemplars,
     context: TaskContext,
     kept: Tensor,
     before: int,
     fields: Callable[[Tensor, Tensor], Mapping[str, Any]],
 ) -> dict[str, Tensor]:
-    """These samples in this order, counted through the memory and on through the task."""
+    """Return these samples in this order, numbered through the memory and then the task."""
     parts, places = [], []
     old = torch.nonzero(kept < before).flatten()
     if len(old):

@@ -1,4 +1,4 @@
-"""No replay: the batch as it comes."""
+"""No replay, the default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tmln.methods import Guide, MemoryConditions, MemoryTerm, Replay, Settings
 
 
 class NoReplay(Replay[Settings]):
-    """Nothing joins the batch; the loss is its mean cross entropy."""
+    """No replay; the loss is the mean cross entropy of the batch."""
 
     name = "none"
     supports_fsdp = True
@@ -19,8 +19,8 @@ class NoReplay(Replay[Settings]):
         origin="",
         cost="Nothing.",
         use="As a baseline; where no sample may be stored; where a penalty or a step is to protect alone.",
-        avoid="When classes arrive one after another under one head: most methods without a memory then "
-        "know little but the last task.",
+        avoid="When classes arrive one after another at one head: most methods without a memory then "
+        "predict the last task's classes.",
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Sample storage: numbered slots that are written and read, in RAM. Files are in ``disk_storage.py``."""
+"""Sample storage in RAM: numbered slots. ``disk_storage.py`` keeps them in files."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tmln.methods.replay.fields import Kind, Rows
 
 
 class Storage(Protocol):
-    """``capacity`` slots, of which the first ones are in use; ``kinds`` is empty until there is something to keep."""
+    """``capacity`` slots, the first of which are in use; ``kinds`` is empty before ``begin``."""
 
     kinds: dict[str, Kind]
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
-        """Fields of these kinds are to come, the like of ``rows``."""
+        """Make room for fields of these kinds, such as ``rows``."""
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
-        """Row after row into these slots, no slot twice; all or, with an error, none."""
+        """Write rows into these different slots; all or, with an error, none."""
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
-        """What these slots hold."""
+        """Return the rows of these slots."""
         ...
 
     def state_dict(self, count: int) -> dict[str, Any]:
-        """What :meth:`loaded` needs to find the first ``count`` slots as they are now."""
+        """Return what :meth:`load` needs to find the first ``count`` slots as they are now."""
         ...
 
-    def loaded(self, state: Mapping[str, Any], count: int) -> Storage:
-        """Another one of this sort, with the slots of the state; this one stays as it is."""
+    def load(self, state: Mapping[str, Any], count: int) -> Storage:
+        """Return another storage of this type with the slots of the state."""
         ...
 
     def empty(self) -> Storage:
-        """Another one of this sort, in the same place, with nothing in it."""
+        """Return an empty storage of this type, in the same place."""
         ...
 
 
 class InMemory:
-    """Tensors on the device of what is added; sequences one by one."""
+    """Tensors on the device of the first samples; sequences one by one."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -51,11 +51,11 @@ class InMemory:
         self._ragged: dict[str, dict[int, Tensor]] = {}
 
     def empty(self) -> InMemory:
-        """As large, with nothing in it."""
+        """Return an empty storage of the same capacity."""
         return InMemory(self.capacity)
 
     def begin(self, kinds: dict[str, Kind], rows: Mapping[str, Rows]) -> None:
-        """Room for ``capacity`` rows of each field, on the device of the first ones."""
+        """Make room for ``capacity`` rows of each field, on the device of the first ones."""
         self._even, self._ragged, self.kinds = {}, {}, kinds
         for name, kind in kinds.items():
             value = rows[name]
@@ -65,7 +65,7 @@ class InMemory:
                 self._even[name] = value.new_empty((self.capacity, *kind.shape))
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
-        """Rows into slots, over what was there."""
+        """Write rows into slots."""
         for name, store in self._even.items():
             value = rows[name]
             assert isinstance(value, Tensor)
@@ -75,31 +75,33 @@ class InMemory:
                 sequences[slot] = row.clone()  # not a view, which would keep the whole batch
 
     def read(self, slots: Tensor | slice) -> dict[str, Rows]:
-        """Rows by slot; sequences of several lengths as a list."""
+        """Return rows by slot; sequences as a list."""
         numbers = range(self.capacity)[slots] if isinstance(slots, slice) else slots.tolist() if self._ragged else ()
         return {
-            name: [self._ragged[name][slot] for slot in numbers] if kind.ragged else picked(self._even[name], slots)
+            name: [self._ragged[name][slot] for slot in numbers]
+            if kind.ragged
+            else select_rows(self._even[name], slots)
             for name, kind in self.kinds.items()
         }
 
     def state_dict(self, count: int) -> dict[str, Any]:
-        """The first ``count`` rows, sequences end to end with their lengths."""
-        fields = {name: flat(value, self.kinds[name]) for name, value in self.read(slice(0, count)).items()}
+        """Return the first ``count`` rows; sequences end to end with their lengths."""
+        fields = {name: flatten_rows(value, self.kinds[name]) for name, value in self.read(slice(0, count)).items()}
         lengths = {
             name: torch.tensor([len(sequences[slot]) for slot in range(count)], dtype=torch.long)
             for name, sequences in self._ragged.items()
         }
         return {"fields": fields, **({"lengths": lengths} if lengths else {})}
 
-    def loaded(self, state: Mapping[str, Any], count: int) -> InMemory:
-        """Another one with the rows of a state, be they in it or in files that it names."""
+    def load(self, state: Mapping[str, Any], count: int) -> InMemory:
+        """Return a storage with the rows of a state, which are in it or in its files."""
         from tmln.methods.replay.disk_storage import OnDisk
 
         if "files" in state:
-            saved = OnDisk(Path(state["files"]["path"]).parent, self.capacity).loaded(state, count)
+            saved = OnDisk(Path(state["files"]["path"]).parent, self.capacity).load(state, count)
             kinds, rows = saved.kinds, saved.read(slice(0, count))
         else:
-            kinds, rows = saved_rows(state)
+            kinds, rows = read_saved_rows(state)
         made = InMemory(self.capacity)
         made.begin(kinds, rows)
         made.write(torch.arange(count), rows)
@@ -109,8 +111,8 @@ class InMemory:
 AT_A_TIME = 1024  # rows that are copied at once
 
 
-def widened(storage: Storage, field: str, width: int, fill: float, count: int) -> Storage:
-    """A copy of the first ``count`` slots in which the last dimension of ``field`` has another size."""
+def copy_widened(storage: Storage, field: str, width: int, fill: float, count: int) -> Storage:
+    """Copy the first ``count`` slots with another size of the last dimension of ``field``."""
     made, kind = storage.empty(), storage.kinds[field]
     kinds = {**storage.kinds, field: replace(kind, shape=(*kind.shape[:-1], width))}
     for slots in torch.arange(count).split(AT_A_TIME):
@@ -124,20 +126,20 @@ def widened(storage: Storage, field: str, width: int, fill: float, count: int) -
     return made
 
 
-def picked(store: Tensor, slots: Tensor | slice) -> Tensor:
-    """``store[slots]``: for 128 images of bytes a tenth of the time that indexing takes."""
+def select_rows(store: Tensor, slots: Tensor | slice) -> Tensor:
+    """Return ``store[slots]``, for 128 images in a tenth of the time of indexing."""
     return store[slots] if isinstance(slots, slice) else store.index_select(0, slots.to(store.device))
 
 
-def flat(value: Rows, kind: Kind) -> Tensor:
-    """A field's rows as one tensor that is a copy; sequences one behind the other."""
+def flatten_rows(value: Rows, kind: Kind) -> Tensor:
+    """Return a copy of a field's rows as one tensor; sequences end to end."""
     if isinstance(value, Tensor):
         return value.clone()
     return torch.cat(value) if value else torch.empty((0, *kind.shape), dtype=kind.dtype)
 
 
-def saved_rows(state: Mapping[str, Any]) -> tuple[dict[str, Kind], dict[str, Rows]]:
-    """Kinds and rows of a state that holds its fields, those of a memory that had no sequences included."""
+def read_saved_rows(state: Mapping[str, Any]) -> tuple[dict[str, Kind], dict[str, Rows]]:
+    """Return kinds and rows of a state that holds its fields."""
     kinds, rows, lengths = {}, {}, state.get("lengths", {})
     for name, value in state["fields"].items():
         ragged = name in lengths

@@ -39,7 +39,7 @@ class FOPNGSettings(Settings):
 
 
 class FOPNGStep(Step[FOPNGSettings]):
-    """theta <- theta - eta * the natural gradient, Fisher-orthogonal to output gradients of earlier tasks."""
+    """The natural gradient, Fisher-orthogonal to earlier tasks' output gradients, length eta."""
 
     name = "fopng"
     Settings = FOPNGSettings

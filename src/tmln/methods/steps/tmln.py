@@ -1,4 +1,4 @@
-"""The TMLN step (Aguilar et al. 2026): its task boundaries measure the diagonal Fisher on the memory."""
+"""The TMLN step (Aguilar et al. 2026); its boundaries measure F on the memory."""
 
 from __future__ import annotations
 

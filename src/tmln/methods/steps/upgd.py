@@ -13,7 +13,7 @@ from tmln.optim.upgd import UPGD
 
 
 class UPGDSettings(Settings):
-    """Settings of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q small where utility is high."""
+    """Settings of theta <- (1 - eta*decay)*theta - eta*c*q*(g + noise), q the gate of utility."""
 
     beta_utility: float = Field(
         0.99,

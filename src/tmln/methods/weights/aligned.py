@@ -1,4 +1,7 @@
-"""Weight aligning (WA: Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning)."""
+"""Weight aligning (WA.
+
+Zhao et al. 2020, Maintaining Discrimination and Fairness in Class Incremental Learning).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class AlignedSettings(Settings):
 
 
 def compute_alignment(weight: Tensor, old: Sequence[int], new: Sequence[int]) -> float:
-    """Gamma = mean norm of the old classes' rows / mean norm of the new ones'; 1 where either has none.
+    """Return mean row norm of old classes / mean row norm of new ones; 1 if there are none.
 
     >>> round(compute_alignment(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [0, 1], [2]), 6)
     0.3

@@ -1,4 +1,7 @@
-"""The average of a task's iterates (Polyak and Juditsky 1992; polynomial decay: Shamir and Zhang 2013)."""
+"""The average of a task's iterates (Polyak and Juditsky 1992; polynomial decay.
+
+Shamir and Zhang 2013).
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,10 @@ def compute_share(k: int, power: float) -> float:
 
 
 class AverageWeights(Weights[AverageSettings]):
-    """theta-bar <- theta-bar + (p+1)/(k+p) * (theta - theta-bar), k counted from the task's beginning.
+    """theta-bar <- theta-bar + (p+1)/(k+p) * (theta - theta-bar), k counted in the task.
 
-    Running statistics are averaged as well. Before a task's first iterate, the current weights predict.
+    Running statistics are averaged as well. Before a task's first iterate, the current weights
+    predict.
     """
 
     name = "average"

@@ -13,7 +13,10 @@ from tmln.methods.weight_copies import check_finite, swapped_in, trained_tensors
 
 
 class StableWeights(Weights[Settings]):
-    """The slow average of the penalty ``consistency`` predicts; training uses the last step's weights."""
+    """The slow average of the penalty ``consistency`` predicts.
+
+    Training uses the last step's weights.
+    """
 
     name = "stable"
     supports_fsdp = True

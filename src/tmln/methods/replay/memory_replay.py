@@ -1,0 +1,143 @@
+"""The base of replay with a memory: filled at task ends or in steps, drawn from in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tmln.methods import Batch, Features, Growth, Guide, MemoryConditions, MemoryTerm, Replay, Settings, TaskContext
+from tmln.methods.replay.balance import Frequencies, format_balanced_rule
+from tmln.methods.replay.herding import Exemplars, herd_task
+from tmln.methods.replay.reservoir import Reservoir
+
+
+class MemorySettings(Settings):
+    """Settings of a memory of M samples, some of which join every batch."""
+
+    capacity: int = Field(500, ge=1, description="samples kept (M); without a memory, use replay 'none'")
+    batch: int | None = Field(None, ge=0, description="samples replayed a step; as many as current ones unless given")
+    fill: Literal["end", "online", "every-epoch"] = Field(
+        "end",
+        description="when samples are offered to the memory: at the task's end (Algorithm 1), or after each step of "
+        "the first epoch, or of every epoch",
+    )
+    balance: float = Field(
+        0.0,
+        ge=0,
+        description="b: from the second task on the loss takes logits + b*log(prior), the prior being the class "
+        "frequency in the batch; 0 is off",
+        json_schema_extra={"later": True},
+    )
+    selection: Literal["reservoir", "herding"] = Field(
+        "reservoir",
+        description="a uniform sample; or, selected at a task's end, equally many of each class, whose mean feature "
+        "is nearest to the class's (iCaRL)",
+        json_schema_extra={"later": True},
+    )
+    layer: str | None = Field(
+        None,
+        description="for herding: name of the layer whose input is the features; the last linear layer unless given",
+        json_schema_extra={"later": True},
+    )
+    path: str | None = Field(
+        None,
+        exclude=True,  # not part of a run's configuration: neither its hash nor its bits depend on it
+        description="a folder for memories larger than RAM; each makes its own folder in it",
+    )
+
+
+M = TypeVar("M", bound=MemorySettings)
+
+
+class MemoryReplay(Replay[M]):
+    """Replay from a memory; the loss is the mean cross entropy of all samples together."""
+
+    state_names: ClassVar[tuple[str, ...]] = ("memory",)
+    per_class_fields: ClassVar[tuple[str, ...]] = ()  # of the memory: a value for each output
+    memory: Reservoir
+
+    def __init__(self, settings: M, seed: int) -> None:
+        super().__init__(settings, seed)
+        herding = settings.selection == "herding"
+        if herding and settings.fill != "end":
+            raise ValueError(
+                f"replay.selection = 'herding' chooses at a task's end, but replay.fill = {settings.fill!r}: "
+                "set replay.fill=end"
+            )
+        self.memory = (Exemplars if herding else Reservoir)(settings.capacity, seed, path=settings.path)
+        self.features = Features(settings.layer, "replay.layer")
+        self.frequencies = Frequencies()
+        self.needs_boundary = settings.fill == "end"
+
+    @classmethod
+    def guide_for(cls, settings: Any) -> Guide | None:
+        if cls.guide is None or not settings.balance:
+            return cls.guide
+        origin = f"{cls.guide.origin} The prior in the loss: Menon et al. 2021, logit adjustment."
+        return replace(cls.guide, equation=format_balanced_rule(cls.guide.equation), origin=origin)
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("memory", "samples", settings.capacity)]
+
+    def grow(self, growth: Growth) -> None:
+        super().grow(growth)
+        for field in self.per_class_fields:  # a new class had no logit: like a closed one
+            self.memory.widen(field, growth.after, -torch.inf)
+
+    def begin(self, context: TaskContext) -> None:
+        if isinstance(self.memory, Exemplars):
+            self.features.find(context.model, context.example_inputs())  # fail before training
+        if self.settings.balance:
+            stored = [y for (y,) in self.memory.batches(context.eval_batch_size, ("y",))]
+            self.frequencies = Frequencies()
+            if stored:
+                self.frequencies.begin(context.classes, torch.cat(stored).cpu())
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        output = model(batch.x)
+        return nn.functional.cross_entropy(self._adjust_logits(output, batch.y, batch.current), batch.y), output
+
+    def _adjust_logits(self, output: Tensor, y: Tensor, current: int) -> Tensor:
+        """Return the logits for the cross entropy; ``current`` of the samples are the task's."""
+        return self.frequencies.adjust(output, y, current, self.settings.balance)
+
+    def state_dict(self) -> dict[str, Any]:
+        extra = {"frequencies": self.frequencies.state_dict()} if self.settings.balance else {}
+        return {**super().state_dict(), **extra}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.settings.balance:
+            self.frequencies.load_state_dict(state["frequencies"])
+
+    def draw(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
+        drawn = self._draw_fields(len(x))
+        return (drawn["x"], drawn["y"], {}) if drawn else (x[:0], y[:0], {})
+
+    def _draw_fields(self, current: int) -> dict[str, Tensor]:
+        count = current if self.settings.batch is None else self.settings.batch
+        return self.memory.draw(count) if count and len(self.memory) else {}
+
+    def after_step(self, x: Tensor, y: Tensor, output: Tensor, epoch: int) -> None:
+        if self.settings.fill == "every-epoch" or (self.settings.fill == "online" and epoch == 0):
+            self.memory.add(x, y, **self._get_fields(output))
+
+    def end(self, context: TaskContext) -> None:
+        if isinstance(self.memory, Exemplars):
+            herd_task(self.memory, context, self.features, partial(self._get_fields_at_end, context))
+        elif self.settings.fill == "end":
+            for x, y in context.samples():
+                self.memory.add(x, y, **self._get_fields_at_end(context, x, y))
+
+    def _get_fields(self, output: Tensor) -> dict[str, Any]:
+        return {}
+
+    def _get_fields_at_end(self, context: TaskContext, x: Tensor, y: Tensor) -> dict[str, Any]:
+        return {}
