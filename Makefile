@@ -64,7 +64,7 @@ dist: $(VENV)/.dist  ## wheel and sdist in dist/, checked; the wheel runs the de
 	$(BIN)/python -m tests.release.contents dist
 	$(PYTHON) -m venv --clear $(CLEAN)
 	$(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(echo dist/*.whl)[digits,report]"
-	cd $(CLEAN) && bin/python -I -m tmln demo --out tour && test -s tour/report.html
+	cd $(CLEAN) && bin/python -I -m tmln demo --runs tour && test -s tour/report.html
 
 bench: $(VENV)/.dev  ## the speed goals, as ratios
 	$(BIN)/python -m benchmarks

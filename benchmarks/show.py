@@ -39,7 +39,7 @@ def _seconds(words: tuple[str, ...]) -> float:
 def _table(out: Path) -> float:
     """Till the table's title is printed."""
     begin, title = time.perf_counter(), float("nan")
-    words = [sys.executable, "-m", "tmln", "demo", "--out", str(out)]
+    words = [sys.executable, "-m", "tmln", "demo", "--runs", str(out)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout or ():
             if line.strip() == "split-digits":

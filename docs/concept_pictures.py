@@ -43,11 +43,11 @@ TITLES = ("damping lambda", "trajectory gamma", "memory, samples", "rate eta")
 def make_runs(folder: Path) -> None:
     """What is drawn, and the two pictures that the command line draws."""
     digits = ["--benchmark", "split-digits"]
-    three = ["--seeds", "3", "--out", str(folder)]
+    three = ["--seeds", "3", "--runs", str(folder)]
     tmln_of("compare", *digits, "--methods", "naive,joint,er,tmln,tmln+", *three)
     for key, values in GRIDS.items():
         tmln_of("sweep", *digits, "--method", "tmln", "--grid", f"{key}={','.join(map(str, values))}", *three)
-    drawn = ["-o", str(HERE / "landscape.png"), "--out", str(folder)]
+    drawn = ["-o", str(HERE / "landscape.png"), "--runs", str(folder)]
     tmln_of("landscape", *digits, "--methods", "naive,er,tmln", *drawn)
 
 

@@ -51,7 +51,7 @@ def main() -> list[float]:
         tmln("learn", "--state", state, "--data", shots(root / "new camera", "new"), "--epochs", 15)
         tmln("evaluate", "--state", state, "--data", shots(root / "test", "new", 5))
         tmln("predict", "--state", state, root / "test" / "bars", "--top", 2)
-        tmln("export", state, "-o", root / "labels.json")
+        tmln("export", "--state", state, "-o", root / "labels.json")
         assert json.loads((root / "labels.json").read_text())["classes"] == sorted(KINDS)
         return [after for _, after in opened(state).retention.lessons().values()]
 

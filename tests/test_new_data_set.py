@@ -65,11 +65,10 @@ def run(*words: str, code: int = 0) -> str:
 def test_it_is_listed_and_its_options_are_told() -> None:
     assert "forty images of four toys" in run("data", "list")
     assert "four toys, 2 tasks" in run("list", "benchmarks")
-    for words in (("list", "benchmarks", "split-toy"), ("run", "--help"), ("sweep", "--help")):
-        said = " ".join(run(*words).split())
-        assert "colours" in said
-        assert "how many colours a toy has" in said
-        assert "a whole number >= 1" in said
+    said = " ".join(run("list", "benchmarks", "split-toy").split())
+    assert "colours" in said
+    assert "how many colours a toy has" in said
+    assert "a whole number >= 1" in said
 
 
 @pytest.mark.parametrize(
@@ -109,5 +108,5 @@ def test_it_is_learned(tmp_path: Path) -> None:
     assert [task.classes for task in stream] == [(0, 1), (2, 3)]
     assert stream[1].train.x.unique().tolist() == [120, 180]
     words = ("run", "--benchmark", "split-toy", "--method", "naive", "--oracle", "none", "--logger", "none")
-    assert "naive" in run(*words, "--set", "benchmark.colours=2", "--out", str(tmp_path / "runs"))
+    assert "naive" in run(*words, "--set", "benchmark.colours=2", "--runs", str(tmp_path / "runs"))
     assert "split-toy" in run("show", str(tmp_path / "runs"))

@@ -136,7 +136,7 @@ def test_run_show_report_killed_and_resumed(case: str, tmp_path: Path, killed: P
 
 @pytest.mark.usefixtures("listed")
 def test_tables_help_and_search_find_it() -> None:
-    parts = said("list", "parts")
+    parts = said("list", "components")
     for family, part in TOYS.items():
         assert f"{family} {part.name}" in parts
         assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
@@ -244,7 +244,7 @@ def test_nothing_is_imported_that_nobody_allowed(tmp_path: Path, monkeypatch: py
 
 def test_the_command_line_asks_and_is_told(tmp_path: Path) -> None:
     words = ["run", "--benchmark", "split-digits", "--method", "naive", "--epochs", "1", "--oracle", "none"]
-    words += ["--set", "benchmark.class_row_names=12", "--out", str(tmp_path), "--logger", "none"]
+    words += ["--set", "benchmark.per_class=12", "--runs", str(tmp_path), "--logger", "none"]
     words += [word for family, name in CODE.items() for word in (f"--{family}", name)]
     refused = typed(*words)
     assert refused.returncode == 2

@@ -18,7 +18,7 @@ from benchmarks.torture.warm import Ended, Tell, call
 from benchmarks.torture.writes import operations, place_of
 
 HIDDEN = re.compile(r"\.(lock|trying-[0-9a-f]+)$")
-REMEDIES = ("free", "room", "space", "writ", "--out", "permission", "quota", "mount", "goes on")
+REMEDIES = ("free", "room", "space", "writ", "--runs", "permission", "quota", "mount", "goes on")
 
 
 def words(root: Path, method: str) -> list[str]:
@@ -26,7 +26,7 @@ def words(root: Path, method: str) -> list[str]:
     assert isinstance(options, dict)
     few = [word for key, value in options.items() for word in ("--set", f"benchmark.{key}={value}")]
     run = ["run", "--benchmark", str(SMALL["benchmark"]), "--method", method, "--epochs", str(SMALL["epochs"]), *few]
-    return [*run, "--oracle", "none", "--checkpoint-steps", str(EVERY), "--logger", "none", "--out", str(root)]
+    return [*run, "--oracle", "none", "--checkpoint-steps", str(EVERY), "--logger", "none", "--runs", str(root)]
 
 
 def typed(root: Path, method: str) -> None:

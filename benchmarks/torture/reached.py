@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 # Modules by name, of what is replaced there while a child is tormented.
-COMMANDS = "tmln.cli.runs"  # its work does what `tmln run` and `tmln compare` ask for
+COMMANDS = "tmln.cli.runs"  # its run_configs does what `tmln run` and `tmln compare` ask for
 CLOCKED = ("tmln.experiments.lock", "tmln.experiments.run", "tmln.experiments.store")  # those that look at the time
 
 

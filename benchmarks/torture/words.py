@@ -180,7 +180,7 @@ def _bounded() -> None:
         for config in configs:
             build(config)
 
-    vars(module(COMMANDS))["work"] = built
+    vars(module(COMMANDS))["run_configs"] = built
 
 
 def sets(tell: Tell, count: int, number: int) -> Verdict:

@@ -41,7 +41,7 @@ def test_trials_are_left_out_and_that_is_said(runs: Path) -> None:
     assert (
         "left out: what they chose ran with seeds of its own: tune-0.json: chosen on validation data, er from 2" in said
     )
-    assert "left out" not in CliRunner().invoke(app, ["show", str(runs), "--trials"]).output
+    assert "left out" not in CliRunner().invoke(app, ["show", str(runs), "--with-trials"]).output
     warned = [one for one in document(runs)["warnings"] if one["text"].startswith("Trials of a search")]
     assert [one["about"] for one in warned] == [["tune-0.json: chosen on validation data, er from 2 trials"]]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.typed import typed
 from tmln.analysis.notes import folder_notes
 from tmln.analysis.read import Problem
-from tmln.cli.parse_configs import configs_of
+from tmln.cli.options import parse_configs
 from tmln.executors.interfaces import RunRequest
 from tmln.executors.plan import Job
 from tmln.executors.run_job import perform
@@ -106,7 +106,7 @@ def test_a_tag_on_the_command_line_is_one_line() -> None:
 def test_a_configuration_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"seed: \xff")
     with pytest.raises(ValueError, match=r"bytes\.yaml is no text in UTF-8 \(byte 6\); a configuration is YAML"):
-        configs_of(None, [None], 1, None, None, tmp_path / "bytes.yaml", False)
+        parse_configs(None, [None], 1, None, None, tmp_path / "bytes.yaml", False)
 
 
 def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_models_of_ones_own_are_imported_where_that_is_allowed(tmp_path: Path, m
     config = tmp_path / "own.yaml"
     config.write_text("benchmark: split-digits\nmethod: er\nmodel: nets_for_a_test:net\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    words = ("--config", str(config), "--out", str(tmp_path / "runs"), *SMALL)
+    words = ("--config", str(config), "--runs", str(tmp_path / "runs"), *SMALL)
     monkeypatch.syspath_prepend(str(tmp_path))
     refused = typed("run", *words)
     assert (refused.returncode, len(refused.stderr.strip().splitlines())) == (2, 1)

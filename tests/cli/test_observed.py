@@ -13,7 +13,7 @@ SMALL += ["--set", "benchmark.tasks=2", "--set", "benchmark.per_class=16"]
 
 
 def test_options_of_what_is_observed(tmp_path: Path) -> None:
-    words = ["run", *SMALL, "--method", "er", "--oracle", "none", "--logger", "none", "--out", str(tmp_path)]
+    words = ["run", *SMALL, "--method", "er", "--oracle", "none", "--logger", "none", "--runs", str(tmp_path)]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
     assert "min-ACC" not in first.output
@@ -31,6 +31,6 @@ def test_options_of_what_is_observed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["run", *SMALL, "--keep", "prediction", "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["run", *SMALL, "--keep", "prediction", "--runs", str(tmp_path)])
     assert isinstance(done.exception, ValueError)
     assert str(done.exception) == "--keep takes predictions, not 'prediction'; did you mean 'predictions'?"

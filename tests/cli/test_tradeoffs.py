@@ -86,7 +86,7 @@ def test_pareto_of_no_folder(tmp_path: Path) -> None:
 
 def test_overhead_measures_shows_draws_and_keeps(tmp_path: Path) -> None:
     words = ("--benchmark", "split-digits", "--methods", "er,tmln", "--rounds", 2, "--steps", 2, "--no-peak")
-    result = run("overhead", *words, "--out", tmp_path, "-o", tmp_path / "cost.svg")
+    result = run("overhead", *words, "--runs", tmp_path, "-o", tmp_path / "cost.svg")
     assert "tmln" in result.output
     assert "…" not in result.output
     assert "5N + 500 samples" in result.output
@@ -94,13 +94,13 @@ def test_overhead_measures_shows_draws_and_keeps(tmp_path: Path) -> None:
     kept = next(load_analyses(tmp_path, "overhead"))
     assert kept.name == "split-digits"
     assert list(kept.content["methods"]) == ["naive", "er", "tmln"]
-    again = run("overhead", *words, "--out", tmp_path, "--set", "batch_size=16", "--format", "json")
+    again = run("overhead", *words, "--runs", tmp_path, "--set", "batch_size=16", "--format", "json")
     assert json.loads(again.stdout)["batch_size"] == 16
     assert len(list(load_analyses(tmp_path, "overhead"))) == 1
 
 
 def test_overhead_refuses_before_it_works(tmp_path: Path) -> None:
-    words = ("overhead", "--out", tmp_path, "--benchmark")
+    words = ("overhead", "--runs", tmp_path, "--benchmark")
     assert "did you mean 'tmln'" in str(invoke(*words, "split-digits", "--methods", "tlmn").exception)
     assert "did you mean 'split-digits'" in str(invoke(*words, "split-digit").exception)
     assert "got 'x.bmp'" in str(invoke(*words, "split-digits", "-o", "x.bmp").exception)

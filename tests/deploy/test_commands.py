@@ -55,7 +55,7 @@ def test_from_a_folder_to_a_model_that_keeps_up(weeks: Path, tmp_path: Path) -> 
     )
     assert run("predict", "--state", state, picture).output.splitlines()[1].split()[1] == "owl"
 
-    said = run("inspect", state).output
+    said = run("inspect", "--state", state).output
     for words in (
         "3 classes",
         "owl: 54",
@@ -68,14 +68,14 @@ def test_from_a_folder_to_a_model_that_keeps_up(weeks: Path, tmp_path: Path) -> 
         assert words in said
     assert opened(state).names == ("bee", "owl", "ant")
 
-    run("export", state, "-o", tmp_path / "labels.json")
+    run("export", "--state", state, "-o", tmp_path / "labels.json")
     assert json.loads((tmp_path / "labels.json").read_text())["classes"] == ["bee", "owl", "ant"]
-    run("export", state, "-o", tmp_path / "model.safetensors")
+    run("export", "--state", state, "-o", tmp_path / "model.safetensors")
 
     run("undo", "--state", state)
     assert opened(state).names == ("bee", "owl")
     assert opened(state).record.lessons[-1].name == "week1"
-    run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1, "--keep", 2)
+    run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1, "--undo-levels", 2)
     assert len(opened(state).previous) == 1
     assert first != state.read_bytes()
 
@@ -114,9 +114,10 @@ def test_bad_wishes_make_no_file(weeks: Path, tmp_path: Path, words: list[str], 
 def test_a_frozen_backbone_with_weights_of_ones_own(weeks: Path, tmp_path: Path) -> None:
     state, other = tmp_path / "a.tmln", tmp_path / "b.tmln"
     run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 1)
-    run("export", state, "-o", tmp_path / "w.safetensors")
+    run("export", "--state", state, "-o", tmp_path / "w.safetensors")
     run(
-        "learn", "--state", other, "--data", weeks / "week2", "--epochs", 1, "--weights", tmp_path / "w.safetensors",
+        "learn", "--state", other, "--data", weeks / "week2", "--epochs", 1,
+        "--initial-weights", tmp_path / "w.safetensors",
         "--freeze", "backbone", "--image-size", 12,
     )  # fmt: skip
     a, b = (dict(opened(path).model.named_parameters()) for path in (state, other))

@@ -80,7 +80,11 @@ def test_without_leave_no_code_is_run(own: Path, weeks: Path, tmp_path: Path, mo
     before = state.read_bytes()
     monkeypatch.delenv(VARIABLE)
     monkeypatch.delitem(sys.modules, "shopnets")
-    for words in ((*learn, weeks / "week2"), ("predict", "--state", state, weeks / "photos"), ("inspect", state)):
+    for words in (
+        (*learn, weeks / "week2"),
+        ("predict", "--state", state, weeks / "photos"),
+        ("inspect", "--state", state),
+    ):
         assert "--allow-code" in str(run(*words, code=1).exception)
     assert "shopnets" not in sys.modules
     assert state.read_bytes() == before
@@ -133,7 +137,7 @@ def test_timm_with_weights_and_a_frozen_backbone(weeks: Path, tmp_path: Path, mo
     theirs = {key: torch.randn_like(value) for key, value in Stand(1000, 3).state_dict().items()}
     safetensors.torch.save_file(theirs, tmp_path / "w.safetensors")
     state = tmp_path / "s.tmln"
-    more = ["--weights", tmp_path / "w.safetensors"]
+    more = ["--initial-weights", tmp_path / "w.safetensors"]
     for week in ("week1", "week2"):
         learn = ["learn", "--state", state, "--data", weeks / week, "--epochs", 1]
         run(*learn, "--model", "timm:stand", "--freeze", "backbone", *more)

@@ -64,7 +64,7 @@ FEW = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10"
 
 def test_the_command_does_its_share_and_a_last_one_shows_all(tmp_path: Path) -> None:
     words = ["sweep", "--benchmark", "split-digits", "--method", "er", "--grid", "lr=0.1,0.2", "--oracle", "final"]
-    words += [*FEW, "--epochs", "1", "--executor", "serial", "--out", str(tmp_path)]
+    words += [*FEW, "--epochs", "1", "--executor", "serial", "--runs", str(tmp_path)]
     names = []
     for shard, runs in (("1/2", 2), ("2/2", 1)):
         done = CliRunner().invoke(app, [*words, "--shard", shard])
@@ -80,4 +80,4 @@ def test_the_command_does_its_share_and_a_last_one_shows_all(tmp_path: Path) -> 
     assert many.exit_code == 0
     assert "shard 4/4: 0 of 3 runs" in many.output
     best = CliRunner().invoke(app, [*words, "--shard", "1/2", "--best"])
-    assert "--best looks at all runs" in str(best.exception)
+    assert "--best needs all runs" in str(best.exception)

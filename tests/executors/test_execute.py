@@ -363,7 +363,7 @@ def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
 def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "100000"]
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", *few, "--oracle", "none"]
-    command = [sys.executable, "-m", "tmln", *words, "--workers", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tmln", *words, "--workers", "2", "--runs", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + PATIENCE
     pids: list[int] = []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from tmln.cli.parse_configs import configs_of
+from tmln.cli.options import parse_configs
 from tmln.experiments.command import changed_of, command_of, commands_of
 from tmln.experiments.config import RunConfig, run_id
 from tmln.methods.recipes import RECIPES
@@ -32,7 +32,7 @@ def parsed(command: str) -> list[RunConfig]:
         else:
             options[word.removeprefix("--")] = next(rest)
     epochs = None if options["epochs"] is None else int(options["epochs"])
-    return configs_of(
+    return parse_configs(
         options["benchmark"],
         [options["method"]],
         int(options["seeds"]),

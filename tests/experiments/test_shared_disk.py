@@ -53,7 +53,7 @@ def test_what_is_missing_is_named(
     monkeypatch.setattr(fcntl if name == "flock" else os, name, broken)
     (found,) = missing(tmp_path)
     assert found.startswith(said)
-    with pytest.raises(ValueError, match=rf"cannot hold runs: it does not {said}.*; choose another --out: "):
+    with pytest.raises(ValueError, match=rf"cannot hold runs: it does not {said}.*; choose another --runs: "):
         check(tmp_path)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ def test_two_weeks_with_weights_of_ones_own(name: str, weeks: Path, tmp_path: Pa
     theirs = timm.create_model(name, num_classes=7, **options).state_dict()
     safetensors.torch.save_file(theirs, tmp_path / "w.safetensors")
     state = tmp_path / "s.tmln"
-    more = ["--weights", tmp_path / "w.safetensors", "--image-size", 32]
+    more = ["--initial-weights", tmp_path / "w.safetensors", "--image-size", 32]
     more += [word for key, value in options.items() for word in ("--set", f"model.{key}={value}")]
     for week in ("week1", "week2"):
         learn = ["learn", "--state", state, "--data", weeks / week, "--epochs", 1]

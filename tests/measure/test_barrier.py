@@ -229,7 +229,7 @@ def test_mistakes_are_answered(tmp_path: Path, configs: list[RunConfig], options
 def test_the_command(tmp_path: Path) -> None:
     words = ["barrier", "--benchmark", "split-digits", "--set", "benchmark.per_class=24", "--epochs", "1"]
     words += ["--methods", "tmln", "--seeds", "2", "--points", "3", "--samples", "20"]
-    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "runs"), "-o", str(tmp_path / "a.pdf")])
+    result = CliRunner().invoke(app, [*words, "--runs", str(tmp_path / "runs"), "-o", str(tmp_path / "a.pdf")])
     assert result.exit_code == 0, result.output
     assert "barrier" in result.output
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")

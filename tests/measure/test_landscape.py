@@ -218,7 +218,7 @@ WORDS = ["landscape", "--benchmark", "split-digits", "--set", "benchmark.per_cla
 def test_the_command(tmp_path: Path) -> None:
     picture = tmp_path / "a.svg"
     more = ["--methods", "naive, tmln", "--seed", "3", "--resolution", "3", "--checkpoints", "2", "--samples", "9"]
-    result = CliRunner().invoke(app, [*WORDS, *more, "--out", str(tmp_path / "runs"), "-o", str(picture)])
+    result = CliRunner().invoke(app, [*WORDS, *more, "--runs", str(tmp_path / "runs"), "-o", str(picture)])
     assert result.exit_code == 0, result.output
     assert "off plane" in result.output
     assert "9 test samples" in result.output
@@ -238,7 +238,7 @@ def test_the_command(tmp_path: Path) -> None:
     ids=["method", "no method", "picture", "set"],
 )
 def test_the_commands_mistakes_are_answered(tmp_path: Path, more: list[str], said: str) -> None:
-    result = CliRunner().invoke(app, [*WORDS, *more, "--out", str(tmp_path / "runs")])
+    result = CliRunner().invoke(app, [*WORDS, *more, "--runs", str(tmp_path / "runs")])
     assert result.exit_code != 0
     assert said in str(result.exception)
     assert not (tmp_path / "runs").exists()

@@ -109,7 +109,7 @@ def test_a_forged_number_shows(tmp_path: Path) -> None:
     assert "2 runs of split-digits" in done.output
     assert str(tmp_path) not in file.read_text()
 
-    done = CliRunner().invoke(app, ["verify", str(file), "--sample", "5", "--out", str(tmp_path / "again")])
+    done = CliRunner().invoke(app, ["verify", str(file), "--sample", "5", "--runs", str(tmp_path / "again")])
     assert done.exit_code == 0, done.output
     assert done.output.count("every bit of the weights equal") == 2
     assert "2 of 2 match" in done.output
@@ -118,7 +118,7 @@ def test_a_forged_number_shows(tmp_path: Path) -> None:
     del content["checksum"]
     content["runs"][0]["accuracy"][-1][0] += 0.1
     file.write_text(json.dumps({**content, "checksum": checksum_of(content)}))
-    done = CliRunner().invoke(app, ["verify", str(file), "--sample", "5", "--out", str(tmp_path / "again")])
+    done = CliRunner().invoke(app, ["verify", str(file), "--sample", "5", "--runs", str(tmp_path / "again")])
     assert done.exit_code == 1
     assert done.output.count("differs: ") == 1
     assert "2 of these had been finished" in done.output

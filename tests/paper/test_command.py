@@ -29,7 +29,7 @@ def type_in(*words: str) -> Result:
 
 def test_all_is_printed_and_written(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tmln.paper.write.SUFFIXES", (".svg",))  # the others are tested item by item
-    result = type_in("all", "--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path), "--executor", "serial")
+    result = type_in("all", "--scale", "smoke", "--runs", str(store.root), "-o", str(tmp_path), "--executor", "serial")
     assert result.exit_code == 0, result.output
     for item in ITEMS.values():
         assert item.title in result.output
@@ -40,7 +40,7 @@ def test_all_is_printed_and_written(store: Store, tmp_path: Path, monkeypatch: p
 
 
 def test_one_item_in_a_format(store: Store, tmp_path: Path) -> None:
-    words = ["table2", "--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path), "--executor", "serial"]
+    words = ["table2", "--scale", "smoke", "--runs", str(store.root), "-o", str(tmp_path), "--executor", "serial"]
     result = type_in(*words, "--format", "json")
     assert result.exit_code == 0, result.output
     assert {row["method"] for row in json.loads(result.stdout)["records"]} > {"tmln", "tmln-static", "naive"}
@@ -49,7 +49,7 @@ def test_one_item_in_a_format(store: Store, tmp_path: Path) -> None:
 
 
 def test_published_results_give_the_tables_of_their_runs(store: Store, tmp_path: Path) -> None:
-    words = ["--scale", "smoke", "--out", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial"]
+    words = ["--scale", "smoke", "--runs", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial"]
     own = type_in("table2", *words, "--format", "md")
     publish(read_results(store.root)[0], tmp_path / "results.json", light=True)
     words = ["--scale", "smoke", "--published", str(tmp_path / "results.json"), "-o", str(tmp_path / "there")]
@@ -67,7 +67,7 @@ def test_published_measurements_give_the_table_that_they_gave(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--scale", "smoke", "--seeds", "1", "--format", "json"]
-    own = type_in("table5", *words, "--out", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial")
+    own = type_in("table5", *words, "--runs", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial")
     publish(read_results(store.root)[0], tmp_path / "results.json", read_analyses(store.root), light=True)
     monkeypatch.setattr("tmln.paper.table5.trajectory_losses", None)  # nothing is measured again
     words += ["--published", str(tmp_path / "results.json"), "-o", str(tmp_path / "there")]
@@ -79,7 +79,7 @@ def test_published_measurements_give_the_table_that_they_gave(
 
 
 def test_a_dry_run_does_nothing(tmp_path: Path) -> None:
-    result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path / "runs"), "--dry-run", "--seeds", "1")
+    result = type_in("table2", "--scale", "smoke", "--runs", str(tmp_path / "runs"), "--dry-run", "--seeds", "1")
     assert result.exit_code == 0, result.output
     assert "7 runs: 0 finished, 0 begun, 7 not begun" in result.output
     assert not (tmp_path / "runs").exists()
@@ -90,7 +90,7 @@ def test_stopped_it_says_that_it_can_go_on(tmp_path: Path, monkeypatch: pytest.M
         raise Interrupted("stopped; the same command goes on from there")
 
     monkeypatch.setattr("tmln.executors.execute.execute", stop)
-    result = type_in("table2", "--scale", "smoke", "--out", str(tmp_path))
+    result = type_in("table2", "--scale", "smoke", "--runs", str(tmp_path))
     assert result.exit_code == 130
     assert "the same command goes on" in result.output
 

@@ -60,7 +60,7 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     assert results["naive", 0.05].metrics["int"] == by_hand
     assert only_int(said("show", store.root, "--format", "json")) == by_hand
     shown = f"{100 * by_hand:.1f}"
-    words = ["run", "--config", store.open(wanted).path / "config.yaml", "--out", store.root]
+    words = ["run", "--config", store.open(wanted).path / "config.yaml", "--runs", store.root]
     table = said(*words)
     assert f" {shown} " in next(line for line in table.splitlines() if line.startswith(" naive"))
     assert "INT is against joint training on tasks 1..k under the same seed at the benchmark's own lr" in table
@@ -106,5 +106,5 @@ def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
     }
     assert ints["usual"] == ints["prefix"] != ints["final"]
     assert "the shortcut oracle" in json.dumps(document(store.root, "final")["warnings"])
-    again = said("run", "--config", store.open(wanted).path / "config.yaml", "--out", store.root, "--oracle", "final")
+    again = said("run", "--config", store.open(wanted).path / "config.yaml", "--runs", store.root, "--oracle", "final")
     assert "INT is against the shortcut oracle" in again  # also of a run that was finished against another

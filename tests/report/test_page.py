@@ -92,16 +92,13 @@ def test_the_command_writes_and_names_the_page(runs: Path, tmp_path: Path) -> No
     assert isinstance(done.exception, ValueError)
 
 
-def test_the_demo_lives_without_plotly(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tmln.cli.report import report_of_demo
-
-    report_of_demo(runs)
-    assert capsys.readouterr().out == f"report: {runs / 'report.html'}\n"
+def test_the_demo_ends_well_without_plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli.runs, "run_configs", lambda *given: None)
+    monkeypatch.setattr("tmln.executors.processes.start_server", lambda: None)
     monkeypatch.setitem(sys.modules, "plotly", None)
-    report_of_demo(runs)
-    assert 'pip install "tmln[report]"' in capsys.readouterr().out
+    done = CliRunner().invoke(cli.app, ["demo", "--runs", str(tmp_path)])
+    assert done.exit_code == 0
+    assert 'pip install "tmln[report]"' in done.output
 
 
 def test_show_says_the_same_sentence(runs: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_method_goes_without_a_field_that_its_parts_lack() -> None:
 
 
 def invoke(out: Path, *words: str) -> str:
-    few = [*FEW, "--oracle", "none", "--executor", "serial", "--out", str(out)]
+    few = [*FEW, "--oracle", "none", "--executor", "serial", "--runs", str(out)]
     done = CliRunner().invoke(app, ["tune", "--benchmark", "split-digits", *words, *few])
     assert done.exit_code == 0, done.output
     return done.output
@@ -85,7 +85,7 @@ def results(out: Path) -> dict[str, Result]:
 
 
 def test_several_methods_one_budget_and_fresh_seeds(tmp_path: Path) -> None:
-    said = invoke(tmp_path, "--methods", "naive,tmln", "--budget", "2", "--final-seeds", "2")
+    said = invoke(tmp_path, "--methods", "naive,tmln", "--trials", "2", "--final-seeds", "2")
     (path,) = tmp_path.glob("tune-*.json")
     kept, runs = json.loads(path.read_text()), results(tmp_path)
     assert [one["method"] for one in kept["methods"]] == ["naive", "tmln"]
@@ -110,7 +110,7 @@ def test_several_methods_one_budget_and_fresh_seeds(tmp_path: Path) -> None:
 
 
 def test_tuned_on_one_benchmark_and_reported_on_another(tmp_path: Path) -> None:
-    words = ["--method", "naive", "--budget", "2", "--report-on", "rotated-digits", "--final-seeds", "1"]
+    words = ["--method", "naive", "--trials", "2", "--report-on", "rotated-digits", "--final-seeds", "1"]
     said = invoke(tmp_path, *words, "--set", "benchmark.tasks=2")
     runs = results(tmp_path).values()
     assert sorted((run.benchmark, run.seed) for run in runs) == [
@@ -126,7 +126,7 @@ def test_tuned_on_one_benchmark_and_reported_on_another(tmp_path: Path) -> None:
 
 
 def test_what_is_chosen_may_train_on_the_validation_data(tmp_path: Path) -> None:
-    invoke(tmp_path, "--method", "naive", "--budget", "1", "--final-seeds", "1", "--give-back")
+    invoke(tmp_path, "--method", "naive", "--trials", "1", "--final-seeds", "1", "--give-back")
     (path,) = tmp_path.glob("tune-*.json")
     kept, runs = json.loads(path.read_text()), results(tmp_path)
     (final,) = kept["final_runs"]
@@ -136,7 +136,7 @@ def test_what_is_chosen_may_train_on_the_validation_data(tmp_path: Path) -> None
 
 
 def test_the_best_of_a_sweep_is_chosen_on_validation_data(tmp_path: Path) -> None:
-    few = [*FEW, "--oracle", "none", "--executor", "serial", "--out", str(tmp_path), "--method", "naive"]
+    few = [*FEW, "--oracle", "none", "--executor", "serial", "--runs", str(tmp_path), "--method", "naive"]
     done = CliRunner().invoke(app, ["sweep", "--benchmark", "split-digits", "--grid", "lr=0.001,0.1", "--best", *few])
     assert done.exit_code == 0, done.output
     runs = results(tmp_path).values()

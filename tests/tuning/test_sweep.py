@@ -187,7 +187,7 @@ def test_every_method_has_something_to_search(method: str) -> None:
     ],
 )
 def test_mistakes_are_answered(words: list[str], said: str, tmp_path: Path) -> None:
-    words = ["sweep", "--benchmark", "split-digits", "--out", str(tmp_path), "--oracle", "none", *words]
+    words = ["sweep", "--benchmark", "split-digits", "--runs", str(tmp_path), "--oracle", "none", *words]
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
     assert isinstance(result.exception, ValueError)
@@ -214,7 +214,7 @@ def test_a_dry_run_tells_what_is_there_and_what_is_to_come(tmp_path: Path) -> No
     run = Store(tmp_path).open(done)
     with run.lock:
         run.finish({"accuracy": [[1.0]], "metrics": {"acc": 1.0, "fm": 0.0}})
-    text = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--dry-run"]).output
+    text = CliRunner().invoke(app, [*words, "--runs", str(tmp_path), "--dry-run"]).output
     assert "6 runs: 1 finished, 0 begun, 5 not begun; 2 of them as references for INT" in text
     assert re.search(
         r"about [\d.]+ s on this machine as it is now, \d at a time \(a few steps of each kind tried", text
@@ -236,7 +236,7 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
     failure = Failure(Job(configs[3]), "no space left on device")
     monkeypatch.setattr("tmln.executors.execute.execute", lambda *words, **options: [failure])
     words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", "--oracle", "none"]
-    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, [*words, "--runs", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1
     for line in (
         "runs that diverged are left out of means: tmln step.damping=0.1: seed 1",

@@ -173,7 +173,7 @@ FEW = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10"
 
 @pytest.mark.usefixtures("warm")
 def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
-    words = ["tune", "--benchmark", "split-digits", "--trials", "2", "--objective", "acc", "--out", str(tmp_path)]
+    words = ["tune", "--benchmark", "split-digits", "--trials", "2", "--objective", "acc", "--runs", str(tmp_path)]
     first = CliRunner().invoke(app, [*words, *FEW, "--space", "lr=0.001..1", "--workers", "1"])
     assert first.exit_code == 0, first.output
     assert len(re.findall(r"^trial \d: ACC [\d.]+ \(lr=[\d.]+\)$", first.output, re.M)) == 2
@@ -192,7 +192,7 @@ def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
         (["--objective", ","], "an objective is a metric"),
         (["--oracle", "none", "--objective", "fm,int"], "INT needs a joint reference"),
         (["--set", "benchmark.validation=0", "--objective", "val_acc"], "val_acc needs a validation split"),
-        (["--report-on", "rotated-digits", "--final-seeds", "0"], "--final-seeds is at least 1"),
+        (["--report-on", "rotated-digits", "--final-seeds", "0"], "--final-seeds must be at least 1"),
         (["--final-seeds", "2", "--objective", "fm,int"], "chosen by one objective"),
         (["--report-on", "split-digts"], "unknown benchmark 'split-digts'"),
         (["--methods", "er,tmln", "--method", "er"], "not both"),
@@ -203,7 +203,7 @@ def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_answered(words: list[str], said: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["tune", "--benchmark", "split-digits", "--out", str(tmp_path), *words])
+    result = CliRunner().invoke(app, ["tune", "--benchmark", "split-digits", "--runs", str(tmp_path), *words])
     assert result.exit_code != 0
     assert isinstance(result.exception, ValueError)
     assert said in str(result.exception)

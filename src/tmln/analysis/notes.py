@@ -178,7 +178,7 @@ def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iter
             folders = "1 folder was" if len(mine) == 1 else f"{len(mine)} folders were"
             yield f"{folders} {what}: {'; '.join([*mine[:NAMED], *more])}"
     if searched := tuple(map(one_line, _problems(problems, "searched"))):
-        yield f"{Note(SEARCHED, searched)} (--trials shows them)"
+        yield f"{Note(SEARCHED, searched)} (--with-trials shows them)"
     doubtful = sum(not result.checksum for result in results)
     if doubtful:
         yield f"{doubtful} of {len(results)} results have no checksum: an earlier version of tmln wrote them"

@@ -1,4 +1,4 @@
-"""What a person types: commands that import what they need when they run, so that ``tmln --help`` answers at once."""
+"""The command line; commands import what they need when they run, so that help is fast."""
 
 from tmln.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""The commands for data of one's own: tmln learn, evaluate, predict, inspect, undo, export."""
+"""The commands for your own data: tmln learn, evaluate, predict, inspect, undo, export."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.echo import say
+from tmln.cli.echo import echo, echo_block
+from tmln.cli.options import split_settings
 from tmln.printable import csv_cell
 from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
     from tmln.deploy.learn import Moment
 
-FORGOT = 3  # the exit code of a lesson that cost too much
-State = Annotated[Path, typer.Option(help="The state file: the model, its memory, its classes and its lessons.")]
-Data = Annotated[Path, typer.Option(help="A folder with a folder for each class, or for each domain, or an .npz.")]
+FORGOT = 3  # the exit code when more was forgotten than --max-forgetting allows
+State = Annotated[Path, typer.Option(metavar="FILE", help="State file: model, replay memory, classes, history.")]
+Data = Annotated[Path, typer.Option(metavar="PATH", help="Folder with one folder per class or domain, or an .npz.")]
+AnyState = Annotated[Path | None, typer.Option("--state", metavar="FILE", help="State file.")]
+OldPosition = Annotated[Path | None, typer.Argument(hidden=True)]
 
 
-class Listed(str, Enum):
-    """How predictions are written."""
+class PredictionFormat(str, Enum):
+    """Formats of predictions."""
 
     table = "table"
     csv = "csv"
@@ -39,29 +42,42 @@ def learn(
     state: State,
     data: Data,
     model: Annotated[
-        str | None, typer.Option(help="tmln list models, timm:NAME or package.module:Class; by the data unless given.")
+        str | None, typer.Option(metavar="NAME", help="tmln list models, timm:NAME or package.module:Class.")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=8, help="Pictures are made so large; at most 64 unless given.")
+        int | None, typer.Option(min=8, metavar="N", help="Size that images are scaled to; at most 64 by default.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="By the number of pictures unless given.")] = None,
-    method: Annotated[str | None, typer.Option(help="A name from `tmln list methods`; tmln unless given.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="By default from the number of images.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Method (tmln list methods); tmln by default.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="E.g. lr=0.02, step.damping=0.2, model.width=32."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting: lr=0.02, model.width=32."),
     ] = None,
-    weights: Annotated[Path | None, typer.Option(exists=True, help="Weights to begin with, as safetensors.")] = None,
-    freeze: Annotated[str | None, typer.Option(help="`backbone`: only the head learns.")] = None,
+    initial_weights: Annotated[
+        Path | None, typer.Option(exists=True, metavar="FILE", help="Pre-trained weights, as safetensors.")
+    ] = None,
+    freeze: Annotated[str | None, typer.Option(metavar="WHAT", help="backbone: train only the head.")] = None,
     hold_out: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="The share of each class that is not learned, but judges.")
+        float, typer.Option(min=0.0, max=0.9, metavar="SHARE", help="Share of each class held out to measure accuracy.")
     ] = 0.1,
     max_forgetting: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Points that an earlier lesson may lose; more is exit code 3, and the state stays."),
+        typer.Option(
+            min=0.0,
+            metavar="POINTS",
+            help="Accuracy that earlier data may lose; beyond it exit code 3, and the state stays as it was.",
+        ),
     ] = None,
-    keep: Annotated[int, typer.Option(min=0, help="Lessons that can be undone.")] = 1,
+    undo_levels: Annotated[int, typer.Option(min=0, metavar="N", help="How many calls can be undone.")] = 1,
 ) -> None:
-    """Learn a folder: a new model, or one that goes on with new classes or a new camera. Ctrl-C, and the same goes on.
+    """Train a model on your data, or continue it with new data.
+
+    New classes and new domains of known classes are recognised by their folders. After Ctrl-C,
+    the same command continues.
 
     \b
     Example:
@@ -74,24 +90,36 @@ def learn(
     if freeze not in (None, "backbone"):
         raise ValueError(f"--freeze takes `backbone`, got {freeze!r}")
     most = None if max_forgetting is None else max_forgetting / 100
-    wish = Wish(model, image_size, method, epochs, weights, freeze is not None, hold_out, most, keep, _pairs(settings))
+    wish = Wish(
+        model,
+        image_size,
+        method,
+        epochs,
+        initial_weights,
+        freeze is not None,
+        hold_out,
+        most,
+        undo_levels,
+        split_settings(settings),
+    )
     begun = not state.exists()
     try:
-        with asked_to_stop() as stop, _bar() as shown:
-            learner, table = teach(state, data, wish, _announced(shown), stop)
+        with asked_to_stop() as stop, _progress() as shown:
+            learner, table = teach(state, data, wish, _announce_resumption(shown), stop)
     except Forgot as error:
-        say(str(error.retention))
-        say(f"tmln: {error}; {state} is as it was", err=True)
+        echo_block(str(error.retention))
+        echo(f"tmln: {error}; {state} is as it was", err=True)
         raise typer.Exit(FORGOT) from None
-    say(str(table))
+    echo_block(str(table))
     if begun:
         about = learner.about
         size = "x".join(map(str, about["shape"]))
-        say(f"\nmade {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
+        echo("")
+        echo(f"made {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
 
 
 def evaluate(state: State, data: Data) -> None:
-    """How well a state does on a folder of classes: the accuracy, and that of each class.
+    """Measure a model's accuracy on a folder, per class.
 
     \b
     Example:
@@ -102,17 +130,21 @@ def evaluate(state: State, data: Data) -> None:
 
     rows = by_class(opened(state), data)
     total = sum(count for _, count, _ in rows)
-    say(f"accuracy {sum(count * right for _, count, right in rows) / total:.1%} of {total:,} samples")
+    echo(f"accuracy {sum(count * right for _, count, right in rows) / total:.1%} of {total:,} samples")
     _table(("class", "samples", "accuracy"), [(name, f"{count:,}", f"{right:.1%}") for name, count, right in rows])
 
 
 def predict(
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures, and folders of them; or an .npz with the array x.")],
+    pictures: Annotated[
+        list[Path], typer.Argument(metavar="PATHS...", help="Images, folders of images, or an .npz with the array x.")
+    ],
     state: State,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 1,
-    format: Annotated[Listed, typer.Option(help="A table, csv or json.")] = Listed.table,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Classes per prediction.")] = 1,
+    format: Annotated[
+        PredictionFormat, typer.Option(metavar="NAME", help="table, csv or json.")
+    ] = PredictionFormat.table,
 ) -> None:
-    """What a state takes pictures, or the rows of an .npz, for, and how sure it is.
+    """Predict the classes of images or arrays, with probabilities.
 
     \b
     Example:
@@ -121,7 +153,7 @@ def predict(
     from tmln.deploy.state_file import opened
 
     found = opened(state).predict([str(path) for path in pictures], top)
-    if format is Listed.json:
+    if format is PredictionFormat.json:
         records: list[dict[str, Any]] = []
         for one in found:
             record: dict[str, Any] = {
@@ -141,31 +173,31 @@ def predict(
     for one in found:
         named = one.top or ((one.label, one.probability),)
         rows.append((str(one.path), *(text for label, share in named for text in (label, f"{share:.4f}"))))
-    if format is Listed.csv:
+    if format is PredictionFormat.csv:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(headings)
         writer.writerows([csv_cell(cell) for cell in row] for row in rows)
-        say(text.getvalue().rstrip("\n"))
+        echo_block(text.getvalue().rstrip("\n"))
     else:
         _table(headings, rows)
 
 
-def inspect(state: Annotated[Path, typer.Argument(help="A state file.")]) -> None:
-    """What is in a state file: classes, lessons, memory, method, size, and how shielded each layer is.
+def inspect(state: AnyState = None, file: OldPosition = None) -> None:
+    """Describe a state file: classes, history, memory, protection.
 
     \b
     Example:
-      tmln inspect shop.tmln
+      tmln inspect --state shop.tmln
     """
     from tmln.deploy.describe import told
 
-    for line in told(state):
-        say(line)
+    for line in told(_one_source(file, state)):
+        echo(line)
 
 
 def undo(state: State) -> None:
-    """Back to before the last lesson.
+    """Undo the last `tmln learn`.
 
     \b
     Example:
@@ -180,23 +212,28 @@ def undo(state: State) -> None:
     with saving():
         learner.save(state)
     left = len(learner.record.lessons)
-    say(f"{state} is as before {lesson!r}: {left} lesson{'s' * (left != 1)}, {len(learner.names)} classes")
+    echo(f"{state} is as before {lesson!r}: {left} lesson{'s' * (left != 1)}, {len(learner.names)} classes")
 
 
 def export(
-    source: Annotated[Path, typer.Argument(help="A state file, or the folder of a finished run.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="model.safetensors, .onnx, .pt2, labels.json; of a run also a .tmln.")
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help=".safetensors, .onnx, .pt2, labels.json; .tmln of a run."),
     ],
+    state: AnyState = None,
+    run: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of a finished run.")] = None,
+    file: OldPosition = None,
 ) -> None:
-    """The model for programs without tmln; a run as a state that can go on learning.
+    """Export a model for other programs, or a run as a state file.
 
     \b
     Example:
-      tmln export shop.tmln -o model.onnx
+      tmln export --state shop.tmln -o model.onnx
+      tmln export --run runs/NAME -o model.tmln
     """
     from tmln.deploy.state_file import opened
 
+    source = _one_source(file, state, run)
     if source.is_dir():
         from tmln.deploy.from_run import from_run
 
@@ -209,38 +246,39 @@ def export(
         learner.save(output)
     else:
         learner.export(output)
-    say(f"wrote {output}")
+    echo(f"wrote {output}")
 
 
-def _pairs(settings: list[str] | None) -> dict[str, str]:
-    found = {}
-    for text in settings or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, e.g. step.damping=0.2; got {text!r}")
-        found[key.strip()] = value.strip()
-    return found
+def _one_source(file: Path | None, *named: Path | None) -> Path:
+    """Return the one file that was given; without the option's name it warns for one release."""
+    found = [path for path in (file, *named) if path is not None]
+    if len(found) != 1:
+        raise ValueError(f"give one file, e.g. --state shop.tmln; got {len(found)}")
+    if file is not None:
+        option = "--run" if file.is_dir() else "--state"
+        echo(f"warning: write {option} {file}; a file without it goes with the next release", err=True)
+    return found[0]
 
 
 def _table(headings: Any, rows: list[Any]) -> None:
     wide = [max(len(str(row[k])) for row in [headings, *rows]) for k in range(len(headings))]
     for row in [headings, *rows]:
-        say("  ".join(str(cell).ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip())
+        echo("  ".join(str(cell).ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip())
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Moment], None]]:
-    """A bar where there is a terminal; elsewhere a line every fifteen seconds."""
+def _progress() -> Iterator[Callable[[Moment], None]]:
+    """Show a progress bar in a terminal, elsewhere a line every fifteen seconds."""
     if not sys.stderr.isatty():
-        said = time.monotonic()
+        last = time.monotonic()
 
-        def tell(moment: Moment) -> None:
-            nonlocal said
-            if time.monotonic() - said >= PAUSE:
-                said = time.monotonic()
-                say(f"learning: step {moment.step:,} of {moment.steps:,}, {_words(moment)}", err=True)
+        def print_step(moment: Moment) -> None:
+            nonlocal last
+            if time.monotonic() - last >= PAUSE:
+                last = time.monotonic()
+                echo(f"learning: step {moment.step:,} of {moment.steps:,}, {_describe(moment)}", err=True)
 
-        yield tell
+        yield print_step
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -249,24 +287,24 @@ def _bar() -> Iterator[Callable[[Moment], None]]:
         task = bar.add_task("learning", total=None)
 
         def show(moment: Moment) -> None:
-            bar.update(task, total=moment.steps, completed=moment.step, description=_words(moment))
+            bar.update(task, total=moment.steps, completed=moment.step, description=_describe(moment))
 
         yield show
 
 
-def _announced(shown: Callable[[Moment], None]) -> Callable[[Moment], None]:
-    """A lesson that goes on says so, once."""
+def _announce_resumption(shown: Callable[[Moment], None]) -> Callable[[Moment], None]:
+    """Return a callback that says once that an interrupted call continues."""
     begun = False
 
     def show(moment: Moment) -> None:
         nonlocal begun
         if not begun and moment.step > 1:
-            say(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
+            echo(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
         begun = True
         shown(moment)
 
     return show
 
 
-def _words(moment: Moment) -> str:
+def _describe(moment: Moment) -> str:
     return f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"

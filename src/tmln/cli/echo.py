@@ -1,4 +1,4 @@
-"""Where lines of text leave for the terminal: whatever is in them, it is shown and not obeyed."""
+"""Printing to the terminal: control characters are shown as escapes, and a line stays one line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import typer
 from tmln.printable import one_line, printable
 
 
-def say(text: str, err: bool = False) -> None:
-    """A line for a person; text of others in it cannot steer the terminal."""
+def echo(text: str, err: bool = False) -> None:
+    """Print one line; line ends and control characters in it are written as escapes."""
+    typer.echo(one_line(text), err=err)
+
+
+def echo_block(text: str, err: bool = False) -> None:
+    """Print text of several lines; control characters in it are written as escapes."""
     typer.echo(printable(text), err=err)
 
 
-class Shown(logging.Formatter):
-    """For warnings that modules log: they name files, which can have line ends in their names."""
+class SafeFormatter(logging.Formatter):
+    """Format log records, which may name files, for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

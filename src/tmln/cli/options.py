@@ -1,17 +1,16 @@
-"""Options that several commands share: each group is declared once, and ``grouped.py`` puts it into a command."""
+"""Options that several commands share, each declared once, and the configurations they make."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from tmln.cli.parse_configs import configs_of, names_in
 from tmln.methods.registry import FAMILIES
 
 if TYPE_CHECKING:
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from tmln.experiments.result import Oracle
     from tmln.experiments.run_options import RunOptions
 
+TRAINING, RECORDING = "What to run", "Runs and what they record"
+
 
 class OracleName(str, Enum):
-    """``--oracle``: the kinds of reference of INT (:mod:`tmln.experiments.reference_runs`)."""
+    """Values of ``--oracle``, the reference of INT (:mod:`tmln.experiments.reference_runs`)."""
 
     prefix = "prefix"
     final = "final"
@@ -31,152 +32,183 @@ class OracleName(str, Enum):
     none = "none"
 
 
-Benchmark = Annotated[str | None, typer.Option(help="A name from `tmln list benchmarks`, or folder:PATH.")]
-Method = Annotated[str | None, typer.Option(help="A name from `tmln list methods`; tmln unless given.")]
-Methods = Annotated[str, typer.Option(help="Names from `tmln list methods`, with commas between.")]
-Seeds = Annotated[
-    int, typer.Option(min=1, help="How many seeds: 0, 1, ..., or from the one given by --set seed or --config on.")
+def complete_methods(incomplete: str) -> list[str]:
+    """Return the names of methods that begin so, for the shell."""
+    from tmln.methods.recipes import RECIPES
+
+    return [name for name in RECIPES if name.startswith(incomplete)]
+
+
+def complete_benchmarks(incomplete: str) -> list[str]:
+    """Return the names of benchmarks that begin so, for the shell."""
+    from tmln.streams.benchmarks import BENCHMARKS
+
+    return [name for name in BENCHMARKS if name.startswith(incomplete)]
+
+
+Benchmark = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Benchmark (tmln list benchmarks), or folder:PATH.",
+        autocompletion=complete_benchmarks,
+        rich_help_panel=TRAINING,
+    ),
 ]
-Sets = Annotated[
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Method (tmln list methods); tmln by default.",
+        autocompletion=complete_methods,
+        rich_help_panel=TRAINING,
+    ),
+]
+Methods = Annotated[str, typer.Option(metavar="A,B,...", help="Methods (tmln list methods).", rich_help_panel=TRAINING)]
+SeveralMethods = Annotated[
+    str | None,
+    typer.Option("--methods", metavar="A,B,...", help="Several methods, treated alike.", rich_help_panel=TRAINING),
+]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0 on or --set seed.")]
+Epochs = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Epochs per task; the benchmark's own by default.")
+]
+Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. step.damping=0.2 or benchmark.tasks=5."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as lr=0.1 or benchmark.tasks=5."),
 ]
-Out = Annotated[Path, typer.Option(help="The folder of runs.")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs; finished runs are not repeated.")]
+RunsArgument = Annotated[Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or a published file.")]
 ShownOracle = Annotated[
     OracleName | None,
     typer.Option(
-        "--oracle", help="The reference of INT: prefix, final or independent; the first that has run unless given."
+        "--oracle", metavar="KIND", help="Reference of INT: prefix, final, independent; the first that has run."
     ),
 ]
-Share = Annotated[
+ORACLE = "Reference of INT: prefix (joint on tasks 1..k), final, independent, none."
+OracleOption = Annotated[OracleName, typer.Option("--oracle", metavar="KIND", help=ORACLE, rich_help_panel=RECORDING)]
+Shard = Annotated[
     str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Only share I of N, 1/N to N/N: disjoint, and together everything. For array jobs, on one folder or many.",
-    ),
+    typer.Option("--shard", metavar="I/N", help="Do only share I of N, as in array jobs.", rich_help_panel=RECORDING),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and what it would cost.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads for torch; all cores unless given.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs a task; the benchmark's own unless given.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only say what would run and what it costs.", rich_help_panel=RECORDING),
+]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads of torch; all cores by default.")]
 Spaces = Annotated[
     list[str] | None,
     typer.Option(
         "--space",
         metavar="KEY=LOW..HIGH",
-        help="Where to look: LOW..HIGH (log scale from a factor of ten on; :log or :linear after it say which), "
-        "V1,V2,..., or KEY alone for what the part declares. Without any, all numbers that the parts declare.",
+        help="Range of a setting: LOW..HIGH (:log or :linear after it), V1,V2,..., or KEY for the declared range; "
+        "by default all numbers with a declared range.",
     ),
 ]
 
 
 if TYPE_CHECKING:
 
-    class Parts:
-        """A part by name, for every family."""
+    class Components:
+        """One option for each kind of component."""
 
-else:  # an option for every family: --replay and so on
-    _ABOUT = "The part {} by name (tmln list parts), or package.module:Class, in place of the method's."
-    Parts = make_dataclass(
-        "Parts",
-        [
-            (family, Annotated[str | None, typer.Option(help=_ABOUT.format(family))], field(default=None))
-            for family in FAMILIES
-        ],
-        frozen=True,
-    )
+else:
+    _ABOUT = {  # FAMILIES has these sentences, but would import torch
+        "replay": "Stored samples that join the batch.",
+        "penalty": "Term added to the loss.",
+        "step": "How a gradient becomes an update.",
+        "weights": "Weights that predict and start the next task.",
+        "answer": "How logits or features become a prediction.",
+    }
+    _NAMES = [
+        (
+            family,
+            Annotated[str | None, typer.Option(metavar="NAME", help=_ABOUT.get(family, f"The component {family}."))],
+            field(default=None),
+        )
+        for family in FAMILIES
+    ]
+    _PANEL = "Components, by name (tmln list components) or package.module:Class"
+    Components = make_dataclass("Components", _NAMES, frozen=True, namespace={"PANEL": _PANEL})
 
 
 @dataclass(frozen=True)
-class What:
-    """What is run, apart from the methods."""
+class Training:
+    """What to run, apart from the methods."""
+
+    PANEL: ClassVar[str] = TRAINING
 
     benchmark: Benchmark = None
     seeds: Seeds = 1
     epochs: Epochs = None
-    sets: Sets = None
-    config: Annotated[Path | None, typer.Option(exists=True, help="A YAML file with the same settings.")] = None
-    compile: Annotated[
-        bool, typer.Option("--compile", help="torch.compile the training pass: a slow start, then faster.")
-    ] = False
+    sets: Settings = None
+    config: Annotated[
+        Path | None, typer.Option(exists=True, metavar="FILE", help="YAML file with the same settings.")
+    ] = None
+    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile: a slow start, then faster.")] = False
 
     def configs(
-        self, methods: Sequence[str | None], seeds: int | None = None, parts: Parts | None = None
+        self, methods: Sequence[str | None], seeds: int | None = None, components: Components | None = None
     ) -> list[RunConfig]:
-        """Methods times seeds, every error before any work."""
-        many = self.seeds if seeds is None else seeds
-        named = {family: name for family, name in (vars(parts) if parts else {}).items() if name is not None}
-        return configs_of(self.benchmark, methods, many, self.epochs, self.sets, self.config, self.compile, named)
+        """Return a configuration for each method and seed; every error comes before any work."""
+        named = {family: name for family, name in (vars(components) if components else {}).items() if name is not None}
+        count = self.seeds if seeds is None else seeds
+        return parse_configs(self.benchmark, methods, count, self.epochs, self.sets, self.config, self.compile, named)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Where runs are kept, and what is kept of them on the way."""
+class Recording:
+    """Where runs are, and what they record."""
 
-    out: Out = Path("runs")
+    PANEL: ClassVar[str] = RECORDING
+
+    runs: Runs = Path("runs")
     checkpoint_steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps between checkpoints (besides one every five minutes).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Steps between checkpoints (also every 5 min)."),
     ] = None
-    logger: Annotated[str, typer.Option(help="tensorboard, wandb, mlflow, none; auto: tensorboard if installed.")] = (
-        "none"
-    )
+    logger: Annotated[str, typer.Option(metavar="NAME", help="tensorboard, wandb, mlflow, none, auto.")] = "none"
     eval_every: Annotated[
-        int | None, typer.Option(min=1, help="Also test within tasks, every so many steps, for AAA and min-ACC.")
+        int | None, typer.Option(min=1, metavar="N", help="Also test every N steps, for AAA and min-ACC.")
     ] = None
-    keep: Annotated[
-        str | None, typer.Option(help="What to keep besides: predictions, of every test sample after every task.")
-    ] = None
+    keep: Annotated[str | None, typer.Option(metavar="WHAT", help="Also keep: predictions (of all test samples).")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
-class How(Kept):
-    """The same, and what they are held against."""
+class DeviceOptions:
+    """One run on several devices."""
 
-    oracle: Annotated[
-        OracleName,
-        typer.Option(
-            help="The reference of INT, at the benchmark's own lr: joint on tasks 1..k for every k (prefix), one joint "
-            "model (final, a shortcut), a model of task k alone (independent), or none."
-        ),
-    ] = OracleName.prefix
-
-
-@dataclass(frozen=True)
-class Spread:
-    """One run over several devices."""
+    PANEL: ClassVar[str] = "One run on several devices"
 
     devices: Annotated[
-        int | None,
-        typer.Option(min=1, help="Devices of this machine over which a run is spread, a process each."),
+        int | None, typer.Option(min=1, metavar="N", help="Devices of this machine, one process each.")
     ] = None
-    strategy: Annotated[str, typer.Option(help="ddp: every process has all weights; fsdp: its part of each.")] = "ddp"
-    accelerator: Annotated[str, typer.Option(help="With --devices: auto, cpu or cuda.")] = "auto"
+    strategy: Annotated[str, typer.Option(metavar="NAME", help="ddp, or fsdp (sharded weights).")] = "ddp"
+    accelerator: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")] = "auto"
     precision: Annotated[
-        str | None, typer.Option(help="Of training passes: 32, bf16-mixed or 16-mixed; another is another run.")
+        str | None, typer.Option(metavar="NAME", help="32, bf16-mixed or 16-mixed; part of a run's identity.")
     ] = None
-    accumulate: Annotated[
-        int, typer.Option(min=1, help="Pieces in which a batch is passed; the same result to rounding.")
-    ] = 1
+    accumulate: Annotated[int, typer.Option(min=1, metavar="N", help="Pieces of a batch; equal to rounding.")] = 1
 
-    def of(self, configs: list[RunConfig]) -> list[RunConfig]:
-        """With the precision that was asked for."""
+    def set_precision(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """Return the configurations with the precision of ``--precision``."""
         given = {} if self.precision is None else {"precision": self.precision}
         return [config.with_settings(given) for config in configs]
 
-    def asked(self, executor: ExecutorConfig) -> Devices:
-        """The same as the lab takes it; it goes with no other way to spread work."""
+    def make_devices(self, executor: ExecutorConfig) -> Devices:
+        """Return the devices of one run; check that nothing else distributes runs."""
         from tmln.experiments.launch import Devices
 
         devices = Devices(self.devices, self.strategy, self.accelerator)
         devices.check()
         if devices.asked and (executor.executor != "local" or executor.workers not in (None, 1)):
-            raise ValueError(
-                "--devices does one run after another, in processes of its own: leave out --executor and --workers"
-            )
+            raise ValueError("--devices runs one run at a time, in its own processes: leave out --executor, --workers")
         return devices
 
 
-def run_options(kept: Kept, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
+def run_options(recording: Recording, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
     """Return the options that all runs of a command share."""
     from tmln.experiments.memory_estimate import VARIABLE, read_size
     from tmln.experiments.run_options import KEEPABLE, RunOptions
@@ -185,15 +217,84 @@ def run_options(kept: Kept, oracle: Oracle, executor: ExecutorConfig) -> RunOpti
     if executor.memory is not None:
         read_size(executor.memory)
         os.environ[VARIABLE] = executor.memory
-    keep = tuple(names_in(kept.keep or ""))
+    keep = tuple(split_names(recording.keep or ""))
     for name in keep:
         if name not in KEEPABLE:
             raise ValueError(f"--keep takes {', '.join(KEEPABLE)}, not {name!r}{did_you_mean(name, KEEPABLE)}")
     return RunOptions(
         oracle,
-        checkpoint_steps=kept.checkpoint_steps,
-        logger=kept.logger,
+        checkpoint_steps=recording.checkpoint_steps,
+        logger=recording.logger,
         threads=executor.threads,
-        eval_every=kept.eval_every,
+        eval_every=recording.eval_every,
         keep=keep,
     )
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in ``a, b``, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def split_settings(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the settings of ``--set KEY=VALUE``."""
+    found = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, e.g. step.damping=0.2; got {text!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def choose_methods(method: str | None, methods: str | None) -> Sequence[str | None]:
+    """Return the names of ``--method`` or ``--methods``; None is the configuration's own."""
+    if method is not None and methods is not None:
+        raise ValueError("give --method or --methods, not both")
+    if methods is None:
+        return [method]
+    names = split_names(methods)
+    if not names:
+        raise ValueError("--methods is empty; write --methods er,tmln (tmln list methods)")
+    return names
+
+
+def parse_configs(
+    benchmark: str | None,
+    methods: Sequence[str | None],
+    seeds: int = 1,
+    epochs: int | None = None,
+    sets: Sequence[str] | None = None,
+    file: Path | None = None,
+    compile: bool = False,
+    components: Mapping[str, str] | None = None,
+) -> list[RunConfig]:
+    """Return the configurations that options name, methods times seeds; check each of them."""
+    from tmln.experiments.config import RunConfig
+    from tmln.methods.recipes import find_recipe
+    from tmln.models.custom import check_allowed
+
+    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    if compile:
+        changes["compile"] = True
+    changes |= {**split_settings(sets), **(components or {})}
+    if file is None and benchmark is None:
+        raise ValueError("which benchmark? --benchmark split-digits, say (tmln list benchmarks)")
+    configs = []
+    for method in methods:
+        if method is not None:
+            find_recipe(method)
+        base = RunConfig.from_yaml(_read_text(file)) if file else RunConfig(benchmark=str(benchmark))
+        given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
+        base = base.with_settings({**given, **changes})
+        check_allowed(base.model or "", base.model_options)
+        base.recipe().check_code()
+        configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
+    return configs
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 (byte {error.start}); a configuration is YAML") from None

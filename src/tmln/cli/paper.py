@@ -1,4 +1,4 @@
-"""The command that regenerates the paper: tmln paper."""
+"""The command that regenerates the paper's tables and figures: tmln paper."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.echo import say
-from tmln.cli.options import DryRun, Kept, Share, run_options
+from tmln.cli.echo import echo, echo_block
+from tmln.cli.execution import describe_share, display_of, print_failures
+from tmln.cli.options import DryRun, Recording, Shard, run_options
 from tmln.cli.tables import Format
-from tmln.cli.work import display_of, shared_out
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ItemName(str, Enum):
-    """``tmln paper ITEM``; :data:`tmln.paper.items.ITEMS` is not imported for ``--help``."""
+    """Values of ITEM, as in :data:`tmln.paper.items.ITEMS`, which ``--help`` does not import."""
 
     table1 = "table1"
     table2 = "table2"
@@ -41,7 +41,7 @@ class ItemName(str, Enum):
 
 
 class ScaleName(str, Enum):
-    """``--scale``: of :data:`tmln.paper.scales.SCALES`, which is not imported for ``--help``."""
+    """Values of ``--scale``, as in :data:`tmln.paper.scales.SCALES`."""
 
     smoke = "smoke"
     cpu = "cpu"
@@ -49,27 +49,38 @@ class ScaleName(str, Enum):
 
 
 def paper(
-    item: Annotated[ItemName, typer.Argument(help="A table or figure of the paper, the tuning, or all of them.")],
+    item: Annotated[
+        ItemName,
+        typer.Argument(
+            metavar="ITEM", help="table1 to table6, figure2, figure3, barrier, recipes, confirm, shield, tuning, all."
+        ),
+    ],
     scale: Annotated[
         ScaleName,
-        typer.Option(help="smoke: digits. cpu: real images of 16x16, methods tuned alike. full: the paper's protocol."),
+        typer.Option(
+            metavar="NAME", help="smoke (digits), cpu (16x16 images, methods tuned alike), full (the protocol)."
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The folder of tables and pictures; paper-SCALE unless given.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Tables and figures; paper-SCALE by default.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; the scale's own unless given.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of seeds; the scale's own by default.")
+    ] = None,
     published: Annotated[
-        Path | None, typer.Option(help="Nothing is run: tables of the results that `tmln publish` wrote here.")
+        Path | None, typer.Option(metavar="DIR", help="Run nothing: use published results of this folder.")
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to print the tables; files are in every format.")] = Format.table,
-    kept: Kept = Kept(),
+    format: Annotated[
+        Format, typer.Option(metavar="NAME", help="Printed tables: table, md, latex, csv, json; files have all.")
+    ] = Format.table,
+    recording: Recording = Recording(),
     executor: ExecutorConfig = ExecutorConfig(),
-    shard: Share = None,
+    shard: Shard = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Regenerate the paper's tables and figures from runs, ours beside what the paper prints.
+    """Regenerate the paper's tables and figures, beside its numbers.
 
-    With --shard only runs are done; the same command without it writes the tables, once all shares are done.
+    With --shard it only trains; without it, once all shares are done, it writes the tables.
 
     \b
     Example:
@@ -88,19 +99,19 @@ def paper(
     from tmln.plots.figure import new_figure
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
-    chosen, store = with_seeds(find_scale(scale.value), seeds), Store(kept.out)
+    chosen, store = with_seeds(find_scale(scale.value), seeds), Store(recording.runs)
     folder = output or Path(f"paper-{scale.value}")
     if published is not None:
         study, items = published_study(chosen, items, published)
         _finish(item, study, items, folder, format, published)
         return
-    terms, share = run_options(kept, "prefix", executor), read_slice(shard)
+    terms, share = run_options(recording, "prefix", executor), read_slice(shard)
     if dry_run:
         for line in foretold(items, chosen, store, terms, executor, share):
-            say(line)
+            echo_block(line)
         return
     if share.whole and any(wanted.picture for wanted in items):
-        new_figure(1, 1)  # is matplotlib there? asked before long work
+        new_figure(1, 1)  # fails without matplotlib, before long work
     threads = executor.threads or chosen.threads
     if threads is not None:
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
@@ -108,39 +119,38 @@ def paper(
     with display_of(jobs) as display:
         failures = execute(store, jobs, terms, executor, on_event=display.note)
     if not share.whole:
-        say(shared_out(len(jobs), len(jobs_of(items, chosen)), share), err=True)
-        for failure in failures:
-            say(f"failed: {failure.job.label}: {failure.error}", err=True)
+        echo(describe_share(len(jobs), len(jobs_of(items, chosen)), share), err=True)
+        print_failures(failures)
         raise typer.Exit(1 if failures else 0)
     failed = {run_id(failure.job.config): failure.error for failure in failures}
-    _finish(item, Study(chosen, store, failed), items, folder, format, kept.out)
+    _finish(item, Study(chosen, store, failed), items, folder, format, recording.runs)
 
 
 def _finish(item: ItemName, study: Study, items: Sequence[Item], folder: Path, format: Format, runs: Path) -> None:
-    """The pages, and their index where there are several."""
+    """Write the pages, and an index where there are several."""
     from tmln.paper.write import head_of, write_index
 
     pages = _pages(items, study, folder, format)
     index = write_index(pages, folder, head_of(study.scale, runs)) if item is ItemName.all else None
-    say(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
+    echo(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
 
 
 def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) -> list[Page]:
-    """Each is printed and written as soon as it is there."""
+    """Print and write each page as soon as it is ready."""
     import warnings
 
     from tmln.paper.write import as_text, print_page, write_page
 
     pages = []
     for item in items:
-        say(f"{item.title} ...", err=True)
+        echo(f"{item.title} ...", err=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of steps that may be unstable: what diverges is in the notes
+            warnings.simplefilter("ignore")  # divergence is in the notes
             page = item.render(study)
         write_page(page, folder)
         pages.append(page)
         if format is Format.table:
             print_page(page)
         else:
-            say(as_text(page, format.value))
+            echo_block(as_text(page, format.value))
     return pages

@@ -1,95 +1,204 @@
-"""The commands that run and show: tmln run, compare, show."""
+"""The commands that train on benchmarks: tmln demo, run, compare, sweep."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.options import DryRun, How, Method, Methods, Parts, Share, ShownOracle, Spread, What
-from tmln.cli.parse_configs import names_in
-from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
-from tmln.cli.work import work
+from tmln.cli.echo import echo, echo_block
+from tmln.cli.execution import find_result, run_configs
+from tmln.cli.options import (
+    Components,
+    DeviceOptions,
+    DryRun,
+    Method,
+    Methods,
+    OracleName,
+    OracleOption,
+    Recording,
+    SeveralMethods,
+    Shard,
+    Spaces,
+    Training,
+    choose_methods,
+    split_names,
+)
+from tmln.cli.results import report
 from tmln.executors.config import ExecutorConfig
+
+if TYPE_CHECKING:
+    from tmln.experiments.config import RunConfig
+
+DEMO = ("naive", "joint", "er", "ewc++", "rwalk", "upgd", "ocar", "tmln")
+AT_TMLN_RATE = ("naive", "er")  # also at TMLN's effective learning rate
+DEMO_SEEDS = 3
+
+
+def demo(
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs; finished runs are not repeated.")] = Path(
+        "tmln-demo"
+    ),
+) -> None:
+    """Compare the paper's methods on small digits in about a minute.
+
+    The digits come with scikit-learn: pip install "tmln[digits,report]".
+
+    \b
+    Example:
+      tmln demo --runs tour
+    """
+    echo("Split-Digits: ten digits in five tasks of two; one head for all classes, no task identity at test time.")
+    from tmln.executors.processes import start_server
+
+    if not runs.exists():
+        start_server()  # which loads torch while this process does
+    from tmln.experiments.matched_lr import equal_rate
+
+    configs = Training(benchmark="split-digits", seeds=DEMO_SEEDS).configs(DEMO)
+    rate = equal_rate(next(config for config in configs if config.method == "tmln"))
+    at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLN_RATE]
+    run_configs([*configs, *at_rate], Recording(runs=runs), OracleName.prefix, ExecutorConfig())
+    echo_block(
+        "ACC: mean accuracy over all tasks at the end. FM: forgetting, the drop from each task's best accuracy.\n"
+        "INT: intransigence, how much worse each new task is learned than by joint training.\n"
+        "Next: tmln list methods, or the loop in the README for your own."
+    )
+    try:
+        report(runs, runs / "report.html")
+    except ImportError as error:  # without plotly
+        echo(str(error))
 
 
 def run(
     method: Method = None,
-    what: What = What(),
-    parts: Parts = Parts(),
-    how: How = How(logger="auto"),
-    executor: ExecutorConfig = ExecutorConfig(),
-    spread: Spread = Spread(),
-    shard: Share = None,
+    training: Training = Training(),
+    components: Components = Components(),
+    recording: Recording = Recording(logger="auto"),
+    oracle: OracleOption = OracleName.prefix,
+    shard: Shard = None,
     dry_run: DryRun = False,
+    executor: ExecutorConfig = ExecutorConfig(),
+    spread: DeviceOptions = DeviceOptions(),
 ) -> None:
-    """Train one method on a benchmark; killed at any moment, the same command goes on where it was.
+    """Train one method on a benchmark; repeat it to continue after a stop.
 
     \b
     Example:
       tmln run --benchmark split-digits --method tmln --seeds 5 --set step.damping=0.2
+
+    Options of one benchmark: tmln list benchmarks NAME.
     """
-    configs, devices = spread.of(what.configs([method], parts=parts)), spread.asked(executor)
+    configs = spread.set_precision(training.configs([method], components=components))
+    devices = spread.make_devices(executor)
     for config in configs:
         devices.check_method(config.recipe())
     if dry_run or not devices.asked:
-        work(configs, how, executor, dry_run, accumulate=spread.accumulate, shard=shard)
+        run_configs(configs, recording, oracle, executor, dry_run, accumulate=spread.accumulate, shard=shard)
         return
     from tmln.executors.distributed_run import together
 
     with together(devices) as pool:
         if pool is not None:  # this process leads
-            work(configs, how, executor, pool=pool, accumulate=spread.accumulate, shard=shard)
+            run_configs(configs, recording, oracle, executor, pool=pool, accumulate=spread.accumulate, shard=shard)
 
 
 def compare(
     methods: Methods,
-    what: What = What(seeds=3),
-    parts: Parts = Parts(),
-    how: How = How(logger="auto"),
-    executor: ExecutorConfig = ExecutorConfig(),
-    shard: Share = None,
+    training: Training = Training(seeds=3),
+    components: Components = Components(),
+    recording: Recording = Recording(logger="auto"),
+    oracle: OracleOption = OracleName.prefix,
+    shard: Shard = None,
     dry_run: DryRun = False,
+    executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
-    """Train several methods on a benchmark and show them side by side.
+    """Train several methods on a benchmark and compare them.
 
     \b
     Example:
       tmln compare --benchmark split-digits --methods naive,er,tmln --seeds 5
     """
-    work(what.configs(names_in(methods), parts=parts), how, executor, dry_run, shard=shard)
+    configs = training.configs(split_names(methods), components=components)
+    run_configs(configs, recording, oracle, executor, dry_run, shard=shard)
 
 
-def show(
-    runs: Annotated[Path, typer.Argument(help="A folder of runs, or a published file.")] = Path("runs"),
-    format: FormatOption = Format.table,
-    reference: Annotated[
-        str | None, typer.Option(help="The row that the others are held against; the best unless given.")
-    ] = None,
-    test: Annotated[TestOption, typer.Option(help="How differences are tested; corrected by Holm in any case.")] = (
-        TestOption.t
-    ),
-    metrics: Annotated[
-        str | None,
-        typer.Option(help="What to show, e.g. acc,fm,bwt,fwt,rate; ACC, FM, INT and seconds unless given."),
-    ] = None,
-    columns: Annotated[
-        str | None,
+def sweep(
+    method: Method = None,
+    methods: SeveralMethods = None,
+    training: Training = Training(),
+    grid: Annotated[
+        list[str] | None,
         typer.Option(
-            help="One table: any metric, n, interval, shared, delta, delta_interval, p, holm, seeds_needed, memory."
+            "--grid",
+            metavar="KEY=V1,V2",
+            help="Values of a setting; several: all combinations.",
+            rich_help_panel="Sweep",
         ),
     ] = None,
-    caption: Annotated[str | None, typer.Option(help="Of a LaTeX table; what it shows unless given.")] = None,
-    label: Annotated[str | None, typer.Option(help="Of a LaTeX table; tab:BENCHMARK unless given.")] = None,
-    trials: Annotated[bool, typer.Option("--trials", help="Show the trials of searches, too.")] = False,
-    oracle: ShownOracle = None,
+    random: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Random draws from --space, per grid point.", rich_help_panel="Sweep"),
+    ] = 0,
+    space: Spaces = None,
+    best: Annotated[
+        bool,
+        typer.Option("--best", help="Choose the best of each method on validation data.", rich_help_panel="Sweep"),
+    ] = False,
+    recording: Recording = Recording(),
+    oracle: OracleOption = OracleName.prefix,
+    shard: Shard = None,
+    dry_run: DryRun = False,
+    executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
-    """The table of finished runs, a sentence, and how far each row is from the best: corrected for how many there are.
+    """Run a grid or random draws of settings, times seeds and methods.
 
     \b
     Example:
-      tmln show runs --format latex --columns acc,fm,delta,holm
+      tmln sweep --benchmark split-digits --grid step.trajectory=0.1,1,10 --seeds 3
+      tmln sweep --benchmark split-digits --random 64 --shard $SLURM_ARRAY_TASK_ID/8
     """
-    layout = Layout(format, columns, caption, label)
-    print_results(finished_results(runs, oracle, trials), layout, reference, metrics, test.value)
+    from tmln.tuning.protocol import with_split
+    from tmln.tuning.sweep import read_grid, read_spaces
+    from tmln.tuning.sweep import sweep as combine
+
+    if not (grid or random or methods):
+        raise ValueError("nothing to sweep: give --grid KEY=V1,V2, --random N, or --methods A,B")
+    if space and not random:
+        raise ValueError("--space says where to draw from; --random N says how often")
+    if best and shard:
+        raise ValueError("--best needs all runs: leave out --shard, once all shares are done")
+    bases = training.configs(choose_methods(method, methods), seeds=1)
+    bases = [with_split(base) for base in bases] if best else bases
+    found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=training.seeds)
+    for note in found.notes:
+        echo(note, err=True)
+    run_configs(found.configs, recording, oracle, executor, dry_run, shard=shard)
+    if best and not dry_run:
+        for line in _best_lines(found.configs, recording.runs):
+            echo(line)
+
+
+def _best_lines(configs: Sequence[RunConfig], runs: Path) -> Iterator[str]:
+    """Yield each method's configuration with the best validation accuracy, and its command."""
+    from tmln.analysis.rows import comparable, rows_of
+    from tmln.analysis.selection import select_configurations
+    from tmln.experiments.command import commands_of
+    from tmln.experiments.store import Store
+
+    store = Store(runs)
+    results = [result for config in configs if (result := find_result(store, config)) is not None]
+    for rows in comparable(rows_of(results)).values():
+        for choice in select_configurations(rows):
+            row = choice.row
+            measured = [f"test ACC {100 * row.summary('acc').mean:.1f}"]
+            if row.summary("val_acc").n:
+                measured.insert(0, f"val ACC {100 * row.summary('val_acc').mean:.1f}")
+            n = row.summary("acc").n
+            yield f"{choice.name}: {', '.join(measured)} ({n} seed{'s' * (n != 1)} of {row.where})"
+            first = row.results[0]
+            for command in commands_of(first.config, first.changed or (), [result.seed for result in row.results]):
+                yield f"  {command} --runs {shlex.quote(str(runs))}"

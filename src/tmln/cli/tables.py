@@ -1,4 +1,4 @@
-"""Tables on the terminal and as text, for every command that shows one."""
+"""Print tables to the terminal, or as Markdown, LaTeX, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.echo import say
-from tmln.cli.options import OracleName
-from tmln.cli.parse_configs import names_in
+from tmln.cli.echo import echo, echo_block
+from tmln.cli.options import OracleName, split_names
 
 if TYPE_CHECKING:
     from tmln.analysis.paired import TestName
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Format(str, Enum):
-    """``--format``: for a terminal, a document, a paper, a spreadsheet, a program."""
+    """Values of ``--format``."""
 
     table = "table"
     md = "md"
@@ -31,24 +30,24 @@ class Format(str, Enum):
 
 
 class TestOption(str, Enum):
-    """``--test``: the names of :data:`tmln.analysis.paired.TESTS`."""
+    """Values of ``--test``, the names of :data:`tmln.analysis.paired.TESTS`."""
 
     t = "t"
     wilcoxon = "wilcoxon"
     bootstrap = "bootstrap"
 
 
-FormatOption = Annotated[Format, typer.Option(help="How to write the table.")]
+FormatOption = Annotated[Format, typer.Option(metavar="NAME", help="table, md, latex, csv or json.")]
 
 
 def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool = False) -> list[Result]:
-    """What a folder of runs holds, with INT wherever its reference is there; the rest is said."""
+    """Return a folder's finished results, with INT where its reference is; warn about the rest."""
     from tmln.analysis.notes import folder_notes
     from tmln.analysis.read import read_results
 
     results, problems = read_results(runs, None if oracle is None else oracle.value, trials)
     for text in folder_notes(results, problems):
-        say(text, err=True)
+        echo(text, err=True)
     if not results:
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
@@ -58,7 +57,7 @@ def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool 
 
 @dataclass(frozen=True)
 class Layout:
-    """How tables are to be made: ``columns`` are of one table, which then stands alone; the rest are LaTeX's."""
+    """A format, the columns of a single table if any, and caption and label for LaTeX."""
 
     format: Format = Format.table
     columns: str | None = None
@@ -72,36 +71,36 @@ PLAIN = Layout()
 def print_results(
     results: Sequence[Result],
     layout: Layout = PLAIN,
-    reference: str | None = None,
+    baseline: str | None = None,
     metrics: str | None = None,
     test: TestName = "t",
 ) -> None:
-    """For each group of comparable runs a table, a sentence, the differences, and what a reader must know."""
+    """Print a table, a summary, differences and notes for each group of comparable runs."""
     from tmln.analysis.across_benchmarks import across
     from tmln.analysis.across_table import across_lines, across_notes
     from tmln.analysis.differences import row_records, row_tree
     from tmln.analysis.rows import comparable, rows_of
     from tmln.analysis.tables import named_row
 
-    wanted, format = None if metrics is None else names_in(metrics), layout.format
+    wanted, format = None if metrics is None else split_names(metrics), layout.format
     rows = rows_of(results)
-    named_row(rows, reference)
-    if print_whole(format, row_records(rows, wanted, test, reference), row_tree(rows, wanted, test, reference)):
+    named_row(rows, baseline)
+    if print_for_programs(format, row_records(rows, wanted, test, baseline), row_tree(rows, wanted, test, baseline)):
         return
     for name, mine in comparable(rows).items():
-        for note in _print_table(name, mine, layout, reference, wanted, test):
-            say(note, err=format is not Format.table)
+        for note in _print_table(name, mine, layout, baseline, wanted, test):
+            echo(note, err=format is not Format.table)
     joined = across(rows)
     if joined is not None and layout.columns is None:
         print_grid(format, across_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
         for note in across_notes(joined):
-            say(note, err=format is not Format.table)
+            echo(note, err=format is not Format.table)
 
 
 def _print_table(
-    name: str, rows: list[Row], layout: Layout, reference: str | None, wanted: list[str] | None, test: TestName
+    name: str, rows: list[Row], layout: Layout, baseline: str | None, wanted: list[str] | None, test: TestName
 ) -> list[str]:
-    """The table, and that of differences; what is to be said of them."""
+    """Print the table and that of differences; return the notes."""
     from tmln.analysis.differences import column_lines, difference_lines
     from tmln.analysis.notes import CAPTION, difference_notes, table_notes
     from tmln.analysis.rows import columns_of
@@ -111,12 +110,12 @@ def _print_table(
     from tmln.metrics import metric_of
 
     found = assess_significance(
-        rows, "acc", test, named_row(rows, reference) if reference in {r.label for r in rows} else None
+        rows, "acc", test, named_row(rows, baseline) if baseline in {r.label for r in rows} else None
     )
     notes = [write_summary(rows, test), *table_notes(rows)]
     caption, label = layout.caption or f"{name}. {CAPTION}", layout.label or f"tab:{name}"
     if layout.columns is not None:
-        print_grid(layout.format, column_lines(rows, found, names_in(layout.columns)), name, caption, label)
+        print_grid(layout.format, column_lines(rows, found, split_names(layout.columns)), name, caption, label)
         return [*notes, *difference_notes(found)]
     columns = list(columns_of(rows, wanted))
     spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
@@ -132,20 +131,20 @@ def _print_table(
     return notes
 
 
-def print_whole(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
-    """For programs, every number whole, not as shown; whether that was asked for."""
+def print_for_programs(format: Format, records: Sequence[Mapping[str, Any]], tree: Any) -> bool:
+    """Print CSV or JSON with full precision; return whether the format is one of them."""
     from tmln.analysis.text_table import records_csv
     from tmln.experiments.files import to_json
 
     if format is Format.csv:
-        say(records_csv(records))
+        echo_block(records_csv(records))
     elif format is Format.json:
-        say(to_json(tree, indent=1))
+        echo_block(to_json(tree, indent=1))
     return format in (Format.csv, Format.json)
 
 
 def _too_wide(lines: list[list[str]]) -> bool:
-    """Names can be folded, down to fourteen letters; numbers cannot."""
+    """Return whether a table is wider than the terminal, with names folded at 14 letters."""
     from rich.console import Console
 
     from tmln.analysis.text_table import grid_width
@@ -155,17 +154,17 @@ def _too_wide(lines: list[list[str]]) -> bool:
 
 
 def print_grid(format: Format, lines: list[list[str]], title: str = "", caption: str = "", label: str = "") -> None:
-    """To the terminal as a table, else as text with an empty line after it; caption and label are LaTeX's."""
+    """Print a table to the terminal, or as text; caption and label are for LaTeX."""
     from rich.console import Console
 
     from tmln.analysis.text_table import WRITERS, grid_latex, grid_rich, grid_width
 
     if format is Format.table:
         console = Console()
-        if not console.is_terminal:  # a file has room
+        if not console.is_terminal:  # a file has no width
             console.width = max(console.width, grid_width(lines))
         console.print(grid_rich(lines, title))
     elif format is Format.latex:
-        say(grid_latex(lines, caption, label) + "\n")
+        echo_block(grid_latex(lines, caption, label) + "\n")
     else:
-        say(WRITERS[format.value](lines) + "\n")
+        echo_block(WRITERS[format.value](lines) + "\n")

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.echo import say
-from tmln.cli.options import How, Method, OracleName, Spaces, What, run_options
-from tmln.cli.parse_configs import method_names, names_in
-from tmln.cli.work import display_of, result_of, work
+from tmln.cli.echo import echo
+from tmln.cli.execution import display_of, find_result, print_failures, run_configs
+from tmln.cli.options import (
+    Method,
+    OracleName,
+    OracleOption,
+    Recording,
+    SeveralMethods,
+    Spaces,
+    Training,
+    choose_methods,
+    run_options,
+    split_names,
+)
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
@@ -25,79 +35,94 @@ if TYPE_CHECKING:
     from tmln.tuning.space import Space
     from tmln.tuning.tune import Trial
 
-FINAL_SEEDS = 5  # of what is chosen, where methods are compared
+FINAL_SEEDS = 5  # of chosen settings, where methods are compared
+SEARCH = "Search"
 
 
 def tune(
     method: Method = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Several, with commas between: the same number of trials for each.")
-    ] = None,
+    methods: SeveralMethods = None,
+    training: Training = Training(),
     trials: Annotated[
         int,
-        typer.Option("--trials", "--budget", min=1, help="How many for each method; those of earlier sessions count."),
+        typer.Option(min=1, metavar="N", help="Trials per method, with earlier ones.", rich_help_panel=SEARCH),
     ] = 20,
     objective: Annotated[
         str | None,
-        typer.Option(help="val_acc unless given, or several metrics at once: val_fm,val_learning_accuracy."),
+        typer.Option(metavar="A,B,...", help="Metrics to optimise; val_acc by default.", rich_help_panel=SEARCH),
     ] = None,
     space: Spaces = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="A database URL, e.g. postgresql://USER@HOST/NAME, to share; a file in --out unless given."),
+        typer.Option(
+            metavar="URL",
+            help="Shared database, e.g. postgresql://USER@HOST/NAME; by default a file in --runs.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     final_seeds: Annotated[
         int | None,
-        typer.Option(min=0, help="Fresh seeds for what is chosen; 5 with --methods or --report-on, else none."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="New seeds for the chosen settings; 5 with --methods or --report-on, else 0.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     report_on: Annotated[
-        str | None, typer.Option(metavar="BENCHMARK", help="Run what is chosen on this benchmark instead.")
+        str | None,
+        typer.Option(metavar="BENCHMARK", help="Run the chosen settings on this one.", rich_help_panel=SEARCH),
     ] = None,
     give_back: Annotated[
         bool,
-        typer.Option("--give-back", help="Run what is chosen on the validation data, too; else the split is kept."),
+        typer.Option("--give-back", help="Train final runs on the validation data, too.", rich_help_panel=SEARCH),
     ] = False,
-    what: What = What(),
-    how: How = How(),
+    recording: Recording = Recording(),
+    oracle: OracleOption = OracleName.prefix,
     executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
-    """Search settings on validation data, a tenth of the training data; --set holds one fixed. Trials are runs.
+    """Search settings on validation data, a tenth of the training data.
+
+    Settings given by --set stay fixed. Trials are ordinary runs.
 
     \b
     Example:
-      tmln tune --benchmark split-digits --methods er,tmln --budget 20 --final-seeds 5
+      tmln tune --benchmark split-digits --methods er,tmln --trials 20 --final-seeds 5
     """
     from tmln.experiments.files import make_folder, refuse_link, to_json, write_whole
     from tmln.experiments.identity import canonical
+    from tmln.experiments.store import Store
     from tmln.metrics import metric_of
     from tmln.seeds import seed_of
     from tmln.tuning.database import in_one_line
     from tmln.tuning.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
     from tmln.tuning.sweep import read_spaces, spaces_for
 
-    names, out, seeds = method_names(method, methods), how.out, what.seeds
-    bases = [with_split(base) for base in what.configs(names, seeds=1)]
-    objectives = _objectives(objective, bases)
+    names, runs, seeds = choose_methods(method, methods), recording.runs, training.seeds
+    bases = [with_split(base) for base in training.configs(names, seeds=1)]
+    objectives = _read_objectives(objective, bases)
     spaces, notes = spaces_for(bases, read_spaces(space or []))
     count = final_seeds if final_seeds is not None else FINAL_SEEDS if methods or report_on else 0
-    stages = bases if report_on is None else _on(report_on, what, names)
+    stages = bases if report_on is None else replace(training, benchmark=report_on).configs(names, seeds=1)
     stages = [without_split(stage) for stage in stages] if give_back else stages
     if report_on is not None and not count:
-        raise ValueError("--report-on runs what is chosen: --final-seeds is at least 1 with it")
+        raise ValueError("--report-on runs what is chosen: --final-seeds must be at least 1")
     if count and len(objectives) > 1:
         raise ValueError("what is run with fresh seeds is chosen by one objective: --objective val_acc, say")
     against_joint = any(metric_of(name).against_reference for name in objectives)
-    if against_joint and how.oracle is OracleName.none:
+    if against_joint and oracle is OracleName.none:
         raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective val_acc")
-    terms = run_options(how, how.oracle.value if against_joint else "none", executor)
+    options = run_options(recording, oracle.value if against_joint else "none", executor)
     for note in notes:
-        say(note, err=True)
-    make_folder(out)
-    refuse_link(out / "tune.sqlite3")
-    url = storage or f"sqlite:///{(out / 'tune.sqlite3').resolve()}"
+        echo(note, err=True)
+    make_folder(runs)
+    refuse_link(runs / "tune.sqlite3")
+    url = storage or f"sqlite:///{(runs / 'tune.sqlite3').resolve()}"
     with in_one_line(url), executor.pool() as pool:
-        task = _Task(objectives, trials, seeds, url, storage is not None, out, executor, terms, pool)
-        searches = [task.tuned(base, where, len(bases) > 1) for base, where in zip(bases, spaces, strict=True)]
+        search = _MethodSearch(
+            objectives, trials, seeds, url, storage is not None, Store(runs), executor, options, pool
+        )
+        searches = [search.run(base, where, len(bases) > 1) for base, where in zip(bases, spaces, strict=True)]
     fresh = fresh_seeds(bases[0].seed, seeds, count)
     finals = [
         config for tuned, stage in zip(searches, stages, strict=True) for config in final_configs(tuned, stage, fresh)
@@ -106,122 +131,107 @@ def tune(
     kept = record(searches, tuple(objectives), used, finals)
     asked = [canonical([kept["objectives"], kept["seeds"], trials, kept["final_runs"]])]
     asked += [canonical([one["config"], one["spaces"]]) for one in kept["methods"]]
-    path = out / f"tune-{seed_of(0, ' '.join(asked)):016x}.json"
+    path = runs / f"tune-{seed_of(0, ' '.join(asked)):016x}.json"
     write_whole(path, to_json(kept, indent=1) + "\n")
-    say(f"the search: {path}", err=True)
+    echo(f"the search: {path}", err=True)
     if finals:
-        work(finals, how, executor)
+        run_configs(finals, recording, oracle, executor)
         where = f" of {bases[0].benchmark}" if report_on else ""
-        say(f"each method: {how_chosen(tuple(objectives), trials)}{where}, then run with seeds none of them saw")
+        echo(f"each method: {how_chosen(tuple(objectives), trials)}{where}, then run with seeds none of them saw")
     elif count:
-        raise ValueError("no trial came to an end that counts; see what each said above")
+        raise ValueError("no trial succeeded; see the reason of each above")
 
 
-def _on(benchmark: str, what: What, names: Sequence[str | None]) -> list[RunConfig]:
-    """The same methods on another benchmark, where nothing is chosen: no split unless --set asks for one."""
-    from dataclasses import replace
+@dataclass
+class _MethodSearch:
+    """Search the settings of one method after another, with the same options."""
 
-    return replace(what, benchmark=benchmark).configs(names, seeds=1)
+    objectives: Mapping[str, bool]
+    trials: int
+    seeds: int
+    url: str
+    shared: bool
+    store: Store
+    executor: ExecutorConfig
+    options: RunOptions
+    pool: Executor
 
-
-class _Task:
-    """What the searches of all methods share."""
-
-    def __init__(
-        self,
-        objectives: Mapping[str, bool],
-        trials: int,
-        seeds: int,
-        url: str,
-        shared: bool,
-        out: Path,
-        executor: ExecutorConfig,
-        terms: RunOptions,
-        pool: Executor,
-    ) -> None:
-        from tmln.experiments.store import Store
-
-        self.objectives, self.trials, self.seeds, self.url, self.shared = objectives, trials, seeds, url, shared
-        self.out, self.executor, self.terms, self.pool = out, executor, terms, pool
-        self.store: Store = Store(out)
-
-    def tuned(self, base: RunConfig, spaces: Mapping[str, Space], several: bool) -> Tuned:
-        """One method's search, to its end; of several, one without a trial that counts is said and left out."""
+    def run(self, base: RunConfig, spaces: Mapping[str, Space], several: bool) -> Tuned:
+        """Search one method's settings; several methods continue if one has no valid trial."""
         from tmln.executors.config import cores
         from tmln.experiments.reference_runs import SHARED
         from tmln.tuning.protocol import Tuned
         from tmln.tuning.tune import Search
 
         search = Search(base, spaces, self.objectives, self.url, seeds=self.seeds, shared=self.shared)
-        if self.terms.oracle != "none" and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
-            say(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
+        if self.options.oracle != "none" and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
+            echo(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
         head = f"{base.method}: " if several else ""
-        say(f"{head}searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
+        echo(f"{head}searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
         if before := len(search.ended()):
-            say(f"{head}{before} trials are there already", err=True)
+            echo(f"{head}{before} trials are there already", err=True)
         batch = max(1, (self.executor.workers or cores()) // self.seeds)
-        on_trial = lambda trial: say(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
-        search.search(self.trials, batch, self._run, on_trial, _waiting(head))
+        on_trial = lambda trial: echo(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
+        search.search(self.trials, batch, self._run_trials, on_trial, _waiting(head))
         best, ended = search.best(), search.ended()
         if not best and several:
-            say(f"{head}no trial came to an end that counts; left out", err=True)
+            echo(f"{head}no trial succeeded; left out", err=True)
         else:
-            self._best(best, len(ended), head)
+            self._print_best(best, len(ended), head)
         return Tuned(base, spaces, ended, best[0] if best else None)
 
     def _points(self, trial: Trial) -> list[RunConfig]:
         return [trial.config.with_setting("seed", trial.config.seed + k) for k in range(self.seeds)]
 
-    def _run(self, trials: Sequence[Trial]) -> list[list[Result | None]]:
+    def _run_trials(self, trials: Sequence[Trial]) -> list[list[Result | None]]:
         from tmln.executors.execute import execute
         from tmln.executors.plan import plan
 
         points = [self._points(trial) for trial in trials]
-        jobs = plan([config for point in points for config in point], self.terms.oracle)
+        jobs = plan([config for point in points for config in point], self.options.oracle)
         with display_of(jobs, brief=True) as display:
-            failures = execute(self.store, jobs, self.terms, self.executor, pool=self.pool, on_event=display.note)
-        for failure in failures:
-            say(f"failed: {failure.job.label}: {failure.error}", err=True)
-        return [[result_of(self.store, config) for config in point] for point in points]
+            failures = execute(self.store, jobs, self.options, self.executor, pool=self.pool, on_event=display.note)
+        print_failures(failures)
+        return [[find_result(self.store, config) for config in point] for point in points]
 
-    def _best(self, trials: Sequence[Trial], ended: int, head: str) -> None:
+    def _print_best(self, trials: Sequence[Trial], ended: int, head: str) -> None:
         from tmln.experiments.command import command_of
         from tmln.tuning.protocol import how_chosen
         from tmln.tuning.tune import judge
 
         if not trials:
-            raise ValueError("no trial came to an end that counts; see what each said above")
+            raise ValueError("no trial succeeded; see the reason of each above")
         none_beats = "those that no other beats in all of them" if len(self.objectives) > 1 else "the best"
-        say(f"{head}{none_beats}, {how_chosen(tuple(self.objectives), ended)}, and the command for each:")
+        echo(f"{head}{none_beats}, {how_chosen(tuple(self.objectives), ended)}, and the command for each:")
         for trial in trials:
-            tested = judge([result_of(self.store, config) for config in self._points(trial)], ("acc",))
+            tested = judge([find_result(self.store, config) for config in self._points(trial)], ("acc",))
             known = "acc" in self.objectives or isinstance(tested, str)
             test = "" if known else f", test ACC {100 * float(tested[0]):.1f}"
-            say(f"{_values(trial, self.objectives)}{test} (trial {trial.number})")
-            say(f"  {command_of(trial.config, self.seeds)} --out {shlex.quote(str(self.out))}")
+            echo(f"{_format_values(trial, self.objectives)}{test} (trial {trial.number})")
+            echo(f"  {command_of(trial.config, self.seeds)} --runs {shlex.quote(str(self.store.root))}")
 
 
 def _waiting(head: str) -> Callable[[int], None]:
-    """Says what is waited for whenever that changes."""
+    """Return a callback that says how many trials of other processes are running."""
     before = -1
 
     def on_wait(others: int) -> None:
         nonlocal before
         if others != before:
             before = others
-            say(f"{head}waiting for {others} trials that other processes are at", err=True)
+            echo(f"{head}waiting for {others} trials of other processes", err=True)
 
     return on_wait
 
 
-def _objectives(text: str | None, bases: Sequence[RunConfig]) -> dict[str, bool]:
-    """Metrics, and whether more of each is better; those of the validation split need one."""
+def _read_objectives(text: str | None, bases: Sequence[RunConfig]) -> dict[str, bool]:
+    """Return the metrics to optimise, and whether more of each is better."""
     from tmln.metrics import METRICS, metric_of, row_of
     from tmln.suggest import did_you_mean
     from tmln.tuning.protocol import has_split
 
     split = all(has_split(base) for base in bases)
-    names = ["val_acc" if split else "acc"] if text is None else names_in(text.lower())
+    names = ["val_acc" if split else "acc"] if text is None else split_names(text.lower())
     for name in names:
         if row_of(name) is None:
             raise ValueError(f"unknown objective {name!r}{did_you_mean(name, METRICS)} (metrics: {', '.join(METRICS)})")
@@ -232,16 +242,16 @@ def _objectives(text: str | None, bases: Sequence[RunConfig]) -> dict[str, bool]
     return {name: metric_of(name).more_is_better for name in names}
 
 
-def _values(trial: Trial, objectives: Mapping[str, bool]) -> str:
+def _format_values(trial: Trial, objectives: Mapping[str, bool]) -> str:
     from tmln.metrics import metric_of
 
-    said = []
+    written = []
     for name, value in zip(objectives, trial.values or (), strict=True):
         metric = metric_of(name)
-        said.append(f"{metric.heading} {100 * value:.1f}" if metric.percent else f"{metric.heading} {value:.1f}")
-    return ", ".join(said)
+        written.append(f"{metric.heading} {100 * value:.1f}" if metric.percent else f"{metric.heading} {value:.1f}")
+    return ", ".join(written)
 
 
 def _trial_line(trial: Trial, objectives: Mapping[str, bool]) -> str:
     where = " ".join(f"{key}={value}" for key, value in trial.params.items())
-    return f"trial {trial.number}: {_values(trial, objectives) if trial.values else trial.why} ({where})"
+    return f"trial {trial.number}: {_format_values(trial, objectives) if trial.values else trial.why} ({where})"

@@ -165,7 +165,9 @@ def _refuse_other(state: Path, base: Mapping[str, Any], wish: Wish) -> None:
         if now is not None and now != then:
             raise ValueError(f"{state} was made with {option} {then}, not {now}; leave {option} out, or begin another")
     if wish.settings or wish.weights is not None:
-        raise ValueError(f"{state} has its settings and weights: leave --set and --weights out, or begin another")
+        raise ValueError(
+            f"{state} has its settings and weights: leave --set and --initial-weights out, or begin another"
+        )
 
 
 def _gone_on(beside: Path, mark: Mapping[str, int]) -> Learner | None:

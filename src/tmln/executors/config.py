@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -39,48 +39,27 @@ def cores() -> int:
 class ExecutorConfig:
     """Choose where runs are done: every option of the command line, and what each executor reads as it is."""
 
-    executor: Annotated[
-        str,
-        typer.Option(
-            help="local: processes of this machine (a run alone: this one); serial: one after another in this process; "
-            "ray: tasks of a Ray cluster."
-        ),
-    ] = "local"
+    PANEL: ClassVar[str] = "Execution"
+
+    executor: Annotated[str, typer.Option(metavar="NAME", help="local (processes), serial or ray.")] = "local"
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at one time; as many as cores suffice for unless given.")
+        int | None, typer.Option(min=1, metavar="N", help="Runs at a time; by default as many as cores allow.")
     ] = None
     threads: Annotated[
         int | None,
-        typer.Option(
-            "--threads",
-            "--cpus",
-            min=1,
-            help="Threads of each run; by the size of its network unless given, whatever else is to be done: "
-            "a result's last bits depend on them.",
-        ),
+        typer.Option(min=1, metavar="N", help="Threads of each run; by default from its network."),
     ] = None
     memory: Annotated[
         str | None,
-        typer.Option(
-            help="What a run may hold (and asks of Ray), e.g. 4GB: batches go through the model in pieces that fit, "
-            "with the same result to rounding; its share of what is free unless given."
-        ),
+        typer.Option("--memory-limit", metavar="SIZE", help="Memory of each run, e.g. 4GB; splits batches."),
     ] = None
-    address: Annotated[
-        str | None,
-        typer.Option(help="Of the Ray cluster: HOST:PORT, ray://HOST:PORT or auto; a local one unless given."),
-    ] = None
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs that each run asks of Ray, e.g. 0.5.")] = 0.0
-    collect: Annotated[
-        bool,
-        typer.Option("--collect", help="Ray's machines share no disk: runs are sent back through Ray when they end."),
-    ] = False
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Each of Ray's machines gets the data set first, if it has not got it.")
-    ] = False
-    retries: Annotated[
-        int, typer.Option(min=0, help="How often a run whose worker is lost goes on from its checkpoint.")
-    ] = 2
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Ray cluster; a local one by default.")] = (
+        None
+    )
+    gpus: Annotated[float, typer.Option(min=0, metavar="N", help="GPUs of each run on Ray, e.g. 0.5.")] = 0.0
+    collect: Annotated[bool, typer.Option("--collect", help="Copy runs back through Ray (no shared disk).")] = False
+    fetch: Annotated[bool, typer.Option("--fetch", help="Download data on each machine of Ray first.")] = False
+    retries: Annotated[int, typer.Option(min=0, metavar="N", help="Restarts of a run whose worker is lost.")] = 2
 
     @contextmanager
     def pool(self, jobs: int | None = None) -> Iterator[Executor]:

@@ -86,7 +86,7 @@ def see(errand: Errand) -> None:
     while errand.token and not token.exists():
         if time.monotonic() > end:
             raise ValueError(
-                f"{errand.task.root} is not the folder of the command: put --out on a disk that all machines see under "
+                f"{errand.task.root} is not the command's folder: put --runs on a disk that all machines see under "
                 "this path, or give --collect"
             )
         time.sleep(0.2)

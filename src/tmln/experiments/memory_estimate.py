@@ -143,7 +143,7 @@ def factor_bytes(learner: Learner) -> int:
 
 
 def limit() -> int:
-    """What a run's process may hold: ``TMLN_MEMORY`` (``tmln run --memory 4GB``), else what it has and what is free."""
+    """What a run's process may hold: ``TMLN_MEMORY`` (``--memory-limit 4GB``), else what it has and what is free."""
     given = os.environ.get(VARIABLE)
     return read_size(given) if given else int(LEFT * free_bytes()) + held_bytes()
 
@@ -183,6 +183,6 @@ def _refusal(learner: Learner, samples: Samples, need: Footprint, most: int, pie
         remedies.append(f"--set batch_size={max(1, pieces * learner.batch_size // need.rows)}")
     if len(samples.shape) == 3 and min(samples.shape[1:]) > 32:
         remedies.append(f"--set benchmark.size={max(32, min(samples.shape[1:]) // 2)}")
-    remedies += ["a smaller model", "--memory, if more may be used"]
+    remedies += ["a smaller model", "--memory-limit, if more may be used"]
     why = ", and batch norm, which normalises by the whole batch, forbids to pass it in pieces" if normed else ""
     return f"{head}{why}; try {', or '.join(remedies)}"

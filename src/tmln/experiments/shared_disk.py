@@ -15,7 +15,7 @@ from tmln.writing import writing
 
 # Stores of objects that look like a disk. On one machine they do what is asked; between machines nothing is exclusive.
 OBJECTS = ("s3fs", "goofys", "gcsfuse", "blobfuse", "blobfuse2", "rclone", "mountpoint-s3", "ossfs", "geesefs")
-REMEDY = "choose another --out: a local disk will do, and NFS, CephFS, Lustre, GPFS or SMB if mounted with flock"
+REMEDY = "choose another --runs: a local disk will do, and NFS, CephFS, Lustre, GPFS or SMB if mounted with flock"
 
 
 def missing(folder: Path) -> list[str]:

@@ -126,7 +126,7 @@ def sheet_notes(stand: Stand, lines: Sequence[Line], found: Sequence[RequestedRo
         notes = each.notes(f"{stand.benchmark}, {line.label}")
         said += [note for note in notes if len(single) < len(lines) or "one seed only" not in note]
     results = [result for each in found if each.row for result in each.row.results]
-    return said + [f"{note}; a new --out folder has them all of one" for note in version_notes(results)]
+    return said + [f"{note}; a new --runs folder has them all of one" for note in version_notes(results)]
 
 
 def _records(stand: Stand, line: Line, found: RequestedRow) -> list[Mapping[str, Any]]:

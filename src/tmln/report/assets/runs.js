@@ -22,7 +22,7 @@ const runsSection = {
             configurationTable(current),
             facts(current, runs),
             el("h3", {}, "Commands"),
-            el("p", { class: "note" }, "Each makes its row again; add --out to say where."),
+            el("p", { class: "note" }, "Each makes its row again; add --runs to say where."),
             el("div", { class: "commands" }, readable(current.byAccuracy).map(command)),
             more(current.byAccuracy),
           ]
