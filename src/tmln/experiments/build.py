@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -71,19 +72,23 @@ def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate
 
 def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
     """Steps of each task; ``joint`` learns all earlier ones again."""
-    return _steps([len(task.train) for task in stream], learner.recipe.joint, epochs, learner.batch_size)
+    sizes, trains = [len(task.train) for task in stream], partial(learner.step.trains_at, learner.step.settings)
+    return _steps(sizes, learner.recipe.joint, epochs, learner.batch_size, trains)
 
 
 def steps_in(stream: Stream, config: RunConfig) -> int:
     """Steps of a whole run; a merged one learns all tasks at once."""
     sizes, full = [len(task.train) for task in stream], config.resolved()
     sizes = [sum(sizes)] if config.merged else sizes
-    return sum(_steps(sizes, config.recipe().joint, full["epochs"], full["batch_size"]))
+    recipe = config.recipe()
+    kind, settings = recipe.resolve("step")
+    trains = partial(kind.trains_at, settings)  # type: ignore[attr-defined]  # a Step
+    return sum(_steps(sizes, recipe.joint, full["epochs"], full["batch_size"], trains))
 
 
-def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int) -> list[int]:
+def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int, trains: Callable[[int], bool]) -> list[int]:
     sizes = list(itertools.accumulate(sizes)) if joint else sizes
-    return [epochs * -(-size // batch_size) for size in sizes]
+    return [epochs * -(-size // batch_size) if trains(index) else 0 for index, size in enumerate(sizes)]
 
 
 def merge(stream: Stream) -> Task:

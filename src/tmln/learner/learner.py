@@ -34,7 +34,7 @@ from tmln.learner.task_history import Record
 from tmln.learner.task_lifecycle import learn_lesson, undo
 from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
 from tmln.lr_schedule import Schedule, ScheduleName
-from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights
+from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights, prepare_inputs
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe, make_components
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -215,6 +215,18 @@ class Learner:
         """What the last lesson gave and cost, of every lesson and class the accuracy before and after: a table."""
         lessons = self.record.lessons
         return Retention(tuple(Kept(*row) for row in self.record.rows), len(lessons[-1].new) if lessons else 0)
+
+    def forget(self, dataset: Any, *, classes: Sequence[str] | None = None) -> None:
+        """Remove samples from the head as if they had never been learned, exactly.
+
+        For the answers ``stream-ncm``, ``slda`` and ``ranpac``; others raise ``ValueError``. Labels are matched as in
+        :meth:`evaluate`.
+        """
+        samples = asked(self, dataset, classes)
+        with self.weights.prediction_weights():
+            self.answer.remove(
+                (prepare_inputs(self.model, x, self.prepare), y) for x, y in samples.batches(self.at_a_time)
+            )
 
     def undo(self) -> None:
         """Back to before the last lesson, to the bit; as many times as ``keep`` says."""

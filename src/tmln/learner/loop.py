@@ -45,6 +45,8 @@ def learn_task(
         for part in learner.parts:
             part.begin(context)
     learner.model.train()
+    if not learner.step.trains_at(learner.step.settings, context.index):
+        epochs = 0
     while place.epoch < epochs:
         for number, (x, y) in rest_of_epoch(samples, place, learner.order, learner.batch_size):
             if changing:

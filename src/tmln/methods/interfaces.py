@@ -13,7 +13,7 @@ changes nothing but ``.grad``; statistics and random state are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -135,6 +135,11 @@ class Step(Component[S]):
         """Return the optimizer that :meth:`step` uses; plain SGD unless overridden."""
         return torch.optim.SGD(model.parameters(), lr)
 
+    @classmethod
+    def trains_at(cls, settings: Any, index: int) -> bool:
+        """Return whether it updates weights in the task ``index``; where not, no steps are taken."""
+        return True
+
     @property
     def effective_lr(self) -> float:
         """The learning rate in directions without curvature."""
@@ -221,3 +226,10 @@ class Answer(Component[S]):
         """
         output = model(x)
         return output, output
+
+    def remove(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Remove samples from what was learned, exactly; inputs are as the model takes them."""
+        raise ValueError(
+            f"answer {self.name!r} cannot remove samples: choose one that is a function of sums over samples "
+            "('stream-ncm', 'slda', 'ranpac')"
+        )

@@ -343,6 +343,26 @@ RECIPES: dict[str, Recipe] = {
         step=ComponentSpec("fopng"), about="natural gradients, Fisher-orthogonal to those of earlier tasks"
     ),
     "er+adamw": Recipe(replay=_ER, step=_ADAMW, about="experience replay under AdamW"),
+    "ncm-frozen": Recipe(
+        step=ComponentSpec("frozen"),
+        answer=ComponentSpec("stream-ncm"),
+        about="a frozen backbone, nearest class mean over all samples",
+    ),
+    "slda": Recipe(
+        step=ComponentSpec("frozen"),
+        answer=ComponentSpec("slda"),
+        about="a frozen backbone, exact linear discriminant analysis",
+    ),
+    "ranpac": Recipe(
+        step=ComponentSpec("frozen"),
+        answer=ComponentSpec("ranpac"),
+        about="a frozen backbone, ridge regression on random features",
+    ),
+    "ranpac+": Recipe(
+        step=ComponentSpec("first-session", {"inner.momentum": 0.9}),
+        answer=ComponentSpec("ranpac"),
+        about="ranpac on a backbone that the first task adapts",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ from tmln.methods import Family, Step
 from tmln.methods.steps.a_gem import AGEMStep
 from tmln.methods.steps.adamw import AdamWStep
 from tmln.methods.steps.fopng import FOPNGStep
+from tmln.methods.steps.frozen import FirstSessionStep, FrozenStep
 from tmln.methods.steps.mofo import MoFOStep
 from tmln.methods.steps.ocar import OCARStep
 from tmln.methods.steps.sam import SAMStep
@@ -14,7 +15,18 @@ from tmln.methods.steps.tmln import TMLNStep
 from tmln.methods.steps.upgd import UPGDStep
 
 STEPS: Family[Step[Any]] = Family(
-    Step, SGDStep, TMLNStep, UPGDStep, OCARStep, AGEMStep, SAMStep, AdamWStep, MoFOStep, FOPNGStep
+    Step,
+    SGDStep,
+    TMLNStep,
+    UPGDStep,
+    OCARStep,
+    AGEMStep,
+    SAMStep,
+    AdamWStep,
+    MoFOStep,
+    FOPNGStep,
+    FrozenStep,
+    FirstSessionStep,
 )
 
 __all__ = ["STEPS"]
