@@ -134,7 +134,7 @@ def test_cosines_left_out_are_those_without_the_sample() -> None:
 
 
 def test_ranpac_left_out_is_the_head_without_the_sample() -> None:
-    trained = learner("ranpac", **{"answer.ridge": 3.0})
+    trained = learner("ranpac", 0, **{"answer.ridge": 3.0})
     x, y = data()
     trained.learn((x, y), classes=[0, 1, 2, 3])
     answer = head(trained)
@@ -309,7 +309,7 @@ def test_bad_features_are_said(name: str) -> None:
     equal, broken = learner(name), learner(name)
     with pytest.raises(ValueError, match="the features of all 240 samples are equal"):
         equal.learn((torch.ones_like(x), y))
-    nn.init.constant_(broken.model[0].weight, float("inf"))  # type: ignore[index,arg-type]
+    nn.init.constant_(broken.model[0].weight, float("inf"))  # type: ignore[index]
     with pytest.raises(FloatingPointError, match="features are not finite"):
         broken.learn((x, y))
     with pytest.warns(UserWarning, match="no samples of class 3: it is never predicted"):
@@ -350,7 +350,8 @@ def test_features_are_computed_once(tmp_path: Any) -> None:
     def compute() -> Tensor:
         nonlocal calls
         calls += 1
-        return model[:2](x)  # type: ignore[index]
+        found: Tensor = model[:2](x)  # type: ignore[index]
+        return found
 
     head_layer = model[2]  # type: ignore[index]
     cache = FeatureCache(folder=tmp_path)

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.methods import Answer, BuildContext, Features, TaskContext
+from tmln.methods import Answer, BuildContext, Features, Settings, TaskContext
 from tmln.methods.answers.feature_cache import FeatureCache
 from tmln.methods.answers.memory import LayerSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
@@ -66,7 +66,7 @@ class ClosedFormAnswer(Answer[Any]):
         fitted: numbers that were chosen by the sums or the kept samples, the inverse temperature too.
     """
 
-    Settings = ClosedFormSettings
+    Settings: ClassVar[type[Settings]] = ClosedFormSettings
     state_names: ClassVar[tuple[str, ...]] = ("sums", "kept", "kept_y", "fitted")
     class_dims: ClassVar[dict[str, int]] = {"counts": 0, "features": 0}
     needs_boundary = True
@@ -75,7 +75,7 @@ class ClosedFormAnswer(Answer[Any]):
         """Start with empty sums."""
         super().__init__(settings, context)
         self.features = Features(settings.layer, "answer.layer")
-        step = context.components["step"]
+        step: Any = context.components["step"]
         self.is_frozen = not step.trains_at(step.settings, 1)
         self.cache = FeatureCache() if self.is_frozen else None
         self.sums: dict[str, Tensor] = {}

@@ -57,7 +57,8 @@ def factor_gram(gram: Tensor, ridge: float) -> Tensor:
     """Return the Cholesky factor of G + lambda I."""
     regular = gram.clone()
     regular.diagonal().add_(ridge)
-    return torch.linalg.cholesky(regular)
+    factor: Tensor = torch.linalg.cholesky(regular)
+    return factor
 
 
 def trace_probes(size: int) -> Tensor:
@@ -65,7 +66,8 @@ def trace_probes(size: int) -> Tensor:
     if size <= EXACT:
         return torch.eye(size, dtype=torch.float64) * size**0.5
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(2, (size, PROBES), generator=generator).double() * 2 - 1
+    signs: Tensor = torch.randint(2, (size, PROBES), generator=generator).double() * 2 - 1
+    return signs
 
 
 def cross_validation_error(gram: Tensor, targets: Tensor, count: float, ridge: float) -> float:
@@ -76,7 +78,7 @@ def cross_validation_error(gram: Tensor, targets: Tensor, count: float, ridge: f
     """
     try:
         factor = factor_gram(gram, ridge)
-    except torch.linalg.LinAlgError:
+    except RuntimeError:
         return float("inf")
     weights = torch.cholesky_solve(targets, factor)
     probes = trace_probes(len(gram))
@@ -159,15 +161,16 @@ class RandomProjection(ClosedFormAnswer):
 
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return h W."""
-        return self._expand(features) @ self.solution[0]
+        found: Tensor = self._expand(features) @ self.solution[0]
+        return found
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return h W of the head without each sample: y - (y - h W) / (1 - h^T A^-1 h)."""
         weights, factor = self.solution
         h = self._expand(features)
         leverage = torch.linalg.solve_triangular(factor, h.T, upper=False).square().sum(0)
-        found, rows = h @ weights, torch.arange(len(y))
-        residual = found
+        residual: Tensor = h @ weights
+        rows = torch.arange(len(y))
         residual[rows, y] -= 1
         residual = residual / (1 - leverage).clamp_min(1e-9).unsqueeze(1)
         residual[rows, y] += 1

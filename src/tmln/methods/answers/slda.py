@@ -78,13 +78,14 @@ def scores_left_out(features: Tensor, y: Tensor, counts: Tensor, means: Tensor, 
     factor = torch.linalg.cholesky(shrink(within * (total / (total - 1)), e))
     z, m = (torch.linalg.solve_triangular(factor, t.T, upper=False).T for t in (features, means))
     delta, rows = z - m[y], torch.arange(len(y))
-    square = z.square().sum(1, keepdim=True) - 2 * z @ m.T + m.square().sum(1)
+    square: Tensor = z.square().sum(1, keepdim=True) - 2 * z @ m.T + m.square().sum(1)
     along = (z * delta).sum(1, keepdim=True) - delta @ m.T
     grown = own / (own - 1)  # the sample is as much farther from the mean without it
     square[rows, y] = delta.square().sum(1) * grown.square()
     along[rows, y] = delta.square().sum(1) * grown
     a = (1 - e) * grown / (total - 1)
-    return -0.5 * (square + (a / (1 - a * delta.square().sum(1))).unsqueeze(1) * along.square())
+    change: Tensor = (a / (1 - a * delta.square().sum(1))).unsqueeze(1) * along.square()
+    return -0.5 * (square + change)
 
 
 class StreamingLDA(ClosedFormAnswer):
@@ -128,7 +129,7 @@ class StreamingLDA(ClosedFormAnswer):
         """Return the linear head."""
         try:
             return discriminants(*self._moments(), self.fitted["shrinkage"])
-        except torch.linalg.LinAlgError as error:
+        except RuntimeError as error:
             raise ValueError(
                 f"the covariance of {self.counts.sum():.0f} samples cannot be inverted with answer.shrinkage = "
                 f"{self.fitted['shrinkage']:g}: give a larger one"
@@ -136,7 +137,8 @@ class StreamingLDA(ClosedFormAnswer):
 
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return the discriminants."""
-        return features @ self.solution.weight + self.solution.bias
+        found: Tensor = features @ self.solution.weight + self.solution.bias
+        return found
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the discriminants of the head without each sample, up to a constant a row."""
