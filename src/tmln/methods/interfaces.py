@@ -137,7 +137,7 @@ class Step(Component[S]):
 
     @classmethod
     def trains_at(cls, settings: Any, index: int) -> bool:
-        """Return whether it updates weights in the task ``index``; where not, no steps are taken."""
+        """Return whether it updates weights in the task ``index``; if not, no step is taken."""
         return True
 
     @property

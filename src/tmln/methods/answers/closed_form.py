@@ -1,8 +1,9 @@
 """Heads in closed form: functions of sums over all samples seen, and of nothing else.
 
-Sums can be added in any order, so tasks learned one after another give the head of all tasks learned
-at once, and can be subtracted, so samples can be removed. All of it is exact, to rounding, as long as
-the features stay the same: train nothing (step ``frozen``) or the first task only (``first-session``).
+Sums can be added in any order, so tasks learned one after another give the head of all tasks
+learned at once, and can be subtracted, so samples can be removed. All of it is exact, to rounding,
+as long as the features stay the same: train nothing (step ``frozen``) or the first task only
+(``first-session``).
 """
 
 from __future__ import annotations
@@ -55,15 +56,16 @@ def grow_dim(value: Tensor, dim: int, size: int) -> Tensor:
 
 
 class ClosedFormAnswer(Answer[Any]):
-    """A head that is a function of sums; :attr:`sums` always has ``counts``, ``features``, ``squares``.
+    """A head that is a function of sums: ``counts``, ``features``, ``squares`` and its own.
 
     A subclass adds sums of its own (:meth:`own_sums`), and computes the head (:meth:`fit`,
     :meth:`solve`), its scores and its leave-one-out scores.
 
     Attributes:
         sums: float64 tensors on the CPU. ``class_dims`` names those with a dimension of classes.
-        kept: features of the first ``calibration`` samples of every class, float32, and their labels.
-        fitted: numbers that were chosen by the sums or the kept samples, the inverse temperature too.
+        kept: features of the first ``calibration`` samples of every class, float32.
+        kept_y: labels of ``kept``.
+        fitted: numbers chosen by the sums or the kept samples, the inverse temperature too.
     """
 
     Settings: ClassVar[type[Settings]] = ClosedFormSettings
@@ -83,7 +85,7 @@ class ClosedFormAnswer(Answer[Any]):
         self.fitted: dict[str, float] = {}
         self._solution: Any = None
 
-    # -- what a subclass defines ---------------------------------------------------------------------------------------
+    # -- what a subclass defines -------------------------------------------------------------------
 
     def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
         """Return the subclass's sums over these samples."""
@@ -104,7 +106,7 @@ class ClosedFormAnswer(Answer[Any]):
         """Return the scores of samples that are in the sums, of the head without each of them."""
         raise NotImplementedError
 
-    # -- sums ----------------------------------------------------------------------------------------------------------
+    # -- sums --------------------------------------------------------------------------------------
 
     @property
     def device(self) -> torch.device | None:
@@ -133,7 +135,7 @@ class ClosedFormAnswer(Answer[Any]):
         }
 
     def add(self, change: dict[str, Tensor], sign: float = 1.0) -> None:
-        """Add sums of some samples, or subtract them; the head is computed anew when it is needed."""
+        """Add sums of some samples, or subtract them; a head that was computed is dropped."""
         classes = max(len(self.counts), len(change["counts"]))
         for name, value in change.items():
             if name in self.class_dims:
@@ -243,7 +245,7 @@ class ClosedFormAnswer(Answer[Any]):
         self.diagnostics = {"samples": total, **self.fitted}
 
     def calibration_samples(self) -> tuple[Tensor, Tensor]:
-        """Return kept features and labels of classes with two samples or more, evenly spaced, at most ``FITTED``."""
+        """Return features and labels of at most ``FITTED`` samples not alone in their class."""
         rows = (self.counts[self.kept_y] > 1).nonzero().squeeze(1)
         rows = rows if len(rows) <= FITTED else rows[torch.linspace(0, len(rows) - 1, FITTED).long()]
         return self.kept[rows].double(), self.kept_y[rows]
@@ -253,16 +255,16 @@ class ClosedFormAnswer(Answer[Any]):
         if empty := sorted(set(context.classes) - met):
             warnings.warn(f"no samples of class {', '.join(map(str, empty))}: it is never predicted", stacklevel=2)
 
-    # -- features and scores -------------------------------------------------------------------------------------------
+    # -- features and scores -----------------------------------------------------------------------
 
     def _features_of(self, model: nn.Module, x: Tensor, keep: bool) -> tuple[Tensor, Tensor | None, int]:
-        """Return features, the model's output (None if they were cached), and the number of outputs."""
-        layer = self.features.layer(model, x)
+        """Return features, the output (None of a frozen model) and the number of outputs."""
+        layer = self.features.get_layer(model, x)
         outputs = int(getattr(layer, "out_features", 0))
         if self.cache is None or not outputs:
-            output, features = self.features.of(model, x)
+            output, features = self.features.extract(model, x)
             return features, output, output.shape[1]
-        found = self.cache.get(model, layer, x, lambda: self.features.of(model, x)[1], keep)
+        found = self.cache.get(model, layer, x, lambda: self.features.extract(model, x)[1], keep)
         return found, None, outputs
 
     def _checked(self, features: Tensor) -> Tensor:

@@ -47,7 +47,8 @@ class FeatureCache:
 
     Args:
         limit: bytes that are kept in memory.
-        folder: where a database keeps all of them; the environment's ``TMLN_FEATURES`` unless given.
+        folder: where a database keeps all of them; ``TMLN_FEATURES`` of the environment
+            unless given.
     """
 
     def __init__(self, limit: int = LIMIT, folder: str | Path | None = None) -> None:

@@ -1,9 +1,9 @@
 """RanPAC (McDonnell et al. 2023): ridge regression on random features of the backbone's features.
 
-h = relu(f R) with R ~ N(0, 1), G = sum h h^T, Q = sum h onehot(y)^T, W = (G + lambda I)^-1 Q. The paper
-chooses lambda by the error on a fifth of the newest task. Here generalised cross-validation does
-(Golub, Heath & Wahba 1979), which is a function of the sums: no sample is held out, and the order of
-tasks does not matter.
+h = relu(f R) with R ~ N(0, 1), G = sum h h^T, Q = sum h onehot(y)^T, W = (G + lambda I)^-1 Q. The
+paper chooses lambda by the error on a fifth of the newest task. Here generalised cross-validation
+does (Golub, Heath & Wahba 1979), which is a function of the sums: no sample is held out, and the
+order of tasks does not matter.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def factor_gram(gram: Tensor, ridge: float) -> Tensor:
 
 
 def trace_probes(size: int) -> Tensor:
-    """Return Z, [size, k], with tr(B) = tr(Z^T B Z) / k: exactly up to ``EXACT``, else Hutchinson's estimate."""
+    """Return Z, [size, k], with tr(B) = tr(Z^T B Z) / k; above ``EXACT``, Hutchinson's estimate."""
     if size <= EXACT:
         return torch.eye(size, dtype=torch.float64) * size**0.5
     generator = torch.Generator().manual_seed(0)
-    signs: Tensor = torch.randint(2, (size, PROBES), generator=generator).double() * 2 - 1
-    return signs
+    signs = torch.randint(2, (size, PROBES), generator=generator)
+    return torch.where(signs > 0, 1.0, -1.0).double()
 
 
 def cross_validation_error(gram: Tensor, targets: Tensor, count: float, ridge: float) -> float:
-    """Return the generalised cross-validation error (|Y - H Y|^2 / N) / (1 - tr(H) / N)^2 of labels Y.
+    """Return the generalised cross-validation error (|Y - HY|^2 / N) / (1 - tr(H) / N)^2.
 
     Y are one-hot labels. With A = G + lambda I: |Y - H Y|^2 = N - tr(W^T Q) - lambda |W|^2 and
     tr(H) = tr(G A^-1). Infinite where rounding leaves nothing of either.

@@ -1,4 +1,4 @@
-"""Streaming linear discriminant analysis (Hayes & Kanan 2020), in its exact form: batch LDA in any order.
+"""Streaming linear discriminant analysis (Hayes & Kanan 2020): exact batch LDA in any order.
 
 The second moment of all features is kept raw, and the covariance within classes formed from it:
 S = (sum f f^T - sum_c n_c mu_c mu_c^T) / N.
@@ -56,9 +56,10 @@ def shrink(matrix: Tensor, shrinkage: float) -> Tensor:
 
 
 def discriminants(means: Tensor, within: Tensor, shrinkage: float) -> LinearHead:
-    """Return the linear head: w_c = L mu_c, b_c = -mu_c^T L mu_c / 2, L the inverse of the shrunk covariance.
+    """Return w_c = L mu_c and b_c = -mu_c^T L mu_c / 2, L the inverse of the shrunk covariance.
 
-    >>> head = discriminants(torch.tensor([[1.0, 0.0], [1.0, 3.0]]), torch.diag(torch.tensor([1.0, 0.0])), 0.5)
+    >>> means, within = torch.tensor([[1.0, 0.0], [1.0, 3.0]]), torch.diag(torch.tensor([1.0, 0.0]))
+    >>> head = discriminants(means, within, 0.5)
     >>> head.weight.T, head.bias
     (tensor([[1.0000, 0.0000],
             [1.0000, 6.0000]]), tensor([-0.5000, -9.5000]))
@@ -68,7 +69,7 @@ def discriminants(means: Tensor, within: Tensor, shrinkage: float) -> LinearHead
 
 
 def scores_left_out(features: Tensor, y: Tensor, counts: Tensor, means: Tensor, within: Tensor, e: float) -> Tensor:
-    """Return -d^2/2 of samples to all class means, of the head without each sample, up to a constant a row.
+    """Return -d^2/2 to all class means, of the head without each sample, up to a constant a row.
 
     Without a sample f of class c, with delta = f - mu_c, the covariance is
     (N S - n_c/(n_c-1) delta delta^T) / (N-1): a change of rank one, by Sherman and Morrison.

@@ -1,4 +1,4 @@
-"""Nearest class mean over all samples of the stream (SimpleCIL: Zhou et al. 2024): no memory is needed."""
+"""Nearest class mean over all samples of the stream, without a memory (SimpleCIL, 2024)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cosines(features: Tensor, means: Tensor) -> Tensor:
 
 
 def cosines_left_out(features: Tensor, y: Tensor, sums: Tensor) -> Tensor:
-    """Return :func:`cosines` of samples in ``sums`` [classes, d], each left out of its own class's sum."""
+    """Return :func:`cosines` of samples with ``sums``, each left out of its own class's sum."""
     found, rows = cosines(features, sums), torch.arange(len(y))
     found[rows, y] = (F.normalize(features) * F.normalize(sums[y] - features)).sum(1)
     return found

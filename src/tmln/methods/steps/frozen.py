@@ -36,7 +36,7 @@ class FrozenStep(Step[Settings]):
 
 
 class FirstSessionStep(Wrapping[WrappingSettings]):
-    """The inner step trains the first task; then all weights stay as they are (first-session adaptation)."""
+    """The inner step trains the first task; after it no weight is updated."""
 
     name = "first-session"
     Settings = WrappingSettings
