@@ -8,6 +8,7 @@ order of tasks does not matter.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -64,7 +65,7 @@ def factor_gram(gram: Tensor, ridge: float) -> Tensor:
 def trace_probes(size: int) -> Tensor:
     """Return Z, [size, k], with tr(B) = tr(Z^T B Z) / k; above ``EXACT``, Hutchinson's estimate."""
     if size <= EXACT:
-        return torch.eye(size, dtype=torch.float64) * size**0.5
+        return torch.eye(size, dtype=torch.float64).mul(math.sqrt(size))
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(2, (size, PROBES), generator=generator)
     return torch.where(signs > 0, 1.0, -1.0).double()
