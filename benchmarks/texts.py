@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tmln
-from tmln.integrations.mixing import mixed
+from tmln.integrations.memory import join_batches
 
 TASKS = (("definitions", "zippy"), ("science", "songs-poems"), ("politics", "knghtbrd"), ("art", "startrek"))
 PARTS = {"train": 60, "validation": 30, "test": 40}  # texts of each category
@@ -154,7 +154,7 @@ def learned(
             for rows in torch.randperm(len(data["labels"]), generator=order).split(BATCH):
                 batch = {key: value[rows] for key, value in data.items()}
                 if method.replay and len(memory):
-                    batch = mixed(batch, memory.sample(len(rows)), None)
+                    batch = join_batches(batch, memory.sample(len(rows)), None)
                 optimizer.zero_grad()
                 F.cross_entropy(model(batch["hidden"], batch["attention_mask"]), batch["labels"]).backward()
                 optimizer.step()

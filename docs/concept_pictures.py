@@ -21,9 +21,8 @@ from tmln.analysis.read import read_results
 from tmln.analysis.rows import rows_of
 from tmln.experiments.result import Result
 from tmln.methods.registry import FAMILIES
-from tmln.plots.figure import new_figure, save_figure
+from tmln.plots.figure import COLOURS, get_look, new_figure, save_figure
 from tmln.plots.fronts import pareto_figure
-from tmln.plots.palette import COLOURS, look_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +88,7 @@ def intransigence(found: dict[str, list[Result]]) -> None:
     axes = figure.subplots()
     for shift, method in zip((-0.22, 0, 0.22), ("joint", "er", "tmln+"), strict=True):
         own = np.diag(matrix(found[method]))
-        axes.bar(np.arange(1, len(own) + 1) + shift, own, 0.2, color=look_of(method).colour, label=method)
+        axes.bar(np.arange(1, len(own) + 1) + shift, own, 0.2, color=get_look(method).colour, label=method)
     axes.set_ylim(80, 101)
     dress(axes, "task, just learned", "right, %")
     axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.15))

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import tmln
-from tmln.integrations.keeping import unwrapped
-from tmln.integrations.mixing import mixed
+from tmln.integrations.memory import join_batches, unwrapped
 from tmln.streams import make_stream
 
 
@@ -23,7 +22,7 @@ def main(epochs: int = 5) -> list[float]:
         data = TensorDataset(stream.prepare(task.train.x), task.train.y)
         for _ in range(epochs):
             for batch in fabric.setup_dataloaders(DataLoader(data, batch_size=32, shuffle=True)):
-                x, y = mixed(batch, memory.sample(len(batch[0]))) if memory else batch
+                x, y = join_batches(batch, memory.sample(len(batch[0]))) if memory else batch
                 optimizer.zero_grad()
                 fabric.backward(F.cross_entropy(model(x), y))
                 optimizer.step()

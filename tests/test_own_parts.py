@@ -24,7 +24,7 @@ from tmln.experiments.run import Execution
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.learner import Learner
-from tmln.measure.memory_cost import as_text
+from tmln.measure.memory_cost import format_terms
 from tmln.methods.recipes import FAMILIES, Recipe
 from tmln.tuning.space import declared
 
@@ -141,12 +141,12 @@ def test_tables_help_and_search_find_it() -> None:
         assert f"{family} {part.name}" in parts
         assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
     assert (
-        as_text(
+        format_terms(
             Recipe().with_component("step", "toy-step").with_component("penalty", "toy-penalty").memory_terms() or []
         )
         == "2N"
     )
-    assert as_text(configs(LISTED)["all"].recipe().memory_terms() or []) == "3N + 8 samples"
+    assert format_terms(configs(LISTED)["all"].recipe().memory_terms() or []) == "3N + 8 samples"
 
 
 @pytest.mark.usefixtures("listed")

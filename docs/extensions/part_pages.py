@@ -13,7 +13,7 @@ from docs.extensions.docstrings import html
 from docs.extensions.rows import accuracies, table, tuned_table
 
 from tmln.analysis.text_table import Lines, grid_markdown
-from tmln.measure.memory_cost import as_text
+from tmln.measure.memory_cost import format_terms
 from tmln.methods import Component, Guide, MemoryConditions
 from tmln.methods.recipes import FAMILIES, RECIPES, Recipe
 from tmln.streams.options import describe_options
@@ -159,7 +159,7 @@ def part_page(family: str, name: str) -> str:
         lines += [*rule(guide), "## When", "", *advice(guide)]
     lines += ["## Settings", "", settings(family, part), ""]
     lines += ["## What it costs", "", linked(guide.cost) if guide else "", ""]
-    lines += [f"It holds {as_text(held)} beside the model. {UNITS}", ""] if held else []
+    lines += [f"It holds {format_terms(held)} beside the model. {UNITS}", ""] if held else []
     lines += ["It needs to be told where a task ends.", ""] if part.needs_boundary else []
     needs = ", ".join(part_link(other, needed) for other, needed in part.required_components.items())
     lines += [f"It needs {needs}.", ""] if needs else []
@@ -205,7 +205,7 @@ def method_page(name: str) -> str:
     lines += [worded(parts), "", *told(recipe)]
     held = recipe.memory_terms()
     data = " and all data so far" if recipe.joint else ""
-    lines += [f"It holds {as_text(held)}{data} beside the model. {UNITS}", ""] if held else []
+    lines += [f"It holds {format_terms(held)}{data} beside the model. {UNITS}", ""] if held else []
     lines += ["## In our results", ""]
     lines += ["At its own settings:", "", own, ""] if (own := table(name)) else []
     command = f"$ tmln compare --benchmark split-digits --methods naive,er,{name} --seeds 3"

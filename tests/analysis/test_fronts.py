@@ -20,7 +20,7 @@ from tmln.analysis.tables import configuration_lines, front_records, front_tree,
 from tmln.analysis.text_table import records_csv
 from tmln.experiments.files import to_json
 from tmln.experiments.result import Result
-from tmln.plots.figure import checked_suffix, save_figure
+from tmln.plots.figure import check_suffix, save_figure
 from tmln.plots.fronts import pareto_figure
 
 EDGE = 6  # of the grid that points are on
@@ -249,7 +249,7 @@ def test_panels_share_their_axes_where_they_are_to_be_compared() -> None:
 
 def test_a_wrong_suffix_is_refused() -> None:
     with pytest.raises(ValueError, match=r"NAME\.png, NAME\.svg, NAME\.pdf; got 'x\.jpg'"):
-        checked_suffix(Path("x.jpg"))
+        check_suffix(Path("x.jpg"))
 
 
 def test_of_a_method_with_validation_data_what_was_chosen_on_them_stands_for_it() -> None:

@@ -175,7 +175,7 @@ def trainer() -> Names:
 
 def wrapped() -> Names:
     """A loop of one's own whose optimizer is wrapped by nobody: what is not wrapped is what it is."""
-    from tmln.integrations.keeping import unwrapped
+    from tmln.integrations.memory import unwrapped
 
     memory, model = tmln.Reservoir(10), network()
     memory.add(*samples())

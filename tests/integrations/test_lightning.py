@@ -133,7 +133,7 @@ def test_a_fresh_optimizer_keeps_its_options(tmp_path: Path) -> None:
     second = trainer(tmp_path, continual, epochs=1)
     second.fit(module, loader(1))
     assert second.optimizers[0].param_groups[0]["lr"] == 0.005
-    assert continual.keeper.boundaries == 2
+    assert continual.task_memory.boundaries == 2
 
 
 @pytest.mark.parametrize("at", [3, 4, 9])  # an epoch's end, the middle of one, and the last step before the boundary
@@ -175,7 +175,9 @@ def test_a_checkpoint_of_the_last_step_has_its_boundary_to_come(tmp_path: Path) 
             done.fit(module, InOrder(points(1), batch_size=8), ckpt_path=tmp_path / "last-True.ckpt")
             assert module.sizes == []  # not a step
         states.append(state_of(module, done.optimizers[0]))
-        seen.append((continual.keeper.boundaries, continual.memory.seen, continual.keeper.optimizer_state is not None))
+        seen.append(
+            (continual.task_memory.boundaries, continual.memory.seen, continual.task_memory.optimizer_state is not None)
+        )
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
     assert seen == [(2, 48, True)] * 2
 
@@ -199,7 +201,7 @@ def test_the_next_task_in_a_new_process(tmp_path: Path) -> None:
 def test_boundaries_on_a_schedule(tmp_path: Path) -> None:
     module, continual = Module(), Continual(memory=10, every=2)
     trainer(tmp_path, continual, epochs=1).fit(module, loader(0))  # three steps: after two, and at the end
-    assert continual.keeper.boundaries == 2
+    assert continual.task_memory.boundaries == 2
     assert module.sizes == [8, 8, 16]
 
 
@@ -208,21 +210,21 @@ def test_any_optimizer_gets_the_replay(tmp_path: Path) -> None:
     for task in range(2):
         trainer(tmp_path, continual, epochs=1).fit(module, loader(task))
     assert module.sizes == [8] * 3 + [12] * 3
-    assert continual.keeper.boundaries == 0
+    assert continual.task_memory.boundaries == 0
 
 
 def test_a_shield_is_never_lost_without_a_word(tmp_path: Path) -> None:
     module, continual = Module(), Continual(memory=10)
     first = trainer(tmp_path, continual, epochs=1)
     first.fit(module, loader(0))
-    with pytest.raises(ValueError, match="another shape: the shield would be lost"):
+    with pytest.raises(ValueError, match="another shape: its state would be lost"):
         trainer(tmp_path, continual, epochs=1).fit(Module(width=9), loader(1))
     module.kind = torch.optim.SGD
-    with pytest.raises(ValueError, match="now given SGD, which cannot carry the shield"):
+    with pytest.raises(ValueError, match="now given SGD"):
         trainer(tmp_path, continual, epochs=1).fit(module, loader(1))
     again = Continual(memory=10)
     again.load_state_dict(continual.state_dict())
-    with pytest.raises(ValueError, match=r"consolidated 1 times.*not at hand"):
+    with pytest.raises(ValueError, match=r"consolidated 1 times.*missing"):
         trainer(tmp_path, again, epochs=1).fit(Module(), loader(1))
 
 
@@ -246,7 +248,7 @@ def test_bad_input_before_a_step(tmp_path: Path, module: Any, options: Any, data
 def test_a_likelihood_that_is_the_loss_passes(tmp_path: Path) -> None:
     continual = Continual(memory=10, log_likelihood="classes")
     trainer(tmp_path, continual, epochs=1).fit(Module(), loader(0))
-    assert continual.keeper.boundaries == 1
+    assert continual.task_memory.boundaries == 1
 
 
 def test_other_fields_are_refused_before_a_step(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import tmln
 from tests.hugging import MODELS, Texts
-from tmln.integrations.keeping import unwrapped
-from tmln.integrations.mixing import mixed
+from tmln.integrations.memory import join_batches, unwrapped
 from tmln.integrations.transformers import Continual
 from transformers import Trainer, TrainingArguments, default_data_collator
 
@@ -72,7 +71,7 @@ def test_two_tasks_with_an_optimizer_made_anew(tmp_path: Path, name: str) -> Non
         found = trainer(model, samples(name, task), continual, tmp_path)
         found.train()
     assert seen == [4] * 4 + [8] * 4
-    assert continual.keeper.boundaries == 2
+    assert continual.task_memory.boundaries == 2
     assert continual.memory.seen == 2 * COUNT
     optimizer = unwrapped(found.optimizer)
     assert isinstance(optimizer, tmln.TMLN)
@@ -134,7 +133,7 @@ def test_an_optimizer_of_ones_own_goes_on(tmp_path: Path) -> None:
         collator = continual.collator(default_data_collator)
         data, given = samples(name, task), (optimizer, None)
         Trainer(model, arguments(tmp_path), collator, data, callbacks=[continual], optimizers=given).train()
-    assert continual.keeper.boundaries == 2
+    assert continual.task_memory.boundaries == 2
     assert any(float(state["sensitivity"].max()) > 0 for state in optimizer.state.values())
 
 
@@ -186,7 +185,7 @@ def test_what_would_go_wrong_later_is_refused_at_once(tmp_path: Path) -> None:
     trainer(model, samples(name, 0), continual, tmp_path).train()
     with pytest.raises(ValueError, match="pad names 'attention_mask', no field of the batch"):
         trainer(model, without(samples(name, 1), "attention_mask"), continual, tmp_path).train()
-    with pytest.raises(ValueError, match="AdamW, which cannot carry the shield"):
+    with pytest.raises(ValueError, match="now given AdamW"):
         trainer(model, samples(name, 1), continual, tmp_path, torch.optim.AdamW).train()
     bare = trainer(model, samples(name, 1), continual, tmp_path)
     bare.data_collator = default_data_collator
@@ -199,7 +198,7 @@ def test_what_would_go_wrong_later_is_refused_at_once(tmp_path: Path) -> None:
 def test_sequences_are_filled_up() -> None:
     new = {"input_ids": torch.ones(1, 2, 1, dtype=torch.long), "labels": torch.tensor([1])}
     old = {"input_ids": torch.ones(1, 3, 1, dtype=torch.long), "labels": torch.tensor([0])}
-    both = mixed(new, old, {"input_ids": 7})
+    both = join_batches(new, old, {"input_ids": 7})
     assert both["input_ids"][..., 0].tolist() == [[1, 1, 7], [1, 1, 1]]
     assert both["labels"].tolist() == [1, 0]
     for odd, said in (
@@ -207,4 +206,4 @@ def test_sequences_are_filled_up() -> None:
         ({**old, "labels": torch.zeros(1)}, "field 'labels'"),
     ):
         with pytest.raises(ValueError, match=said):
-            mixed(new, odd, {"input_ids": 7})
+            join_batches(new, odd, {"input_ids": 7})

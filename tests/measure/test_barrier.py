@@ -21,7 +21,7 @@ from tmln.cli import app
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.learner.evaluate import evaluate
-from tmln.measure.barrier import NUMBERS, above, barrier_of, barriers, of_run
+from tmln.measure.barrier import NUMBERS, compute_barrier, compute_excess, measure_barriers, measure_run
 from tmln.measure.trajectory import Checkpoint, Recording, record
 from tmln.plots.barrier import barrier_figure
 from tmln.plots.figure import save_figure
@@ -37,36 +37,40 @@ def config(method: str = "tmln", **changes: Any) -> RunConfig:
 
 def test_hand_computed_barriers() -> None:
     wells = [((2 * s - 1) ** 2 - 1) ** 2 for s in LINE]  # (x^2 - 1)^2 from -1 to 1
-    assert barrier_of(wells, LINE) == pytest.approx(1.0)
-    assert barrier_of([value + 3 * s for value, s in zip(wells, LINE, strict=True)], LINE) == pytest.approx(1.0)
-    assert barrier_of([s**2 for s in LINE], LINE) == 0.0  # convex
-    assert barrier_of([1.0, 4.0, 3.0], [0.0, 0.5, 1.0]) == 2.0
-    assert barrier_of([1.0, 2.0, 9.0, 5.0], [0.0, 0.25, 0.5, 1.0]) == 6.0
-    assert (above([1.0, 4.0, 3.0], 1.0), above([1.0, 4.0, 3.0], 3.0), above([2.0, 1.0], 2.0)) == (3.0, 1.0, 0.0)
+    assert compute_barrier(wells, LINE) == pytest.approx(1.0)
+    assert compute_barrier([value + 3 * s for value, s in zip(wells, LINE, strict=True)], LINE) == pytest.approx(1.0)
+    assert compute_barrier([s**2 for s in LINE], LINE) == 0.0  # convex
+    assert compute_barrier([1.0, 4.0, 3.0], [0.0, 0.5, 1.0]) == 2.0
+    assert compute_barrier([1.0, 2.0, 9.0, 5.0], [0.0, 0.25, 0.5, 1.0]) == 6.0
+    assert (
+        compute_excess([1.0, 4.0, 3.0], 1.0),
+        compute_excess([1.0, 4.0, 3.0], 3.0),
+        compute_excess([2.0, 1.0], 2.0),
+    ) == (3.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf], ids=str)
 def test_what_is_not_finite_is_no_small_barrier(bad: float) -> None:
-    assert barrier_of([1.0, bad, 1.0], [0.0, 0.5, 1.0]) == math.inf
-    assert math.isnan(barrier_of([bad, 1.0, 1.0], [0.0, 0.5, 1.0]))
-    assert math.isnan(barrier_of([1.0, 1.0, bad], [0.0, 0.5, 1.0]))
-    assert above([1.0, bad], 1.0) == math.inf
-    assert math.isnan(above([1.0, 1.0], bad))
+    assert compute_barrier([1.0, bad, 1.0], [0.0, 0.5, 1.0]) == math.inf
+    assert math.isnan(compute_barrier([bad, 1.0, 1.0], [0.0, 0.5, 1.0]))
+    assert math.isnan(compute_barrier([1.0, 1.0, bad], [0.0, 0.5, 1.0]))
+    assert compute_excess([1.0, bad], 1.0) == math.inf
+    assert math.isnan(compute_excess([1.0, 1.0], bad))
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=11, max_size=11))
 def test_barriers_are_never_negative_and_the_same_both_ways(values: list[float]) -> None:
-    found = barrier_of(values, LINE)
+    found = compute_barrier(values, LINE)
     assert found >= 0.0
-    assert barrier_of(values[::-1], LINE) == pytest.approx(found, abs=1e-9)
-    assert found >= above(values, max(values[0], values[-1])) - 1e-9
+    assert compute_barrier(values[::-1], LINE) == pytest.approx(found, abs=1e-9)
+    assert found >= compute_excess(values, max(values[0], values[-1])) - 1e-9
 
 
 @pytest.mark.parametrize("shares", [[0.0, 1.0], [0.1, 0.5, 1.0], [0.0, 0.5, 0.9]], ids=str)
 def test_a_path_that_is_none(shares: list[float]) -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
-        barrier_of([1.0, 2.0, 3.0], shares)
+        compute_barrier([1.0, 2.0, 3.0], shares)
 
 
 class Product(nn.Module):
@@ -94,7 +98,7 @@ def loss(margin: float) -> float:
 
 
 def test_a_barrier_in_closed_form() -> None:
-    found = of_run(product_recording((-1, -1), (1, 1), (1, 2)), "a", LINE)
+    found = measure_run(product_recording((-1, -1), (1, 1), (1, 2)), "a", LINE)
     first, second = found["pairs"]
     assert [one["task"] for one in first["tasks"]] == [1]
     assert [one["task"] for one in second["tasks"]] == [1, 2]
@@ -115,7 +119,7 @@ def test_a_barrier_in_closed_form() -> None:
 
 def test_an_accuracy_barrier_is_a_fall() -> None:
     recording = product_recording((-1, -1), (2, 0.5), (1, 2))  # the product is negative between the first two
-    path = of_run(recording, "a", LINE)["pairs"][0]["tasks"][0]
+    path = measure_run(recording, "a", LINE)["pairs"][0]["tasks"][0]
     wanted = [(3 * s - 1) * (1.5 * s - 1) for s in LINE]
     assert path["accuracy"] == [float(product >= 0) for product in wanted]
     assert path["accuracy_barrier"] == 1.0
@@ -126,7 +130,7 @@ def test_an_accuracy_barrier_is_a_fall() -> None:
 )
 def test_the_ends_are_the_trained_networks(tmp_path: Path, model: dict[str, Any]) -> None:
     recording = record(config("er", **model), Store(tmp_path), checkpoints=0)
-    found = of_run(recording, "er", [0.0, 0.5, 1.0], samples=None)
+    found = measure_run(recording, "er", [0.0, 0.5, 1.0], samples=None)
     network = copy.deepcopy(recording.model)
     for index, end in ((0, 2), (-1, 3)):
         network.load_state_dict(recording.solutions[end].state)
@@ -134,7 +138,7 @@ def test_the_ends_are_the_trained_networks(tmp_path: Path, model: dict[str, Any]
         path = found["pairs"][2]["tasks"][1]
         assert path["loss"][index] == pytest.approx(wanted["loss"], rel=1e-4)
         assert path["accuracy"][index] == wanted["accuracy"]
-    fresh = of_run(recording, "er", [0.0, 0.5, 1.0], samples=None, bn="reestimate")
+    fresh = measure_run(recording, "er", [0.0, 0.5, 1.0], samples=None, bn="reestimate")
     assert (fresh["barrier"] == found["barrier"] and fresh["before"] == found["before"]) == (not model)
 
 
@@ -142,7 +146,7 @@ def test_the_ends_are_the_trained_networks(tmp_path: Path, model: dict[str, Any]
 def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     store = Store(tmp_path_factory.mktemp("runs"))
     configs = [config(method, seed=seed) for method in ("naive", "tmln") for seed in (0, 1)]
-    return barriers([*configs, config("er", lr=1e12)], store, points=3)
+    return measure_barriers([*configs, config("er", lr=1e12)], store, points=3)
 
 
 def test_seeds_are_summarised_and_the_diverged_named(content: dict[str, Any]) -> None:
@@ -222,7 +226,7 @@ def test_zeros_are_a_sentence_and_no_empty_panel(content: dict[str, Any]) -> Non
 )
 def test_mistakes_are_answered(tmp_path: Path, configs: list[RunConfig], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        barriers(configs, Store(tmp_path), **options)
+        measure_barriers(configs, Store(tmp_path), **options)
     assert ("diverged" in said) == any(tmp_path.rglob("*.safetensors"))  # nothing is trained in vain
 
 

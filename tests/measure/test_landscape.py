@@ -19,10 +19,9 @@ from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.learner.evaluate import evaluate
-from tmln.measure.landscape import axes_of, grid_losses, landscape, way_of
-from tmln.measure.loss_at import LossAt, loss_at_task
+from tmln.measure.landscape import compute_axes, compute_grid, landscape, project_run
+from tmln.measure.losses import STAGES, LossProbe, make_probe, measure_losses, measure_trajectory_losses
 from tmln.measure.trajectory import Checkpoint, Recording, record
-from tmln.measure.trajectory_losses import MOMENTS, losses_of, trajectory_losses
 from tmln.plots.figure import save_figure
 from tmln.plots.landscape import FLOOR, landscape_figure
 from tmln.streams.arrays import stream_of_tasks
@@ -59,7 +58,7 @@ WAY = sigmoid_recording((0, 0, 0), (1, 0, 2), (3, 0, 0), (4, 2, 1), (5, 4, 0))
 
 
 def test_the_way_is_where_it_must_be() -> None:
-    way = way_of("a", WAY)
+    way = project_run("a", WAY)
     assert [(corner.x, corner.y) for corner in way.corners] == [(0, 0), (3, 0), (5, 4)]
     assert [(p["x"], p["y"], p["residual"]) for p in way.points] == [
         (0, 0, 0),
@@ -74,31 +73,33 @@ def test_the_way_is_where_it_must_be() -> None:
 
 
 def test_the_grid_has_the_loss_in_closed_form() -> None:
-    way = way_of("a", WAY)
+    way = project_run("a", WAY)
     xs, ys = [-1.0, 0.0, 2.5, 7.0], [-2.0, 0.0, 3.0]
-    found = grid_losses(way, loss_at_task(way.recording, 0), xs, ys, "plane")
+    found = compute_grid(way, make_probe(way.recording, 0), xs, ys, "plane")
     wanted = [[math.log(1 + math.exp(-x)) for x in xs] for _ in ys]  # u is the first weight, v the second
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    turned = way_of("a", sigmoid_recording((0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 1, 1), (4, 0, 0)))  # v is the first
-    found = grid_losses(turned, loss_at_task(turned.recording, 0), xs, ys, "plane")
+    turned = project_run(
+        "a", sigmoid_recording((0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 1, 1), (4, 0, 0))
+    )  # v is the first
+    found = compute_grid(turned, make_probe(turned.recording, 0), xs, ys, "plane")
     np.testing.assert_allclose(found, [[math.log(1 + math.exp(-y))] * len(xs) for y in ys], rtol=1e-6)
 
 
 def test_losses_that_are_not_finite_are_nan() -> None:
-    way = way_of("a", WAY)
+    way = project_run("a", WAY)
     data = way.recording.stream[0].test
-    probe = LossAt(way.recording.model, data.x * 1e38, 1 - data.y)
-    found = grid_losses(way, probe, [-1.0, 100.0], [0.0, 1.0], "plane")
+    probe = LossProbe(way.recording.model, data.x * 1e38, 1 - data.y)
+    found = compute_grid(way, probe, [-1.0, 100.0], [0.0, 1.0], "plane")
     assert math.isfinite(found[0][0])
     assert math.isnan(found[0][1])
 
 
 def test_axes_are_a_square_around_all_ways() -> None:
-    other = way_of("b", sigmoid_recording((0, 0, 0), (1, 0, 0), (2, 0, 0), (2, -4, 0), (1, 8, 0)))
-    xs, ys = axes_of([way_of("a", WAY), other], "plane", 5)
+    other = project_run("b", sigmoid_recording((0, 0, 0), (1, 0, 0), (2, 0, 0), (2, -4, 0), (1, 8, 0)))
+    xs, ys = compute_axes([project_run("a", WAY), other], "plane", 5)
     assert (xs[0], xs[-1]) == (2.5 - 9, 2.5 + 9)  # 0..5 and -4..8: the longer side is 12, a quarter more on each end
     assert (ys[0], ys[-1]) == (2 - 9, 2 + 9)
-    assert axes_of([other], "random", 3)[0] == [-1.0, 0.0, 1.0]
+    assert compute_axes([other], "random", 3)[0] == [-1.0, 0.0, 1.0]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_it_is_of_the_trained_networks(found: tuple[Store, dict[str, Any]]) -> N
     assert naive["markers"]["after task 1"]["y"] == pytest.approx(0.0, abs=1e-9)
     assert np.array(naive["loss"]).shape == (3, 3)
     assert 0.0 < naive["residual"] < 1.0
-    rows = trajectory_losses([config("naive"), config("tmln")], store, checkpoints=2)
+    rows = measure_trajectory_losses([config("naive"), config("tmln")], store, checkpoints=2)
     assert [row["losses"] for row in rows] == [entry["losses"] for entry in content["methods"]]
 
 
@@ -130,13 +131,13 @@ def test_it_is_of_the_trained_networks(found: tuple[Store, dict[str, Any]]) -> N
 def test_with_batch_norm_the_markers_have_the_trained_networks_loss(tmp_path: Path, bn: str) -> None:
     wanted = config("er", model="resnet18-slim", model_options={"width": 2})
     recording = record(wanted, Store(tmp_path), tasks=2, checkpoints=2)
-    way = way_of("er", recording)
-    probe = loss_at_task(way.recording, 0, bn=bn)  # type: ignore[arg-type]
-    losses = losses_of(recording)["task 1"]
-    for moment, corner in zip(MOMENTS, way.corners, strict=True):
-        ((loss,),) = grid_losses(way, probe, [corner.x], [corner.y], "plane")
+    way = project_run("er", recording)
+    probe = make_probe(way.recording, 0, bn=bn)  # type: ignore[arg-type]
+    losses = measure_losses(recording)["task 1"]
+    for moment, corner in zip(STAGES, way.corners, strict=True):
+        ((loss,),) = compute_grid(way, probe, [corner.x], [corner.y], "plane")
         assert (loss == pytest.approx(losses[moment], rel=1e-3)) == (bn == "keep")
-    middle = grid_losses(way, probe, [way.corners[2].x / 2], [way.corners[2].y / 2], "plane")
+    middle = compute_grid(way, probe, [way.corners[2].x / 2], [way.corners[2].y / 2], "plane")
     assert np.isfinite(middle).all()
 
 
@@ -157,7 +158,7 @@ def test_what_cannot_be_drawn_is_said_and_the_rest_is_drawn(tmp_path: Path) -> N
     assert whole["problem"] is None
     figure = landscape_figure(content)
     assert "diverged" in figure.axes[0].texts[0].get_text()
-    rows = trajectory_losses([config("naive", lr=1e12)], Store(tmp_path), checkpoints=2)
+    rows = measure_trajectory_losses([config("naive", lr=1e12)], Store(tmp_path), checkpoints=2)
     assert "diverged" in rows[0]["problem"]
     with pytest.raises(ValueError, match="no landscape: naive: diverged"):
         landscape([config("naive", lr=1e12)], Store(tmp_path), **TINY)

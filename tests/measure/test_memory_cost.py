@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tmln.learner import Learner
-from tmln.measure.memory_cost import as_text, bytes_of, held, saved_bytes, units_of
+from tmln.measure.memory_cost import count_bytes, count_saved_bytes, find_held_bytes, format_terms, measure_units
 from tmln.methods import MemoryTerm, Penalty, Settings
 from tmln.methods.recipes import FAMILIES, RECIPES, ComponentSpec, Recipe
 from tmln.streams.samples import Samples
@@ -39,7 +39,7 @@ def in_the_second_task(recipe: Recipe, model: nn.Module | None = None) -> Learne
 
 
 def by_name(recipe: Recipe, model: nn.Module | None = None) -> dict[str, int]:
-    units = units_of(network() if model is None else model, DATA, CLASSES)
+    units = measure_units(network() if model is None else model, DATA, CLASSES)
     found: dict[str, int] = {}
     half = model is not None and model[0].weight.dtype is torch.bfloat16  # type: ignore[index]
     for term in recipe.memory_terms(half=half) or []:
@@ -80,7 +80,7 @@ CASES = {
 @pytest.mark.filterwarnings("ignore:.*overshoot")
 @pytest.mark.parametrize("case", CASES)
 def test_the_formula_is_what_is_found(case: str) -> None:
-    assert held(in_the_second_task(CASES[case])) == by_name(CASES[case])
+    assert find_held_bytes(in_the_second_task(CASES[case])) == by_name(CASES[case])
 
 
 def test_every_part_has_a_formula() -> None:
@@ -97,16 +97,16 @@ def test_sums_of_weights_in_half_precision_are_single(case: str) -> None:
     """Weights in bfloat16 have their anchors, Fishers and paths in float32: twice as much as the weights."""
     model = network().bfloat16()
     learner = in_the_second_task(CASES[case], model)
-    assert held(learner) == by_name(CASES[case], model)
+    assert find_held_bytes(learner) == by_name(CASES[case], model)
 
 
 def test_units_of_half_precision_by_hand() -> None:
-    units = units_of(network().bfloat16(), DATA, CLASSES)
+    units = measure_units(network().bfloat16(), DATA, CLASSES)
     assert (units["N"], units["W"], units["logits"]) == (4 * 159, 2 * 159, 2 * 3)
 
 
 def test_units_by_hand() -> None:
-    assert units_of(network(), DATA, CLASSES) == {
+    assert measure_units(network(), DATA, CLASSES) == {
         "N": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
         "W": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
         "K": 4 * (10**2 + 4**2 + 37**2 + 3**2),
@@ -136,22 +136,22 @@ def test_units_by_hand() -> None:
     ],
 )
 def test_formulas_as_text(method: str, text: str) -> None:
-    assert as_text(RECIPES[method].memory_terms() or []) == text
+    assert format_terms(RECIPES[method].memory_terms() or []) == text
 
 
 def test_text_of_nothing() -> None:
-    assert as_text([]) == "0"
-    assert as_text([MemoryTerm("a", "N", 2), MemoryTerm("b", "N")]) == "3N"
+    assert format_terms([]) == "0"
+    assert format_terms([MemoryTerm("a", "N", 2), MemoryTerm("b", "N")]) == "3N"
 
 
 def test_what_is_derived_is_in_no_checkpoint() -> None:
     learner = in_the_second_task(RECIPES["tmln"])
-    found = held(learner)
+    found = find_held_bytes(learner)
     derived = sum(found[term.name] for term in RECIPES["tmln"].memory_terms() or [] if term.derived)
-    assert derived == units_of(network(), DATA, CLASSES)["N"]
+    assert derived == measure_units(network(), DATA, CLASSES)["N"]
     kept = found["replay.memory"] * len(DATA) // 500  # a checkpoint holds the part that is filled
     generator = len(torch.Generator().get_state())
-    assert saved_bytes(learner) == sum(found.values()) - derived - found["replay.memory"] + kept + generator
+    assert count_saved_bytes(learner) == sum(found.values()) - derived - found["replay.memory"] + kept + generator
 
 
 def test_a_part_without_a_formula_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,4 +160,4 @@ def test_a_part_without_a_formula_is_unknown(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setitem(FAMILIES["penalty"], "other", Other)
     assert recipe(penalty=ComponentSpec("other")).memory_terms() is None
-    assert bytes_of(None, {}) is None
+    assert count_bytes(None, {}) is None

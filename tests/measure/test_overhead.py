@@ -21,10 +21,16 @@ from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.process_memory import peak_bytes
 from tmln.learner import Learner
-from tmln.measure import overhead, timed_turn
-from tmln.measure.overhead import CONTROL, _times, measure_overhead, take_turns
-from tmln.measure.peak import peak_memory
-from tmln.measure.timed_turn import Turn, take_turn
+from tmln.measure import overhead
+from tmln.measure.overhead import (
+    CONTROL,
+    TimedTask,
+    _summarise_times,
+    measure_overhead,
+    measure_peak_memory,
+    time_rounds,
+    time_task,
+)
 from tmln.methods import TaskContext
 from tmln.plots.figure import save_figure
 from tmln.plots.overhead import overhead_figure
@@ -63,7 +69,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(timed_turn, "time", SimpleNamespace(perf_counter=lambda: made.now))
+    monkeypatch.setattr(overhead, "time", SimpleNamespace(perf_counter=lambda: made.now))
     return made
 
 
@@ -92,12 +98,12 @@ def test_a_turn_is_some_steps_and_the_boundary_of_the_whole_task(clock: Clock, s
 
     learner.replay.begin, learner.replay.end = begun, ended  # type: ignore[method-assign]
     learner.step.step = moved  # type: ignore[assignment,method-assign]
-    turn = take_turn(learner, stream[0], steps)
+    turn = time_task(learner, stream[0], steps)
     assert (turn.step, turn.boundary) == (0.25, 3.0)
     assert seen == ["begin", *["step"] * (steps + 1), len(stream[0].train)]
     assert (learner.tasks, len(learner.replay.memory or ())) == (1, min(500, len(stream[0].train)))
     assert turn.held == {"step.momentum_buffer": 38440}  # the memory is filled at the boundary
-    assert take_turn(learner, stream[1], steps).held == {"replay.memory": 36000, "step.momentum_buffer": 38440}
+    assert time_task(learner, stream[1], steps).held == {"replay.memory": 36000, "step.momentum_buffer": 38440}
 
 
 def test_drift_cancels_and_the_order_rotates(clock: Clock, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +116,14 @@ def test_drift_cancels_and_the_order_rotates(clock: Clock, stream: Stream, monke
         clock.pace = 1.0 + len(order) // len(learners)  # every round the machine is slower
         if len(order) % len(learners) == 0:
             clock.pace -= 1
-        return take_turn(learner, *given)
+        return time_task(learner, *given)
 
-    monkeypatch.setattr(overhead, "take_turn", slower)
-    found, diverged = take_turns(stream, learners, rounds=3, steps=2)
+    monkeypatch.setattr(overhead, "time_task", slower)
+    found, diverged = time_rounds(stream, learners, rounds=3, steps=2)
     assert diverged == {}
     assert order[:6] == ["naive", "er", "ewc++", "er", "ewc++", "naive"]
     assert [turn.step for turn in found["naive"]] == [2.0, 3.0, 4.0]
-    ratios = overhead._times(found["er"], found["naive"], stream, learners["er"], epochs=10)
+    ratios = overhead._summarise_times(found["er"], found["naive"], stream, learners["er"], epochs=10)
     assert ratios["step"]["ratios"] == [1.5, 1.5, 1.5]
     per_epoch = [-(-len(stream[k].train) // 32) for k in range(5)]
     steps = 10 * sum(per_epoch)
@@ -193,8 +199,8 @@ def test_one_that_diverges_is_left_out_and_said(tmp_path: Path) -> None:
 def test_ratios_of_wild_rounds_stay_above_0(stream: Stream) -> None:
     """A step that takes 1/10, then 10 times naive's: the geometric mean is 1, and no interval reaches below 0."""
     learner = build(config("naive"))[1]
-    naive = [Turn(1.0, 0.001, {}), Turn(1.0, 0.001, {})]
-    found = _times([Turn(0.1, 0.001, {}), Turn(10.0, 9.0, {})], naive, stream, learner, 1)
+    naive = [TimedTask(1.0, 0.001, {}), TimedTask(1.0, 0.001, {})]
+    found = _summarise_times([TimedTask(0.1, 0.001, {}), TimedTask(10.0, 9.0, {})], naive, stream, learner, 1)
     ratio = found["step"]["ratio"]
     assert ratio["mean"] == pytest.approx(1.0)
     assert 0 < ratio["low"] == pytest.approx(1 / ratio["high"])
@@ -207,7 +213,7 @@ def test_naive_itself_must_not_diverge(monkeypatch: pytest.MonkeyPatch) -> None:
     def diverge(*given: Any) -> None:
         raise FloatingPointError("the loss is nan")
 
-    monkeypatch.setattr(overhead, "take_turn", diverge)
+    monkeypatch.setattr(overhead, "time_task", diverge)
     with pytest.raises(
         FloatingPointError, match="naive diverged, so there is nothing to compare with: the loss is nan"
     ):
@@ -235,7 +241,7 @@ def test_a_peak_that_could_not_be_measured_does_not_cost_the_rest(monkeypatch: p
             raise RuntimeError("measuring the peak memory of er failed: too much")
         return 123
 
-    monkeypatch.setattr(overhead, "peak_memory", peak)
+    monkeypatch.setattr(overhead, "measure_peak_memory", peak)
     with pytest.warns(UserWarning, match="of er failed: too much"):
         found = measure_overhead([config("er")], rounds=1, steps=1)
     assert {name: method["peak_bytes"] for name, method in found["methods"].items()} == {"naive": 123, "er": None}
@@ -243,14 +249,14 @@ def test_a_peak_that_could_not_be_measured_does_not_cost_the_rest(monkeypatch: p
 
 def test_naive_is_measured_with_the_same_model_and_batches(content: dict[str, Any]) -> None:
     given = config("er", model_options={"hidden": [20]}, batch_size=64)
-    assert overhead._by_method([given])["naive"].resolved()["model_options"] == given.resolved()["model_options"]
-    assert overhead._by_method([given])["naive"].batch_size == 64
+    assert overhead._name_configs([given])["naive"].resolved()["model_options"] == given.resolved()["model_options"]
+    assert overhead._name_configs([given])["naive"].batch_size == 64
     assert CONTROL not in content["methods"]
 
 
 def test_the_peak_is_of_a_process_of_its_own() -> None:
     held = torch.ones(2**29, dtype=torch.uint8)  # what this process holds does not count there
-    assert 50e6 < peak_memory(config("tmln"), threads=1) < peak_bytes()
+    assert 50e6 < measure_peak_memory(config("tmln"), threads=1) < peak_bytes()
     assert len(held) == 2**29
 
 
@@ -258,7 +264,7 @@ def test_a_child_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "Traceback\n  ...\nMemoryError: too much\n")
     monkeypatch.setattr(subprocess, "run", lambda *given, **more: failed)
     with pytest.raises(RuntimeError, match="measuring the peak memory of er failed: MemoryError: too much"):
-        peak_memory(config("er"), threads=1)
+        measure_peak_memory(config("er"), threads=1)
 
 
 def test_content_is_json(content: dict[str, Any]) -> None:

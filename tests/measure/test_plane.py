@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tmln.measure.plane import Plane, mixture, random_plane, task_plane
+from tmln.measure.landscape import Plane, compute_mixture, make_random_plane, make_task_plane
 
 
 def vector(*values: float) -> Tensor:
@@ -20,7 +20,7 @@ def vector(*values: float) -> Tensor:
 
 def test_hand_computed_coordinates() -> None:
     start, first, second = vector(1, 1, 0), vector(4, 1, 0), vector(6, 5, 0)
-    plane = task_plane(start, first, second)
+    plane = make_task_plane(start, first, second)
     assert plane.first.tolist() == [1, 0, 0]
     assert plane.second.tolist() == [0, 1, 0]
     places = [plane.project(weights) for weights in (start, first, second)]
@@ -41,7 +41,7 @@ def test_start_and_solutions_are_where_they_must_be(a: list[float], b: list[floa
     assume(u.norm() > 1e-2)
     across = move - (move @ u) / (u @ u) * u
     assume(across.norm() > 1e-2)
-    plane = task_plane(start, first, second)
+    plane = make_task_plane(start, first, second)
     axes = torch.stack([plane.first, plane.second])
     torch.testing.assert_close(axes @ axes.T, torch.eye(2, dtype=torch.float64))
     wanted = [(0.0, 0.0), (float(u.norm()), 0.0)]
@@ -77,13 +77,13 @@ def test_projection_is_least_squares(a: list[float], b: list[float], c: list[flo
 )
 def test_without_a_plane_the_reason_is_said(first: Tensor, second: Tensor, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        task_plane(vector(0, 0), first, second)
+        make_task_plane(vector(0, 0), first, second)
 
 
 def test_random_directions_have_the_norms_of_filters() -> None:
     torch.manual_seed(0)
     parameters = [torch.randn(4, 3, 2, 2), torch.randn(4), torch.randn(5, 4), torch.randn(5)]
-    plane = random_plane(parameters)
+    plane = make_random_plane(parameters)
     sizes = [p.numel() for p in parameters]
     assert torch.equal(plane.origin, torch.cat([p.reshape(-1) for p in parameters]).double())
     for axis in (plane.first, plane.second):
@@ -95,15 +95,15 @@ def test_random_directions_have_the_norms_of_filters() -> None:
                 own = weights[number].double().norm()
                 torch.testing.assert_close(moved.view(filters, -1)[number].norm(), own, rtol=1e-8, atol=0.0)
     assert abs(float(torch.cosine_similarity(plane.first, plane.second, 0))) < 0.5
-    assert torch.equal(random_plane(parameters).first, plane.first)
-    assert not torch.equal(random_plane(parameters, seed=1).first, plane.first)
+    assert torch.equal(make_random_plane(parameters).first, plane.first)
+    assert not torch.equal(make_random_plane(parameters, seed=1).first, plane.first)
     turned = [p.to(memory_format=torch.channels_last) if p.dim() == 4 else p for p in parameters]
-    assert torch.equal(random_plane(turned).first, plane.first)
+    assert torch.equal(make_random_plane(turned).first, plane.first)
 
 
 def test_random_directions_need_filters() -> None:
     with pytest.raises(ValueError, match="no random directions"):
-        random_plane([torch.ones(3), torch.zeros(2, 2)])
+        make_random_plane([torch.ones(3), torch.zeros(2, 2)])
 
 
 TRIANGLE = [(0.0, 0.0), (4.0, 0.0), (6.0, 2.0)]
@@ -123,12 +123,12 @@ TRIANGLE = [(0.0, 0.0), (4.0, 0.0), (6.0, 2.0)]
     ids=str,
 )
 def test_shares_of_corners(point: tuple[float, float], shares: list[float]) -> None:
-    assert mixture(point, TRIANGLE) == pytest.approx(shares, abs=1e-12)
+    assert compute_mixture(point, TRIANGLE) == pytest.approx(shares, abs=1e-12)
 
 
 @settings(deadline=None)
 @given(st.floats(-100, 100), st.floats(-100, 100))
 def test_shares_are_never_negative_and_whole_together(x: float, y: float) -> None:
-    shares = mixture((x, y), TRIANGLE)
+    shares = compute_mixture((x, y), TRIANGLE)
     assert all(share >= 0.0 for share in shares)
     assert sum(shares) == pytest.approx(1.0)

@@ -62,7 +62,7 @@ def _few() -> Iterator[None]:
         patch.setattr(shield, "DOMAINS", TINY.stand("core50"))
         patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
         patch.setattr(table4, "STEPS", 3)
-        patch.setattr("tmln.measure.overhead.peak_memory", lambda config, threads: 10**8)
+        patch.setattr("tmln.measure.overhead.measure_peak_memory", lambda config, threads: 10**8)
         patch.setattr(table6, "SWEPT", {m: table6.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
         first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}
         patch.setattr(table6, "TABLE6", first)

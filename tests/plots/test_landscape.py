@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tmln.plots.landscape import _ways
+from tmln.plots.landscape import _trajectories
 
 POINTS = [{"task": task, "x": x} for task, x in ((1, 0.0), (1, 1.0), (2, 2.0), (2, 3.0))]
 
@@ -13,5 +13,5 @@ POINTS = [{"task": task, "x": x} for task, x in ((1, 0.0), (1, 1.0), (2, 2.0), (
     ("method", "begun"), [("er", 1.0), ("joint", 0.0), ("independent", 0.0), ("package.module:Own", 1.0)]
 )
 def test_a_task_begins_where_its_method_does(method: str, begun: float) -> None:
-    ways = _ways({"method": method, "points": POINTS})
+    ways = _trajectories({"method": method, "points": POINTS})
     assert [[point["x"] for point in way] for way in ways] == [[0.0, 1.0], [begun, 2.0, 3.0]]

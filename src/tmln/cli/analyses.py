@@ -49,10 +49,10 @@ def pareto(
     from tmln.analysis.fronts import fronts_of
     from tmln.analysis.rows import comparable, rows_of
     from tmln.analysis.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
-    from tmln.plots.figure import checked_suffix, save_figure
+    from tmln.plots.figure import check_suffix, save_figure
 
     if output is not None:
-        checked_suffix(output)
+        check_suffix(output)
     every = [fronts_of(rows, x, y) for rows in comparable(rows_of(finished_results(runs))).values()]
     if output is not None:
         from tmln.plots.fronts import pareto_figure
@@ -85,10 +85,10 @@ def ranks(
     from tmln.analysis.across_benchmarks import across, why_no_ranks
     from tmln.analysis.across_table import across_lines, across_notes, across_records
     from tmln.analysis.rows import columns_of, rows_of
-    from tmln.plots.figure import checked_suffix, save_figure
+    from tmln.plots.figure import check_suffix, save_figure
 
     if output is not None:
-        checked_suffix(output)
+        check_suffix(output)
     rows = rows_of(finished_results(runs))
     columns_of(rows, [metric])  # refuses what is no metric
     found = across(rows, metric)
@@ -137,11 +137,11 @@ def overhead(
     from tmln.analysis.measurements import save_analysis
     from tmln.analysis.overhead_table import overhead_lines, overhead_notes, overhead_records
     from tmln.measure.overhead import measure_overhead
-    from tmln.plots.figure import checked_suffix, new_figure, save_figure
+    from tmln.plots.figure import check_suffix, new_figure, save_figure
     from tmln.plots.overhead import overhead_figure
 
     if output is not None:
-        checked_suffix(output)
+        check_suffix(output)
         new_figure(1, 1)  # fails without matplotlib, before long work
     configs = parse_configs(benchmark, split_names(methods), sets=sets)
     if threads is not None:
@@ -272,17 +272,17 @@ def barrier(
     """
     configs = _configs(benchmark, methods, seeds, epochs, sets, output, threads)
     from tmln.experiments.store import Store
-    from tmln.measure.barrier import barriers
-    from tmln.plots.barrier import barrier_figure, short
+    from tmln.measure.barrier import measure_barriers
+    from tmln.plots.barrier import barrier_figure, format_short
 
-    found = barriers(configs, Store(runs), points=points, samples=samples, bn=bn.value, split=split.value)
+    found = measure_barriers(configs, Store(runs), points=points, samples=samples, bn=bn.value, split=split.value)
     lines = [["method", "n", "barrier ↓", "climb ↓", "accuracy barrier % ↓", "loss at the ends"]]
     for entry in found["methods"]:
         for problem in entry["problems"]:
             echo(f"{entry['label']}: {problem}", err=True)
         summary = entry["summary"]
         cells = [_cell(summary[key], scale) for key, scale in (("barrier", 1), ("climb", 1), ("accuracy_barrier", 100))]
-        ends = " to ".join(short(summary[key]["mean"]) for key in ("before", "after")) if entry["seeds"] else "-"
+        ends = " to ".join(format_short(summary[key]["mean"]) for key in ("before", "after")) if entry["seeds"] else "-"
         lines.append([entry["label"], str(len(entry["seeds"])), *cells, ends])
     print_grid(Format.table, lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
     echo_block(
@@ -303,9 +303,9 @@ def _configs(
     threads: int | None,
 ) -> list[RunConfig]:
     """Return the configurations to measure; check all options before long work."""
-    from tmln.plots.figure import checked_suffix, new_figure
+    from tmln.plots.figure import check_suffix, new_figure
 
-    checked_suffix(output)
+    check_suffix(output)
     new_figure(1.0, 1.0)
     names = split_names(methods)
     if not names:
@@ -320,11 +320,11 @@ def _configs(
 
 def _cell(summary: Mapping[str, Any], scale: float) -> str:
     """Return ``0.12 ± 0.04``, or a dash where there is nothing."""
-    from tmln.plots.barrier import short
+    from tmln.plots.barrier import format_short
 
     if not summary["n"]:
         return "-"
-    return short(scale * summary["mean"]) + (f" ± {scale * summary['std']:.1g}" if summary["n"] > 1 else "")
+    return format_short(scale * summary["mean"]) + (f" ± {scale * summary['std']:.1g}" if summary["n"] > 1 else "")
 
 
 def _save(

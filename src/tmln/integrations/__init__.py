@@ -1,1 +1,1 @@
-"""Drop-in for frameworks: Lightning, Hugging Face's, Avalanche, Fabric and Accelerate, each imported on demand."""
+"""Integrations with Lightning, Hugging Face Transformers and Avalanche, imported on demand."""

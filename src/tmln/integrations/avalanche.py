@@ -1,4 +1,4 @@
-"""Avalanche: a step and a penalty of ours, and replay, as a plugin of any of its supervised strategies.
+"""Avalanche: replay, penalty and step of a tmln method as a plugin of supervised strategies.
 
 ``pip install "tmln[avalanche]"``. A task is an experience::
 
@@ -27,24 +27,27 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f'{error}; this integration needs Avalanche: pip install "tmln[avalanche]"') from error
 
-AT_A_TIME = 256  # samples in a pass at a task's end
+EVAL_BATCH = 256  # samples in a pass at a task's end
 
 
 class Parts(SupervisedPlugin):  # type: ignore[misc]
-    """A method of ours in a strategy of theirs: what joins the batch, what is added to the loss, how the weights move.
+    """A tmln method in an Avalanche strategy: replay, penalty and step.
 
     Args:
-        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.methods.recipes.Recipe`.
-        settings: numbers of the parts, as ``{"step.damping": 0.2, "replay.capacity": 200}``.
+        method: a recipe by name (``tmln list methods``), or a
+        :class:`~tmln.methods.recipes.Recipe`.
+        settings: settings of components, ``{"step.damping": 0.2, "replay.capacity": 200}``.
+        seed: seed of the components.
         parts: ``replay``, ``penalty`` and ``step`` by name, in place of the recipe's.
 
-    The rate is that of the strategy's optimizer, and follows its schedule; nothing else of that optimizer is used, as
-    the step takes the weights' move over. The loss is the strategy's, with what other plugins add to it; a step that
-    asks for the gradient again at other weights (``sam``) is given the criterion and our penalty alone. Replayed
-    samples are stored as the data set gives them in its eval mode, and are the last of ``mb_x``.
+    The learning rate is that of the strategy's optimizer and follows its schedule; nothing else of
+    that optimizer is used. The loss is the strategy's, with what other plugins add; a step that
+    evaluates the gradient again at other weights (``sam``) uses the criterion and our penalty
+    alone. Replayed samples are stored as the data set returns them in eval mode, and are the last
+    of ``mb_x``.
 
-    What a :class:`tmln.Learner` does besides is refused: memories with a loss of their own, weights that are averaged,
-    answers other than the largest output.
+    Methods that need more are refused: memories with their own loss, averaged weights, answers
+    other than the largest output.
     """
 
     supports_distributed = False
@@ -71,22 +74,22 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         self.tasks = 0
         self.classes: tuple[int, ...] = ()  # met so far
         self._rate = math.nan  # of the strategy's optimizer, at first
-        self._lesson: TaskContext | None = None  # within an experience
+        self._context: TaskContext | None = None  # within an experience
         self._batch: Batch | None = None
         self._random: list[Tensor] = []  # as the batch's pass began
-        self._looked = False  # the step was shown the task's gradient of this batch
+        self._has_gradient = False  # the step was shown the task's gradient of this batch
 
     def before_training(self, strategy: Any, **_: Any) -> None:
-        """Before the model is adapted to anything."""
+        """Refuse multi-head models before the model is adapted."""
         if isinstance(strategy.model, MultiTaskModule):
             raise ValueError(
                 f"{type(strategy.model).__name__} has a head for each task, and Parts measures model(x): give one head"
             )
 
     def before_training_exp(self, strategy: Any, **_: Any) -> None:
-        """A task begins: before anything moves, the strategy is looked at."""
+        """Begin a task; on the first one, check and take over the strategy."""
         if self.step is None:
-            self._take_over(strategy)
+            self._attach(strategy)
         elif {id(p) for p in self.penalty.parameters} != {id(p) for p in _trained(strategy.model)}:
             raise ValueError(
                 "the model has other parameters than in the experience before (a head that grows?), of which the parts "
@@ -101,16 +104,16 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         new = tuple(sorted({int(label) for label in strategy.experience.dataset.targets}))
         samples = partial(_samples, strategy.experience.dataset)
         self._follow(strategy)
-        self._lesson = TaskContext(
-            self.tasks, strategy.model, new, self.classes, self.step.effective_lr, samples, _as_it_is, AT_A_TIME
+        self._context = TaskContext(
+            self.tasks, strategy.model, new, self.classes, self.step.effective_lr, samples, _identity, EVAL_BATCH
         )
         for part in (self.replay, self.penalty, self.step):
-            part.begin(self._lesson)
+            part.begin(self._context)
 
     def before_forward(self, strategy: Any, **_: Any) -> None:
-        """Stored samples join the batch; the step looks at all of it."""
+        """Add stored samples to the batch, and prepare the step."""
         assert self.step is not None
-        assert self._lesson is not None
+        assert self._context is not None
         self._follow(strategy)
         x, y, *rest = strategy.mbatch
         more_x, more_y, fields = self.replay.draw(x, y)
@@ -119,12 +122,12 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
             rest = [torch.cat([t, t[:1].expand(len(more_y), *t.shape[1:])]) for t in rest]
             strategy.mbatch = [torch.cat([x, more_x.to(x)]), torch.cat([y, more_y.to(y)]), *rest]
         self._batch = Batch(strategy.mb_x, strategy.mb_y, len(y), fields)
-        self._looked = False
-        self.step.before_forward(self._batch, self._lesson)
+        self._has_gradient = False
+        self.step.before_forward(self._batch, self._context)
         self._random = random_states(strategy.mb_x.device)
 
     def before_backward(self, strategy: Any, **_: Any) -> None:
-        """A penalty that needs the graph joins the loss."""
+        """Add the penalty that needs the graph to the loss."""
         assert self.step is not None
         assert self._batch is not None
         extra = self.penalty.loss(strategy.model, self._batch, strategy.mb_output)
@@ -132,26 +135,26 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
             if self._traced:  # the path is that of the task's gradient alone
                 strategy.loss.backward(retain_graph=True)
                 self.step.after_backward()
-                self._looked = True
+                self._has_gradient = True
                 strategy.optimizer.zero_grad()
             strategy.loss = strategy.loss + extra
 
     def after_training_exp(self, strategy: Any, **_: Any) -> None:
-        """Memory, penalty, step: the order of Algorithm 1."""
+        """End the task: memory, penalty, step, in the order of Algorithm 1."""
         assert self.step is not None
-        assert self._lesson is not None
+        assert self._context is not None
         for part in (self.replay, self.penalty, self.step):
-            part.end(self._lesson)
-        self.classes = tuple(sorted({*self.classes, *self._lesson.classes}))
+            part.end(self._context)
+        self.classes = tuple(sorted({*self.classes, *self._context.classes}))
         self.tasks += 1
-        self._lesson = self._batch = None
+        self._context = self._batch = None
 
     @property
     def _traced(self) -> bool:
         assert self.step is not None
         return self.step.tracks_path and (self.penalty.modifies_gradient or self.step.modifies_gradient)
 
-    def _take_over(self, strategy: Any) -> None:
+    def _attach(self, strategy: Any) -> None:
         groups = strategy.optimizer.param_groups
         if len(groups) != 1:
             raise ValueError(f"Parts goes by one rate, and the strategy's optimizer has {len(groups)} groups; give one")
@@ -163,7 +166,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         strategy.optimizer_step = partial(self._move, strategy)
 
     def _follow(self, strategy: Any) -> None:
-        """The strategy's optimizer says the rate, whoever changes it there."""
+        """Follow the learning rate of the strategy's optimizer."""
         assert self.step is not None
         factor = float(strategy.optimizer.param_groups[0]["lr"]) / self._rate
         for group in self.step.optimizer.param_groups:
@@ -173,12 +176,12 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
                 self.penalty.set_effective_lr(self.step.effective_lr)
 
     def _move(self, strategy: Any) -> None:
-        """In place of ``optimizer.step()``: the gradient of the strategy's loss is in ``.grad``."""
+        """Take a step in place of ``optimizer.step()``, with the gradient in ``.grad``."""
         assert self.step is not None
-        assert self._lesson is not None
+        assert self._context is not None
         assert self._batch is not None
         closure = _Closure(self, strategy, self._batch)
-        self.step.step(closure, self._lesson)
+        self.step.step(closure, self._context)
         self.penalty.after_step()
         if self._traced:
             self.step.after_update()
@@ -188,7 +191,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
 
 
 class _Closure:
-    """The first call's gradient is there already; a later one is made at the weights as they are, with its dropout."""
+    """Closure for the step; its first call uses the gradient that is there already."""
 
     def __init__(self, owner: Parts, strategy: Any, batch: Batch) -> None:
         self.owner, self.strategy, self.batch, self.first = owner, strategy, batch, True
@@ -198,7 +201,7 @@ class _Closure:
         assert owner.step is not None
         if self.first:
             self.first = False
-            if owner._traced and not owner._looked:
+            if owner._traced and not owner._has_gradient:
                 owner.step.after_backward()
             owner.penalty.after_backward()
             value = float(strategy.loss.detach())
@@ -215,7 +218,7 @@ class _Closure:
 
 
 def _check(recipe: Recipe) -> None:
-    """What a plugin cannot do is refused by name."""
+    """Refuse what a plugin cannot do, by name."""
     settings = recipe.resolve_settings("replay")
     if recipe.replay.name not in ("none", "er") or settings.get("balance") or settings.get("selection") == "herding":
         raise ValueError(
@@ -234,10 +237,10 @@ def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def _samples(dataset: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """The experience once, in order, as it is tested."""
-    for x, y, *_ in DataLoader(dataset.eval(), batch_size=AT_A_TIME):
+    """Yield the samples of the experience once, in order, in eval mode."""
+    for x, y, *_ in DataLoader(dataset.eval(), batch_size=EVAL_BATCH):
         yield x, y
 
 
-def _as_it_is(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x

@@ -1,4 +1,4 @@
-"""Lightning: a callback that keeps the memory, replays it, and sees to the task boundaries of TMLN.
+"""Lightning: a callback with a replay memory and the task boundaries of TMLN.
 
 ``pip install "tmln[lightning]"``. A task is a call of ``fit``::
 
@@ -18,8 +18,7 @@ from torch import Tensor
 
 from tmln.curvature.batches import logits_of, read_batch
 from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood
-from tmln.integrations.keeping import Keeper, consolidates, unwrapped
-from tmln.integrations.mixing import mixed, moved, size_of
+from tmln.integrations.memory import TaskMemory, get_batch_size, has_boundaries, join_batches, move_batch, unwrapped
 from tmln.methods.replay import Reservoir
 from tmln.methods.replay.fields import Pad
 
@@ -30,21 +29,23 @@ except ModuleNotFoundError as error:
 
 
 class Continual(pl.Callback):
-    """One task after another, one ``fit`` each; the trainer may be a new one every time, the callback stays.
+    """Callback for a sequence of tasks, one ``fit`` each; the trainer may be new every time.
 
     Args:
-        memory: how many samples are kept, or a :class:`tmln.Reservoir`. Samples are kept as the model sees them, each
-            once (in the first epoch), on the CPU.
-        replay: stored samples of earlier tasks that join a batch, for each sample of its own; 0: none.
-        every: a boundary after every so many optimizer steps besides, in streams without tasks.
-        log_likelihood: as in :func:`tmln.diagonal_fisher`, of ``module(*inputs)``, the batch without its last field,
-            which is the target. A name is compared with the first loss.
-        pad: as in :class:`tmln.Reservoir`, for sequences of many lengths.
-        batch_size: of the pass that takes the Fisher.
+        memory: number of samples to store, or a :class:`tmln.Reservoir`. Samples are stored as the
+            model sees them, each once (in the first epoch), on the CPU.
+        replay: stored samples of earlier tasks per sample of a batch; 0 for none.
+        every: additional boundary after this many optimizer steps, for streams without tasks.
+        log_likelihood: as in :func:`tmln.diagonal_fisher`, of ``module(*inputs)``: the batch
+            without its last field, which is the target. A name is compared with the first loss.
+        pad: as in :class:`tmln.Reservoir`, for sequences of different lengths.
+        batch_size: batch size of the pass that computes the Fisher.
+        seed: seed of the replay memory.
 
-    Lightning makes a new optimizer in every ``fit``; it gets the state of the one before, and keeps its own options.
-    Any optimizer will do: one without ``consolidate`` gets the replay alone. Trainer(gradient_clip_val=...) clips what
-    the path integral sees; ``TMLN(clip_norm=...)`` does not.
+    Lightning makes a new optimizer in every ``fit``; it gets the state of the last one and keeps
+    its own options. With an optimizer without ``consolidate``, only replay is added.
+    Trainer(gradient_clip_val=...) also clips the gradients in the path integral;
+    ``TMLN(clip_norm=...)`` does not.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Continual(pl.Callback):
         if every is not None and every < 1:
             raise ValueError(f"every={every}: optimizer steps from a boundary to the next; give 1 or more, or None")
         kept = memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad)
-        self.keeper = Keeper(kept, log_likelihood, batch_size)
+        self.task_memory = TaskMemory(kept, log_likelihood, batch_size)
         self.replay, self.every = replay, every
         self._named = log_likelihood if isinstance(log_likelihood, str) else None
         self._first_epoch: int | None = None  # of the task under way
@@ -75,53 +76,53 @@ class Continual(pl.Callback):
 
     @property
     def memory(self) -> Reservoir:
-        """What is replayed: the tasks before this one."""
-        return self.keeper.memory
+        """Return the memory that is replayed: the tasks before this one."""
+        return self.task_memory.memory
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Before anything moves: one process, one optimizer, and the state that it has to begin with."""
+        """Check processes and optimizers, and give a new optimizer its state."""
         if trainer.world_size > 1:
             raise ValueError(f"Continual keeps one memory, and there are {trainer.world_size} processes; use devices=1")
         optimizer = self._optimizer(trainer)
         if trainer.ckpt_path is None:  # a resumed fit gets the optimizer of its checkpoint
-            self.keeper.coming, self._first_epoch = None, None
-            self.keeper.hand_over(optimizer, "this Continual")
+            self.task_memory.coming, self._first_epoch = None, None
+            self.task_memory.hand_over(optimizer, "this Continual")
         self._rehearsed = False
         self._wrap(trainer, pl_module)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """A task begins, or goes on in the middle."""
+        """Note where the task begins; a resumed task goes on."""
         if self._first_epoch is None:
             self._first_epoch, self._boundary_at = trainer.current_epoch, trainer.global_step
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """The first loss of a fit must be what the likelihood's name says, before a step is taken by it."""
+        """Compare the first loss of a fit with the named likelihood, before the first step."""
         if self._heard is not None:
             (output, target), self._heard = self._heard, None
             self._hook.remove()
             _compare(pl_module, output, target, loss * trainer.accumulate_grad_batches, str(self._named))
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """The boundaries of ``every``."""
+        """Pass the boundaries of ``every``."""
         if self.every is not None and trainer.global_step >= self._boundary_at + self.every:
-            self.keeper.boundary(pl_module, self._optimizer(trainer))
+            self.task_memory.boundary(pl_module, self._optimizer(trainer))
             self._boundary_at = trainer.global_step
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The task's boundary, unless one was just passed or no step was taken."""
+        """Pass the task's boundary, unless one was just passed or no step was taken."""
         optimizer = self._optimizer(trainer)
         if trainer.global_step > self._boundary_at:
-            self.keeper.boundary(pl_module, optimizer)
-        self.keeper.note(optimizer)
+            self.task_memory.boundary(pl_module, optimizer)
+        self.task_memory.note(optimizer)
         self._first_epoch = None
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """After a checkpoint of the last step nothing is left to train, and Lightning calls no ``on_train_end``."""
+        """Pass the boundary where Lightning did not call ``on_train_end``: nothing was left."""
         if self._first_epoch is not None:
             self.on_train_end(trainer, pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """The module is as it was."""
+        """Remove the hooks from the module."""
         vars(pl_module).pop("on_after_batch_transfer", None)
         if self._hook is not None:
             self._hook.remove()
@@ -132,19 +133,19 @@ class Continual(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            **self.keeper.state_dict(),
+            **self.task_memory.state_dict(),
             "first_epoch": self._first_epoch,
             "boundary_at": self._boundary_at,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        self.keeper.load_state_dict(state_dict)
+        self.task_memory.load_state_dict(state_dict)
         self._first_epoch, self._boundary_at = state_dict["first_epoch"], state_dict["boundary_at"]
 
     def restore(self, path: str | PathLike[str]) -> None:
-        """Go on with the next task, in a new process: memory and optimizer of a checkpoint saved after a ``fit``.
+        """Restore memory and optimizer from a checkpoint saved after a ``fit``, in a new process.
 
-        In the middle of a task it is ``trainer.fit(model, data, ckpt_path=path)`` that resumes.
+        In the middle of a task, ``trainer.fit(model, data, ckpt_path=path)`` resumes.
         """
         saved = torch.load(path, map_location="cpu", weights_only=True)
         state = saved["callbacks"].get(self.state_key)
@@ -153,7 +154,7 @@ class Continual(pl.Callback):
         if state["first_epoch"] is not None:
             raise ValueError(f"{path} was saved in the middle of a task: resume it by fit(..., ckpt_path=...)")
         self.load_state_dict(state)
-        self.keeper.optimizer_state = saved["optimizer_states"][0] if state["boundaries"] else None
+        self.task_memory.optimizer_state = saved["optimizer_states"][0] if state["boundaries"] else None
 
     def _optimizer(self, trainer: pl.Trainer) -> Any:
         found = [unwrapped(optimizer) for optimizer in trainer.optimizers]
@@ -162,7 +163,7 @@ class Continual(pl.Callback):
         return found[0]
 
     def _wrap(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """A callback may not replace a batch; the module's last hook on its way to training_step may."""
+        """Wrap the module's last hook before training_step: a callback may not replace a batch."""
         vars(module).pop("on_after_batch_transfer", None)
         theirs = module.on_after_batch_transfer
 
@@ -175,16 +176,16 @@ class Continual(pl.Callback):
             self._hook = module.register_forward_hook(self._hear, with_kwargs=True)
 
     def _batch(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any) -> Any:
-        stored = moved(batch, "cpu")
+        stored = move_batch(batch, "cpu")
         if trainer.current_epoch == self._first_epoch:
-            self.keeper.offer(stored)
+            self.task_memory.offer(stored)
         if not self._rehearsed:
-            if consolidates(self._optimizer(trainer)):
-                self.keeper.rehearse(module, batch)
+            if has_boundaries(self._optimizer(trainer)):
+                self.task_memory.rehearse(module, batch)
             self._rehearsed = True
-        count = round(self.replay * size_of(batch))
+        count = round(self.replay * get_batch_size(batch))
         if len(self.memory) and count:
-            batch = mixed(batch, self.memory.sample(count), self.memory.pad)
+            batch = join_batches(batch, self.memory.sample(count), self.memory.pad)
         if self._named is not None:
             self._target = read_batch(batch).target
         return batch
@@ -195,7 +196,10 @@ class Continual(pl.Callback):
 
 
 def _compare(module: torch.nn.Module, output: Any, target: Tensor, loss: Tensor, name: str) -> None:
-    """The loss is -log p, summed, or its mean over samples or scored labels; a normal one's also without its half."""
+    """Raise unless the loss is -log p: its sum or its mean over samples or labels.
+
+    For ``gaussian`` twice that is accepted as well.
+    """
     with torch.no_grad():
         total = -Likelihood(module, name)(logits_of(output), target).sum()
         scored = target.numel() if target.is_floating_point() else int((target != IGNORED).sum())

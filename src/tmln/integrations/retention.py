@@ -1,4 +1,4 @@
-"""What a training leaves of what a model knew: measured on anchor sets before, during and after, as one table."""
+"""Retention of a model's abilities: metrics on anchor sets before, during and after training."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tmln.curvature.preserve_state import preserve_model
 from tmln.report.page import plain_page
 
 Values = dict[str, float]
-RISING = ("loss", "perplexity")  # of metrics whose names end so, more is worse
+LOWER_IS_BETTER = ("loss", "perplexity")  # ends of names
 
 
 def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikelihood | None = None) -> Values:
-    """``loss``, the mean of -log p over scored labels, and ``accuracy``, where labels are classes or tokens.
+    """Return the mean of -log p over labels, and the accuracy if labels are classes or tokens.
 
-    In eval mode; the model, its flags and the random state are left as they were.
+    The model is evaluated in eval mode; its flags and the random state are restored.
     """
     score = Likelihood(model, likelihood)
     device = next(model.parameters()).device
@@ -46,12 +46,12 @@ def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikeli
 
 
 def worse_by(metric: str, before: float, after: float) -> float:
-    """How much worse: a fall or, of losses, a rise; negative where it is better.
+    """Return by how much a metric is worse: a fall, or a rise of losses; negative if it is better.
 
     >>> worse_by("accuracy", 0.75, 0.5), worse_by("loss", 1.0, 1.5)
     (0.25, 0.5)
     """
-    return after - before if metric.endswith(RISING) else before - after
+    return after - before if metric.endswith(LOWER_IS_BETTER) else before - after
 
 
 @dataclass
@@ -75,12 +75,12 @@ class Retention:
     readings: list[dict[str, Values]] = field(default_factory=list)
 
     def add(self, moment: str, found: Mapping[str, Mapping[str, float]]) -> None:
-        """One reading of all sets."""
+        """Add one reading of all sets."""
         self.moments.append(moment)
         self.readings.append({name: dict(values) for name, values in found.items()})
 
     def beyond(self, bounds: Mapping[str, float]) -> list[str]:
-        """Which sets are now worse than before by more than is allowed, in words."""
+        """Return a sentence for each set that is worse than before by more than its bound."""
         found = []
         for name, metric, before, after in self._changes():
             worse = worse_by(metric, before, after)
@@ -90,11 +90,11 @@ class Retention:
         return found
 
     def words(self) -> str:
-        """The sentence above the table."""
+        """Return the sentence above the table."""
         return "; ".join(f"{name}: {metric} {old:.3f} -> {new:.3f}" for name, metric, old, new in self._changes())
 
     def lines(self) -> list[list[str]]:
-        """The table, heading first."""
+        """Return the table, heading first."""
         table = [["set", "metric", *self.moments, "worse by"]]
         for name, metric, before, after in self._changes():
             values = [f"{reading[name][metric]:.3f}" for reading in self.readings]
@@ -102,7 +102,7 @@ class Retention:
         return table
 
     def page(self, beyond: Iterable[str] = ()) -> str:
-        """The table as a page in the report's look."""
+        """Return the table as an HTML page in the style of the report."""
         return plain_page("What was kept", [self.words(), *beyond], self.lines())
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: a callback that keeps the memory, a collator that replays it, and TMLN as its optimizer.
+"""Hugging Face Trainer: replay memory, replaying collator, task boundaries, retention check.
 
 ``pip install "tmln[transformers]"``. A task is a call of ``train``::
 
@@ -13,35 +13,168 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.integrations.checking import RetentionCallback
-from tmln.integrations.keeping import Keeper, consolidates, unwrapped
-from tmln.integrations.mixing import mixed, size_of, text_pads
+from tmln.integrations.memory import TaskMemory, find_text_pads, get_batch_size, has_boundaries, join_batches, unwrapped
+from tmln.integrations.retention import Retention, Values, scores
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.methods.replay import Reservoir
 from tmln.methods.replay.fields import Pad
 from tmln.seeds import seed_of
-from transformers import TrainerCallback
+from tmln.writing import writing
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f'{error}; this needs transformers: pip install "tmln[transformers]"') from error
 
 __all__ = ["Continual", "ReplayCollator", "RetentionCallback", "unwrapped"]
+
+READINGS = "retention.json"
+Measure = Callable[[nn.Module, Iterable[Any]], Mapping[str, float]]
+
+
+class RetentionCallback(TrainerCallback):  # type: ignore[misc]
+    """Callback that measures metrics on anchor sets before, during and after a training.
+
+    ::
+
+        check = RetentionCallback({"general": old_samples}, bounds={"accuracy": 0.02},
+        beyond="exit", page="kept.html") Trainer(model, args, train_dataset=new_samples,
+        callbacks=[check]).train()
+
+    Args:
+        sets: data sets by name, batched by the training's collator or by ``collate``; or data
+        loaders.
+        bounds: by how much a metric may be worse than before: an accuracy may fall, a loss may
+        rise.
+        beyond: what to do outside a bound: ``"stop"`` the training, or ``"exit"`` the program as
+            well, with a non-zero status after the table was printed and the page written.
+        every: steps between readings; by default one reading per epoch.
+        measure: ``f(model, batches) -> {name: value}``; by default loss and accuracy of the labels.
+        log_likelihood: as in :func:`tmln.diagonal_fisher`.
+        collate: makes a batch of a list of samples.
+        batch_size: batch size of the anchor sets.
+        page: where to write the table as an HTML page.
+
+    "Before" is before the first training that this callback sees; ``retention`` holds all readings.
+    """
+
+    def __init__(
+        self,
+        sets: Mapping[str, Any],
+        *,
+        bounds: Mapping[str, float] | None = None,
+        beyond: Literal["stop", "exit"] = "stop",
+        every: int | None = None,
+        measure: Measure | None = None,
+        log_likelihood: str | LogLikelihood | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        batch_size: int = 32,
+        page: str | PathLike[str] | None = None,
+    ) -> None:
+        if not sets:
+            raise ValueError("no anchor set: give RetentionCallback({name: data set, ...})")
+        if beyond not in ("stop", "exit"):
+            raise ValueError(f"beyond={beyond!r}: 'stop' the training, or 'exit' the program")
+        if every is not None and every < 1:
+            raise ValueError(f"every={every}: steps from a reading to the next; give 1 or more, or None for epochs")
+        for name, data in sets.items():
+            if not isinstance(data, DataLoader) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+                raise TypeError(f"anchor set {name!r} is a {type(data).__name__}; give a data set or a DataLoader")
+        self.sets, self.bounds, self.beyond, self.every = dict(sets), dict(bounds or {}), beyond, every
+        self.measure: Measure = measure or (lambda model, batches: scores(model, batches, log_likelihood))
+        self.collate, self.batch_size, self.page = collate, batch_size, page
+        self.retention = Retention()
+        self.broken: list[str] = []  # bounds, in words
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        """Take the first reading; a resumed training restores that of its beginning."""
+        kept = Path(args.output_dir) / f"checkpoint-{state.global_step}" / READINGS
+        if state.global_step and not self.retention.readings:
+            if not kept.is_file():
+                raise FileNotFoundError(f"no {kept}: what the model knew before the training is not known; start anew")
+            self.retention = Retention(**json.loads(kept.read_text(encoding="utf-8")))
+        if not self.retention.readings:
+            self.retention.add("before", self._read(the))
+            found = {metric for values in self.retention.readings[0].values() for metric in values}
+            if unknown := [metric for metric in self.bounds if metric not in found]:
+                raise ValueError(
+                    f"no set has the metric {unknown[0]!r} of bounds; there are {', '.join(sorted(found))}"
+                )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        if self.every is not None and state.global_step % self.every == 0:
+            self._note(f"step {state.global_step}", control, the)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        if self.every is None:
+            self._note(f"epoch {state.epoch:g}", control, the)
+
+    def on_save(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        """Save the readings beside the Trainer's files."""
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / READINGS
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(vars(self.retention)), encoding="utf-8")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        """Take the last reading, print the table, write the page, and exit if a bound is broken."""
+        self._note("after", control, the)
+        print(self.retention)
+        if self.page is not None:
+            path = Path(self.page)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(self.retention.page(self.broken), encoding="utf-8")
+        if self.broken and self.beyond == "exit":
+            raise SystemExit("forgotten more than is allowed: " + "; ".join(self.broken))
+
+    def _note(self, moment: str, control: Any, the: Mapping[str, Any]) -> None:
+        self.retention.add(moment, self._read(the))
+        self.broken = self.retention.beyond(self.bounds)
+        if self.broken:
+            control.should_training_stop = True
+
+    def _read(self, the: Mapping[str, Any]) -> dict[str, Values]:
+        return {name: dict(self.measure(the["model"], self._batches(data, the))) for name, data in self.sets.items()}
+
+    def _batches(self, data: Any, the: Mapping[str, Any]) -> Iterable[Any]:
+        if isinstance(data, DataLoader):
+            yield from data
+            return
+        collate = self.collate or the["train_dataloader"].collate_fn
+        replaying: Any = getattr(collate, "data_collator", collate)  # the Trainer's own drops columns around it
+        mixing = getattr(replaying, "mixing", None)
+        for start in range(0, len(data), self.batch_size):
+            rows = [data[k] for k in range(start, min(start + self.batch_size, len(data)))]
+            if mixing:
+                replaying.mixing = False  # an anchor set is measured without what is replayed
+            try:
+                batch = collate(rows)
+            finally:
+                if mixing:
+                    replaying.mixing = True
+            yield batch
+
 
 FILE = "continual.safetensors"
 Collate = Callable[[list[Any]], Any]
 
 
 class ReplayCollator:
-    """A data collator around another: stored samples join what it makes.
+    """Data collator around another one: adds stored samples to its batches.
 
-    What joins batch number k follows from the seed and k, not from what was drawn before: batches are made ahead of
-    the training and in other processes, and a resumed training has to meet the same ones.
+    The samples added to batch k follow from the seed and k, not from earlier draws: batches are
+    made ahead and in other processes, and a resumed training must see the same ones.
     """
 
     def __init__(self, inner: Collate, owner: Continual) -> None:
@@ -59,23 +192,24 @@ class ReplayCollator:
             number, self.number = self.number, self.number + 1
         else:
             number, self._here = self.number + worker.id + worker.num_workers * self._here, self._here + 1
-        old = self.owner.drawn(number, size_of(batch))
-        return batch if old is None else mixed(batch, old, self.owner.memory.pad)
+        old = self.owner.drawn(number, get_batch_size(batch))
+        return batch if old is None else join_batches(batch, old, self.owner.memory.pad)
 
 
 class Continual(TrainerCallback):  # type: ignore[misc]
-    """One task after another, one ``train`` each; trainer and optimizer may be new ones, the callback stays.
+    """Callback for a sequence of tasks, one ``train`` each; the trainer may be new every time.
 
     Args:
-        memory: how many samples are kept, or a :class:`tmln.Reservoir`. At the end of a ``train`` each sample of its
-            data set is offered once, as the collator makes it.
-        replay: stored samples of earlier tasks that join a batch, for each of its own; 0: none.
-        log_likelihood: as in :func:`tmln.diagonal_fisher`; unless given, what the model does with its labels.
-        pad: what fills up fields whose samples differ in length; unless given, those of tokenizers.
-        batch_size: of the pass that takes the Fisher.
+        memory: number of samples to store, or a :class:`tmln.Reservoir`. At the end of a ``train``
+            each sample of its data set is offered once, as the collator makes it.
+        replay: stored samples of earlier tasks per sample of a batch; 0 for none.
+        log_likelihood: as in :func:`tmln.diagonal_fisher`; by default that of the model's labels.
+        pad: padding values of fields of different lengths; by default those of tokenizers.
+        batch_size: batch size of the pass that computes the Fisher.
+        seed: seed of memory and replay.
 
-    Any optimizer will do: one without ``consolidate`` gets the replay alone. The Trainer clips gradients at 1 unless
-    ``max_grad_norm=0``, also what the path integral sees; ``TMLN(clip_norm=1.0)`` does not.
+    With an optimizer without ``consolidate``, only replay is added. The Trainer clips gradients at
+    1 unless ``max_grad_norm=0``, also those in the path integral; ``TMLN(clip_norm=1.0)`` does not.
     """
 
     def __init__(
@@ -91,7 +225,7 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         if replay < 0:
             raise ValueError(f"replay={replay}: samples that join a batch, for each of its own; give 0 or more")
         known = isinstance(memory, Reservoir)
-        self.keeper = Keeper(
+        self.task_memory = TaskMemory(
             memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad), log_likelihood, batch_size
         )
         self.replay, self.seed = replay, seed
@@ -102,16 +236,16 @@ class Continual(TrainerCallback):  # type: ignore[misc]
 
     @property
     def memory(self) -> Reservoir:
-        """What is replayed: the tasks before this one."""
-        return self.keeper.memory
+        """Return the memory that is replayed: the tasks before this one."""
+        return self.task_memory.memory
 
     def collator(self, inner: Collate) -> ReplayCollator:
-        """The data collator for the Trainer: ``inner``'s batches, and what is replayed."""
+        """Return the data collator for the Trainer: ``inner``'s batches with replayed samples."""
         self._collator = ReplayCollator(inner, self)
         return self._collator
 
     def drawn(self, number: int, size: int) -> Any:
-        """What joins batch ``number`` of this training; None where nothing does."""
+        """Return the samples to add to batch ``number`` of this training, or None."""
         count = round(self.replay * size)
         if not count or not len(self.memory):
             return None
@@ -123,25 +257,27 @@ class Continual(TrainerCallback):  # type: ignore[misc]
             self.memory.generator.set_state(before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **the: Any) -> None:
-        """Before anything moves: the data, the labels, the memory's fields and the optimizer are looked at."""
+        """Check data, labels, memory fields and optimizer before the first step."""
         loader, optimizer = the["train_dataloader"], unwrapped(the["optimizer"])
         self._check(args, loader)
         if state.global_step:
             self.load(Path(args.output_dir) / f"checkpoint-{state.global_step}", resumed=True)
         else:
             self._batches = 0
-            self.keeper.hand_over(optimizer, "this Continual")
+            self.task_memory.hand_over(optimizer, "this Continual")
         first = loader.collate_fn([loader.dataset[k] for k in range(min(2, len(loader.dataset)))])
         if not isinstance(first, Mapping):
             raise TypeError(f"the data collator makes a {type(first).__name__}; the Trainer's models take dicts")
         if self._guess_pad and not self.memory.seen:
-            self.memory.pad = text_pads(first, getattr(getattr(the["model"], "config", None), "pad_token_id", None))
-        if consolidates(optimizer):
-            self.keeper.rehearse(the["model"], dict(first))
+            self.memory.pad = find_text_pads(
+                first, getattr(getattr(the["model"], "config", None), "pad_token_id", None)
+            )
+        if has_boundaries(optimizer):
+            self.task_memory.rehearse(the["model"], dict(first))
         copy.deepcopy(self.memory).add(dict(first))  # other fields than before are refused here, not after hours
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **the: Any) -> None:
-        """The batches of an epoch are made from here on, perhaps ahead of the training."""
+        """Start adding samples: batches of the epoch may be made ahead from here on."""
         assert self._collator is not None
         self._collator.number, self._collator._here, self._collator.mixing = self._batches, 0, True
 
@@ -156,33 +292,35 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         self._batches += 1
 
     def on_train_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
-        """The memory takes the task in, and the optimizer passes its boundary."""
+        """Pass the task boundary: update the memory, consolidate the optimizer."""
         assert self._collator is not None
         self._collator.mixing = False
         if not self._batches:
             return
-        loader, optimizer, size = the["train_dataloader"], unwrapped(the["optimizer"]), self.keeper.batch_size
+        loader, optimizer, size = the["train_dataloader"], unwrapped(the["optimizer"]), self.task_memory.batch_size
         data = loader.dataset
         for start in range(0, len(data), size):
-            self.keeper.offer(dict(loader.collate_fn([data[k] for k in range(start, min(start + size, len(data)))])))
+            self.task_memory.offer(
+                dict(loader.collate_fn([data[k] for k in range(start, min(start + size, len(data)))]))
+            )
         model: nn.Module = the["model"]
-        self.keeper.boundary(model, optimizer)
-        self.keeper.note(optimizer)
+        self.task_memory.boundary(model, optimizer)
+        self.task_memory.note(optimizer)
         self._tasks, self._batches = self._tasks + 1, 0
 
     def on_save(self, args: Any, state: Any, control: Any, **the: Any) -> None:
-        """Beside the Trainer's own files, which have the weights and the optimizer."""
+        """Save memory and optimizer state beside the Trainer's files."""
         self.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """What the next task needs besides the model: the memory and, after a ``train``, the optimizer's state."""
+        """Save what the next task needs: memory and, between tasks, the optimizer's state."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        between = None if self._batches else self.keeper.optimizer_state
+        between = None if self._batches else self.task_memory.optimizer_state
         notes = {"tasks": self._tasks, "batches": self._batches, "pad": self.memory.pad, "optimizer": between}
-        save_file(Path(folder) / FILE, {**self.keeper.state_dict(), **notes})
+        save_file(Path(folder) / FILE, {**self.task_memory.state_dict(), **notes})
 
     def load(self, folder: str | PathLike[str], *, resumed: bool = False) -> None:
-        """What :meth:`save` saved. A training that is resumed from its own output folder does so by itself."""
+        """Load what :meth:`save` saved; resuming from the output folder does so automatically."""
         path = Path(folder) / FILE
         if resumed and not path.is_file():
             raise FileNotFoundError(
@@ -191,8 +329,8 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         state = load_file(path)
         if self._guess_pad:
             self.memory.pad = dict(state["pad"])
-        self.keeper.load_state_dict(state)
-        self.keeper.optimizer_state = state["optimizer"]
+        self.task_memory.load_state_dict(state)
+        self.task_memory.optimizer_state = state["optimizer"]
         self._tasks, self._batches = state["tasks"], state["batches"]
 
     def _check(self, args: Any, loader: Any) -> None:

@@ -1,1 +1,1 @@
-"""What must be trained or evaluated again: overheads, recorded weights, landscapes, barriers."""
+"""Measurements that train or evaluate again: overhead, landscapes, barriers, verification."""

@@ -1,8 +1,8 @@
-"""What a method holds in memory beside the model: by the formulas that its parts declare, and as found in them.
+"""Memory that a method needs besides the model: declared by its components, and measured.
 
-Sizes are in units: N, a sum for every trainable weight, and W, the same in the weights' own precision; K, the sum over
-layers of a^2 + g^2 with a the inputs (bias included) and g the outputs of a layer; a frozen copy of the model; its
-running statistics; what the memory stores of a sample; and numbers of which there is one for every tensor.
+Sizes are in units: N, one number per trainable weight, and W, the same in the weights' precision;
+K, the sum over layers of a^2 + g^2 with a inputs (bias included) and g outputs; a copy of the
+model; its running statistics; a stored sample; and numbers of which there is one per tensor.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SHOWN = {
     "logits": "logits",
     "counts": "",
     "doubles": "",
-}  # unit -> as text; the last two are too few to be told
+}  # unit -> as text; the last two are negligible
 
 
-def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
-    """Bytes of each unit."""
+def measure_units(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
+    """Return the bytes of each unit."""
     weights = [p for p in model.parameters() if p.requires_grad]
     own, kept = (max((size(p) for p in weights), default=4) for size in (Tensor.element_size, _sum_size))
     x, y = samples.gather(torch.arange(1))
@@ -53,17 +53,17 @@ def units_of(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]
 
 
 def _sum_size(p: Tensor) -> int:
-    """Bytes of an element of a sum for this weight: of weights in half precision they are kept in single."""
+    """Return the bytes of a state element: for weights in half precision it is single precision."""
     return state_dtype(p).itemsize
 
 
-def bytes_of(terms: list[MemoryTerm] | None, units: Mapping[str, int]) -> int | None:
-    """What the terms come to; None where nobody knows."""
+def count_bytes(terms: list[MemoryTerm] | None, units: Mapping[str, int]) -> int | None:
+    """Return the bytes of these terms; None if they are unknown."""
     return None if terms is None else sum(term.times * units[term.unit] for term in terms)
 
 
-def as_text(terms: list[MemoryTerm]) -> str:
-    """``5N + 500 samples``; ``0`` of nothing."""
+def format_terms(terms: list[MemoryTerm]) -> str:
+    """Return ``5N + 500 samples``, or ``0`` for nothing."""
     counts: dict[str, int] = {}
     for term in terms:
         unit = SHOWN[term.unit]
@@ -76,32 +76,35 @@ def _times(count: int, unit: str) -> str:
     return (unit if count == 1 else f"{count}{unit}") if len(unit) == 1 else f"{count} {unit}"
 
 
-def held(learner: Learner) -> dict[str, int]:
-    """Bytes of the tensors that the parts hold beside the model's weights, buffers and gradients, each counted once."""
-    seen = {_place(t) for p in learner.model.parameters() for t in (p, p.grad) if t is not None}
-    seen |= {_place(buffer) for buffer in learner.model.buffers()}
+def find_held_bytes(learner: Learner) -> dict[str, int]:
+    """Return the bytes of tensors held by components, without weights, buffers and gradients.
+
+    Each tensor is counted once.
+    """
+    seen = {_storage_pointer(t) for p in learner.model.parameters() for t in (p, p.grad) if t is not None}
+    seen |= {_storage_pointer(buffer) for buffer in learner.model.buffers()}
     sizes: dict[str, int] = {}
     for family, part in learner.by_family.items():
-        for name, tensor in _tensors(part, family, set()):
-            if _place(tensor) not in seen:
-                seen.add(_place(tensor))
+        for name, tensor in _walk_tensors(part, family, set()):
+            if _storage_pointer(tensor) not in seen:
+                seen.add(_storage_pointer(tensor))
                 sizes[name] = sizes.get(name, 0) + tensor.untyped_storage().nbytes()
     return sizes
 
 
-def saved_bytes(learner: Learner) -> int:
-    """Bytes of the tensors in a checkpoint of the parts, generators' states included."""
+def count_saved_bytes(learner: Learner) -> int:
+    """Return the bytes of the tensors in a checkpoint of the components, generators included."""
     return sum(
-        tensor.numel() * tensor.element_size() for _, tensor in _tensors(learner.state_dict()["parts"], "", set())
+        tensor.numel() * tensor.element_size() for _, tensor in _walk_tensors(learner.state_dict()["parts"], "", set())
     )
 
 
-def _place(tensor: Tensor) -> int:
+def _storage_pointer(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _tensors(thing: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor within, named by the attributes that lead to it; an optimizer's state by its keys."""
+def _walk_tensors(thing: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor in an object, named by the attributes that lead to it."""
     if isinstance(thing, Tensor):
         yield name, thing
         return
@@ -114,21 +117,23 @@ def _tensors(thing: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Te
     elif isinstance(thing, torch.optim.Optimizer):
         rest = {key: value for key, value in vars(thing).items() if key not in ("state", "param_groups")}
         inner = chain(
-            ((_named(name, key), value) for state in thing.state.values() for key, value in state.items()),
-            ((_named(name, key), value) for key, value in rest.items()),
+            ((_join_name(name, key), value) for state in thing.state.values() for key, value in state.items()),
+            ((_join_name(name, key), value) for key, value in rest.items()),
         )
     elif isinstance(thing, Mapping):
         inner = ((name, value) for value in thing.values())
     elif isinstance(thing, (list, tuple, set)):
         inner = ((name, value) for value in thing)
     else:
-        inner = ((_named(name, key), value) for key, value in getattr(thing, "__dict__", {}).items())
+        # "memory" last: a step may refer by it to a memory that has another name
+        items = sorted(getattr(thing, "__dict__", {}).items(), key=lambda item: item[0] == "memory")
+        inner = ((_join_name(name, key), value) for key, value in items)
     for inner_name, value in list(inner):
-        yield from _tensors(value, inner_name, visited)
+        yield from _walk_tensors(value, inner_name, visited)
 
 
 _NO_CONTENT = (str, bytes, int, float, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, type(None))
 
 
-def _named(name: str, key: str) -> str:
+def _join_name(name: str, key: str) -> str:
     return name if key.startswith("_") or key == "optimizer" else f"{name}.{key}"

@@ -1,17 +1,22 @@
-"""What a method costs beside naive training (the paper's Table 4): time of a step, of a boundary, and memory.
+"""Overhead of methods over naive training (Table 4): time of a step and a boundary, memory.
 
-All learners live in one process and take turns, in an order that rotates, so that a machine that slows down or heats
-up slows them all; each round gives one ratio to naive, and the rounds together an interval. A second naive learner
-takes part as a control: its ratio is 1 but for noise.
+All learners live in one process and take turns in rotating order, so that a machine that slows down
+slows all of them; each round gives one ratio to naive, the rounds together an interval. A second
+naive learner is the control: its ratio is 1 except for noise.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
+import subprocess
+import sys
+import time
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,13 +29,91 @@ from tmln.experiments.machine import machine
 from tmln.experiments.process_memory import keep_memory
 from tmln.experiments.reference_runs import SHARED
 from tmln.learner import Learner
-from tmln.measure.memory_cost import as_text, bytes_of, saved_bytes, units_of
-from tmln.measure.peak import peak_memory
-from tmln.measure.timed_turn import Turn, take_turn
+from tmln.measure.memory_cost import count_bytes, count_saved_bytes, find_held_bytes, format_terms, measure_units
 from tmln.metrics import POSITIVE
 from tmln.optim.precision import is_half
 from tmln.progress import track
 from tmln.streams import Stream, Task
+
+
+@dataclass(frozen=True)
+class TimedTask:
+    """Seconds per step, seconds of the components' ``end``, and the bytes held before it."""
+
+    step: float
+    boundary: float
+    held: dict[str, int]
+
+
+class _Pause(Exception):
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+def time_task(learner: Learner, task: Task, steps: int) -> TimedTask:
+    """Time ``steps`` steps on the task's samples, after one untimed step, and its boundary.
+
+    The learner is stopped in the middle of the task, like a killed run; when it goes on, all epochs
+    are over and only the boundary remains.
+    """
+    count = min(len(task.train), steps * learner.batch_size)  # few enough that the last step is in a second epoch
+    few = task.train.subset(torch.arange(count) * len(task.train) // count)
+    at: list[float] = []
+
+    def note(epoch: int, number: int, loss: float) -> None:
+        at.append(time.perf_counter())
+        if len(at) > steps:
+            raise _Pause(epoch)
+
+    try:
+        learner.learn(few, steps + 1, classes=task.classes, atomic=False, on_step=note)
+        raise AssertionError("a learner cannot run out of epochs before it has made its steps")
+    except _Pause as pause:
+        epochs = pause.epoch
+    found = find_held_bytes(learner)
+    begin = time.perf_counter()
+    learner.learn(task.train, epochs, classes=task.classes, atomic=False)
+    return TimedTask((at[-1] - at[0]) / steps, time.perf_counter() - begin, found)
+
+
+STEPS = 10  # OCAR's factors are renewed once in them
+
+
+def measure_peak_memory(config: RunConfig, threads: int) -> int:
+    """Return the peak memory of a process that trains a second task and passes its boundary."""
+    given = json.dumps({"config": config.model_dump(mode="json"), "threads": threads})
+    child = subprocess.run([sys.executable, "-m", __name__], input=given, capture_output=True, text=True, check=False)
+    if child.returncode:
+        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"measuring the peak memory of {config.method} failed: {last}")
+    return int(json.loads(child.stdout.splitlines()[-1])["peak_bytes"])
+
+
+def _measure(config: RunConfig, threads: int) -> int:
+    import torch
+
+    from tmln.experiments.build import build
+    from tmln.experiments.process_memory import keep_memory, peak_bytes, reset_peak
+    from tmln.measure.overhead import time_task
+
+    torch.set_num_threads(threads)
+    keep_memory()  # like every run
+    stream, learner = build(config)
+    time_task(learner, stream[0], STEPS)
+    reset_peak()
+    time_task(learner, stream[min(1, len(stream) - 1)], STEPS)
+    return peak_bytes()
+
+
+def main() -> None:
+    """Read a configuration from stdin, print the bytes as JSON: the process of one measurement."""
+    given: dict[str, Any] = json.load(sys.stdin)
+    print(json.dumps({"peak_bytes": _measure(RunConfig.of(given["config"]), given["threads"])}))
+
+
+if __name__ == "__main__":
+    main()
+
 
 BASE, CONTROL = "naive", "naive again"
 
@@ -38,43 +121,44 @@ BASE, CONTROL = "naive", "naive again"
 def measure_overhead(
     configs: Sequence[RunConfig], rounds: int = 10, steps: int = 50, *, peak: bool = True, show: bool | None = None
 ) -> dict[str, Any]:
-    """Plain values, to be saved and shown; one configuration a method, naive added if it is not among them.
+    """Measure the overhead of methods, one configuration each; naive is added if it is missing.
 
-    After a turn on the first task that does not count, every round is a turn of ``steps`` steps on the next task, and
-    its boundary. Of what follows, S is ``{"mean", "low", "high", "n"}``: the mean over rounds and its 95% t-interval,
-    null where there is none; of ratios to naive the geometric mean, and the interval of their logarithms::
+    After a turn on the first task that does not count, every round is a turn of ``steps`` steps on
+    the next task, and its boundary. S is ``{"mean", "low", "high", "n"}``: the mean over rounds and
+    its 95% t-interval, null if there is none; for ratios the geometric mean and the interval of
+    their logarithms::
 
         benchmark, rounds, steps, epochs, tasks, batch_size, model, parameters
-        units: bytes of N (a sum for every weight), W, K, model, samples, logits (see tmln.measure.memory_cost)
-        machine: processor, cores, threads, system, load (as the measurement began)
+        units: bytes of N, W, K, model, samples, logits (see tmln.measure.memory_cost)
+        machine: processor, cores, threads, system, load (before the measurement)
         versions: tmln, torch, python
         control: S of the second naive learner's ratio
         methods: name ->
-            step:      seconds S, ratio S to naive, ratios (one a round)
-            training:  ratio S to naive of a whole run: its steps and its boundaries
-            boundary:  seconds S of the parts' end, epochs S: the same in epochs of naive
-            auxiliary: formula (text) and formula_bytes, null where a part has none; held_bytes, held (name -> bytes),
-                       derived (names of what is held but in no checkpoint), saved_bytes (of a
-                       checkpoint between tasks)
-            peak_bytes: of a process that does nothing else, null if it was not measured
-            diverged:  why the method stopped taking part, or null
+            step:      seconds S, ratio S to naive, ratios (one per round)
+            training:  ratio S to naive of a whole run: its steps and boundaries
+            boundary:  seconds S of the components' end, epochs S: in epochs of naive
+            auxiliary: formula (text) and formula_bytes, null if a component has none;
+                       held_bytes, held (name -> bytes), derived (names that are held but
+                       not saved), saved_bytes (of a checkpoint between tasks)
+            peak_bytes: of a process that does nothing else, null if not measured
+            diverged:  why the method stopped, or null
     """
-    named = _by_method(configs)
+    named = _name_configs(configs)
     if rounds < 1 or steps < 1:
         raise ValueError(f"rounds and steps are at least 1, got {rounds} and {steps}")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # before the work, which is load itself
-    keep_memory()  # as every run does
+    keep_memory()  # like every run
     stream, first = build(named[BASE])
     learners = {BASE: first, CONTROL: build(named[BASE])[1]}
     learners |= {name: build(config)[1] for name, config in named.items() if name != BASE}
-    turns, diverged = take_turns(stream, learners, rounds, steps, show)
+    turns, diverged = time_rounds(stream, learners, rounds, steps, show)
     full = named[BASE].resolved()
-    units = units_of(first.model, stream[0].train, len({c for task in stream for c in task.classes}))
-    peaks = _peaks({name: config for name, config in named.items() if peak and name not in diverged}, show)
+    units = measure_units(first.model, stream[0].train, len({c for task in stream for c in task.classes}))
+    peaks = _measure_peaks({name: config for name, config in named.items() if peak and name not in diverged}, show)
     methods = {
         name: {
-            **_times(turns[name], turns[BASE], stream, learners[name], full["epochs"]),
-            "auxiliary": _memory(learners[name], turns[name], units),
+            **_summarise_times(turns[name], turns[BASE], stream, learners[name], full["epochs"]),
+            "auxiliary": _summarise_memory(learners[name], turns[name], units),
             "peak_bytes": peaks.get(name),
             "diverged": diverged.get(name),
         }
@@ -90,16 +174,21 @@ def measure_overhead(
         "units": units,
         "machine": {**machine(), "load": load},
         "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "control": _ratio(again.step / once.step for again, once in zip(turns[CONTROL], turns[BASE], strict=True)),
+        "control": _summarise_ratio(
+            again.step / once.step for again, once in zip(turns[CONTROL], turns[BASE], strict=True)
+        ),
         "methods": methods,
     }
 
 
-def take_turns(
+def time_rounds(
     stream: Stream, learners: dict[str, Learner], rounds: int, steps: int, show: bool | None = None
-) -> tuple[dict[str, list[Turn]], dict[str, str]]:
-    """Every learner's turns, one a round, and why some stopped early; each round begins with another learner."""
-    turns: dict[str, list[Turn]] = {name: [] for name in learners}
+) -> tuple[dict[str, list[TimedTask]], dict[str, str]]:
+    """Return every learner's turns, one per round, and why some stopped early.
+
+    Each round begins with another learner.
+    """
+    turns: dict[str, list[TimedTask]] = {name: [] for name in learners}
     diverged: dict[str, str] = {}
     names = list(learners)
     order = [(number, names[(number + k) % len(names)]) for number in range(rounds + 1) for k in range(len(names))]
@@ -107,7 +196,7 @@ def take_turns(
         if name in diverged:
             continue
         try:
-            turn = take_turn(learners[name], _task(stream, number), steps)
+            turn = time_task(learners[name], _get_task(stream, number), steps)
         except FloatingPointError as error:
             if name == BASE:
                 raise FloatingPointError(f"naive diverged, so there is nothing to compare with: {error}") from None
@@ -118,23 +207,23 @@ def take_turns(
     return turns, diverged
 
 
-def _peaks(configs: dict[str, RunConfig], show: bool | None) -> dict[str, int]:
-    """Those that could be measured; the others are said, and do not cost the rest."""
+def _measure_peaks(configs: dict[str, RunConfig], show: bool | None) -> dict[str, int]:
+    """Return the peaks that could be measured; warn of the others."""
     found = {}
     for name in track(list(configs), "peak memory", show):
         try:
-            found[name] = peak_memory(configs[name], torch.get_num_threads())
+            found[name] = measure_peak_memory(configs[name], torch.get_num_threads())
         except RuntimeError as error:
             warnings.warn(str(error), stacklevel=2)
     return found
 
 
-def _task(stream: Stream, number: int) -> Task:
-    """The first task, then the others over and over."""
+def _get_task(stream: Stream, number: int) -> Task:
+    """Return the first task in round 0, then the others in turn."""
     return stream[0 if number == 0 or len(stream) == 1 else 1 + (number - 1) % (len(stream) - 1)]
 
 
-def _by_method(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
+def _name_configs(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
     if not configs:
         raise ValueError("no methods to measure; name some, e.g. --methods er,tmln")
     named = {config.method: config for config in configs}
@@ -152,45 +241,47 @@ def _by_method(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
     return {BASE: base, **named}
 
 
-def _times(own: list[Turn], naive: list[Turn], stream: Stream, learner: Learner, epochs: int) -> dict[str, Any]:
+def _summarise_times(
+    own: list[TimedTask], naive: list[TimedTask], stream: Stream, learner: Learner, epochs: int
+) -> dict[str, Any]:
     steps, ends = sum(steps_of(stream, learner, epochs)), len(stream)
     pairs = list(zip(own, naive, strict=False))  # one that diverged has fewer
-    per_epoch = [-(-len(_task(stream, number).train) // learner.batch_size) for number in range(1, len(pairs) + 1)]
+    per_epoch = [-(-len(_get_task(stream, number).train) // learner.batch_size) for number in range(1, len(pairs) + 1)]
     ratios = [mine.step / base.step for mine, base in pairs]
     whole = [
         (steps * mine.step + ends * mine.boundary) / (steps * base.step + ends * base.boundary) for mine, base in pairs
     ]
     return {
-        "step": {"seconds": _summary(turn.step for turn in own), "ratio": _ratio(ratios), "ratios": ratios},
-        "training": {"ratio": _ratio(whole)},
+        "step": {"seconds": _summarise(turn.step for turn in own), "ratio": _summarise_ratio(ratios), "ratios": ratios},
+        "training": {"ratio": _summarise_ratio(whole)},
         "boundary": {
-            "seconds": _summary(turn.boundary for turn in own),
-            "epochs": _summary(m.boundary / (b.step * n) for (m, b), n in zip(pairs, per_epoch, strict=True)),
+            "seconds": _summarise(turn.boundary for turn in own),
+            "epochs": _summarise(m.boundary / (b.step * n) for (m, b), n in zip(pairs, per_epoch, strict=True)),
         },
     }
 
 
-def _memory(learner: Learner, turns: list[Turn], units: dict[str, int]) -> dict[str, Any]:
+def _summarise_memory(learner: Learner, turns: list[TimedTask], units: dict[str, int]) -> dict[str, Any]:
     terms = learner.recipe.memory_terms(half=any(map(is_half, learner.model.parameters())))
     found = turns[-1].held if turns else None
     return {
-        "formula": None if terms is None else as_text(terms),
-        "formula_bytes": bytes_of(terms, units),
+        "formula": None if terms is None else format_terms(terms),
+        "formula_bytes": count_bytes(terms, units),
         "held_bytes": None if found is None else sum(found.values()),
         "held": found,
         "derived": [term.name for term in terms or [] if term.derived and term.name in (found or {})],
-        "saved_bytes": None if found is None else saved_bytes(learner),
+        "saved_bytes": None if found is None else count_saved_bytes(learner),
     }
 
 
-def _summary(values: Iterable[float]) -> dict[str, float | int | None]:
-    return _plain(summarise(values, within=POSITIVE))
+def _summarise(values: Iterable[float]) -> dict[str, float | int | None]:
+    return _to_dict(summarise(values, within=POSITIVE))
 
 
-def _ratio(values: Iterable[float]) -> dict[str, float | int | None]:
-    return _plain(summarise_ratios(values))
+def _summarise_ratio(values: Iterable[float]) -> dict[str, float | int | None]:
+    return _to_dict(summarise_ratios(values))
 
 
-def _plain(found: Summary) -> dict[str, float | int | None]:
+def _to_dict(found: Summary) -> dict[str, float | int | None]:
     numbers = {"mean": found.mean, "low": found.low, "high": found.high}
     return {**{key: None if math.isnan(value) else value for key, value in numbers.items()}, "n": found.n}

@@ -1,4 +1,4 @@
-"""A run's weights along its way: at the start, at checkpoints, after every task; found by training it once more."""
+"""Recorded weights of a run: at the start, at checkpoints, after every task."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Weights and buffers after ``step`` steps; ``solution`` if task number ``task`` (from 0) was just learned."""
+    """Weights and buffers after ``step`` steps; ``solution`` if task ``task`` just ended."""
 
     task: int
     step: int
@@ -41,7 +41,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A run's way through weight space. ``diverged`` says why it is shorter than asked for, ``note`` what to know."""
+    """Recorded weights of a run; ``diverged`` says why it is incomplete, ``note`` what to know."""
 
     config: RunConfig
     stream: Stream
@@ -52,26 +52,26 @@ class Recording:
 
     @property
     def start(self) -> Checkpoint:
-        """Before the first step."""
+        """Return the checkpoint before the first step."""
         return self.checkpoints[0]
 
     @property
     def solutions(self) -> tuple[Checkpoint, ...]:
-        """Where each task ended, theta_1, theta_2, ..."""
+        """Return the checkpoints after each task, theta_1, theta_2, ..."""
         return tuple(point for point in self.checkpoints if point.solution)
 
     def weights(self, point: Checkpoint) -> Tensor:
-        """The trainable parameters as one vector, in double precision."""
+        """Return the trainable parameters as one vector in double precision."""
         names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         return torch.cat([point.state[name].reshape(-1).double() for name in names])
 
     def buffers(self, point: Checkpoint) -> dict[str, Tensor]:
-        """What is no parameter: the running statistics of batch norm."""
+        """Return the buffers: running statistics of batch norm."""
         return {name: point.state[name] for name, _ in self.model.named_buffers() if name in point.state}
 
 
 def recording_path(store: Store, config: RunConfig, tasks: int | None, checkpoints: int) -> Path:
-    """Beside the runs, named by the run and by what is recorded: what was only recorded is no run."""
+    """Return the file of a recording, in a folder beside the runs."""
     what = f"{'all' if tasks is None else tasks}-tasks-{checkpoints}-checkpoints"
     return store.root / FOLDER / f"{run_id(config)}-{what}.safetensors"
 
@@ -85,14 +85,23 @@ def record(
     checkpoints: int = 20,
     on_step: Callable[[Moment], None] = lambda moment: None,
 ) -> Recording:
-    """The start, ``checkpoints`` evenly spaced points a task of which the last is its solution; 0: solutions only.
+    """Train a run and record its weights, or read an earlier recording.
 
-    ``tasks`` ends the recording after so many; None records all, of which there must be ``least``. What was recorded
-    before is read from its file. Runs are deterministic, so this is the run that the store has or would have;
-    a recording of all tasks says in ``note`` if its last weights are not those of the finished run.
+    Args:
+        config: the run.
+        store: where recordings are kept.
+        tasks: tasks to record; None for all, of which there must be ``least``.
+        least: smallest number of tasks.
+        checkpoints: evenly spaced checkpoints per task, the last is its solution; 0 for solutions
+        only.
+        on_step: called after every step.
+
+    Returns: The recording. Runs are deterministic, so it is of the run that the store has or would
+        have; a recording of all tasks says in ``note`` if its last weights differ from the finished
+        run's.
     """
     if config.merged:
-        raise ValueError("a merged run learns all tasks at once: it has no way from task to task to be recorded")
+        raise ValueError("a merged run learns all tasks at once: it has no trajectory from task to task")
     if checkpoints < 0 or (tasks is not None and tasks < 1):
         raise ValueError(f"a recording is of at least 1 task and 0 checkpoints, not {tasks} and {checkpoints}")
     stream, learner = build(config)
@@ -107,14 +116,14 @@ def record(
         make_folder(path.parent)
         save_file(path, saved)
     found = tuple(Checkpoint(**point) for point in saved["checkpoints"])
-    note = _disagreement(store.find(config), saved) if tasks in (None, len(stream)) else ""
+    note = _find_difference(store.find(config), saved) if tasks in (None, len(stream)) else ""
     return Recording(config, stream, learner.model, found, saved["diverged"], note)
 
 
 def record_all(
     configs: Sequence[RunConfig], store: Store, *, tasks: int | None = None, least: int = 1, checkpoints: int = 20
 ) -> None:
-    """Every recording that is not there yet, with the progress of runs on stderr."""
+    """Make every recording that is missing, and show progress on stderr."""
     jobs = [Job(config) for config in configs]
     with Display({run_id(job.config): (job, job.label) for job in jobs}) as display:
         for job in jobs:
@@ -177,7 +186,7 @@ def _train(
     return {"checkpoints": found, "diverged": diverged, "weights_sha256": fingerprint(learner.model)}
 
 
-def _disagreement(run: Run | None, saved: Mapping[str, Any]) -> str:
+def _find_difference(run: Run | None, saved: Mapping[str, Any]) -> str:
     result = None if run is None else run.result
     if run is None or result is None or result.weights_sha256 in ("", saved["weights_sha256"]):
         return ""

@@ -1,8 +1,8 @@
 """Check published results by running some of them again: each matches, differs, or cannot be run.
 
-The same kind of machine (processor, instructions, device, threads, torch) must give the same bits. Elsewhere
-rounding differs and training magnifies it: there the mean difference of accuracies on learned tasks may reach
-a stated tolerance.
+The same kind of machine (processor, instructions, device, threads, torch) must give the same bits.
+Elsewhere rounding differs and training magnifies it: there the mean difference of accuracies on
+learned tasks may reach a stated tolerance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tmln.models.custom import check_allowed
 from tmln.printable import one_line
 from tmln.streams.options import LOCATION_OPTIONS
 
-# Mean absolute difference between two accuracy matrices, over tasks that were learned: see docs/lab.md.
+# Mean absolute difference between two accuracy matrices, over tasks that were learned: see
+# docs/lab.md.
 TOLERANCE = 0.02
 SHOULD = ", which should give the same bits"
 KIND = ("processor", "instructions", "device", "threads", "system")  # properties of a machine that decide on bits
@@ -48,7 +49,7 @@ def draw_sample(results: Sequence[Result], sample: int, seed: int) -> list[Resul
 
 
 def make_job(result: Result) -> Job:
-    """Return the job that repeats a run; raise a ValueError if its configuration cannot or may not be run."""
+    """Return the job that repeats a run; a ValueError says why it cannot or may not be run."""
     config = RunConfig.of(result.config)
     if run_id(config) != result.name:
         raise ValueError("this version of tmln makes another run of its configuration")
@@ -99,7 +100,7 @@ def run_again(
 
 
 def _threads(result: Result) -> int | None:
-    """Return the run's number of threads; None, which is the default rule, for an impossible one."""
+    """Return the run's number of threads; None (the default rule) for an impossible one."""
     found = result.machine.get("threads")
     return found if type(found) is int and 0 < found <= max(MOST, cores()) else None
 
@@ -145,7 +146,7 @@ def compare_results(published: Result, again: Result, tolerance: float = TOLERAN
 
 
 def list_differences(first: Result, second: Result) -> list[str]:
-    """Return the properties of machine and libraries, on which bits depend, in which two results differ."""
+    """Return the properties of machines and libraries, on which bits depend, that differ."""
     pairs: list[tuple[str, Any, Any]] = [(key, first.machine.get(key), second.machine.get(key)) for key in KIND]
     pairs.append(("torch", first.versions.get("torch"), second.versions.get("torch")))
     pairs.append(("samples at a time", first.micro_batch or "all", second.micro_batch or "all"))

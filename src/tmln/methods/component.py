@@ -37,7 +37,7 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class MemoryTerm:
-    """``times`` units of memory; :func:`tmln.measure.memory_cost.held` finds tensors by ``name``.
+    """``times`` units of memory, named as by :func:`tmln.measure.memory_cost.find_held_bytes`.
 
     Units: N, a number for every trainable weight (in float32 for weights in half precision); W, the
     same in the weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer;

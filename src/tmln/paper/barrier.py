@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.measure.barrier import barriers
+from tmln.measure.barrier import measure_barriers
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.lines import equal_rate
@@ -48,7 +48,7 @@ def render(study: Study) -> Page:
     options: dict[str, Any] = {"points": POINTS, "samples": scale.samples}
 
     def measure() -> Content:
-        return barriers(configs, study.store, **options)
+        return measure_barriers(configs, study.store, **options)
 
     found, why = measured(study, stand, "barrier", configs, measure, **options)
     page = Page("barrier", TITLE, notes=[stand.remark, *why])

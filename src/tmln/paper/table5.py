@@ -7,7 +7,7 @@ from typing import Any
 
 from tmln.analysis.requested_rows import NOT_RUN
 from tmln.analysis.statistics import Summary, summarise
-from tmln.measure.trajectory_losses import MOMENTS, trajectory_losses
+from tmln.measure.losses import STAGES, measure_trajectory_losses
 from tmln.paper.evidence import Study
 from tmln.paper.item import Item, Recorded, no_runs
 from tmln.paper.measured import Content, measured
@@ -39,7 +39,7 @@ def render(study: Study) -> Page:
         rows = []
         for checkpoints in (CHECKPOINTS, 0):
             configs = [recorded.config for recorded in wanted if recorded.checkpoints == checkpoints]
-            rows += trajectory_losses(configs, study.store, checkpoints=checkpoints)
+            rows += measure_trajectory_losses(configs, study.store, checkpoints=checkpoints)
         return {"rows": rows}
 
     found, why = measured(study, stand, "losses", [recorded.config for recorded in wanted], measure)
@@ -56,11 +56,11 @@ def render(study: Study) -> Page:
 def _summaries(rows: Sequence[Mapping[str, Any]], method: str, task: str) -> list[Summary]:
     """Over seeds, of each moment."""
     mine = [row["losses"][task] for row in rows if row["method"] == method and row["losses"]]
-    return [summarise([losses[moment] for losses in mine if losses[moment] is not None]) for moment in MOMENTS]
+    return [summarise([losses[moment] for losses in mine if losses[moment] is not None]) for moment in STAGES]
 
 
 def _lines(found: Mapping[str, Sequence[Summary]], number: int, ran: bool) -> list[list[str]]:
-    lines = [["method", "n", *(text for moment in MOMENTS for text in (moment, "paper"))]]
+    lines = [["method", "n", *(text for moment in STAGES for text in (moment, "paper"))]]
     for method, summaries in found.items():
         texts = [_cell(summary, ran) for summary in summaries]
         pairs = zip(texts, TABLE5[method][number], strict=True)
@@ -95,7 +95,7 @@ def _records(found: Mapping[str, Sequence[Summary]], number: int) -> list[Mappin
             "paper": paper,
         }
         for method, summaries in found.items()
-        for moment, summary, paper in zip(MOMENTS, summaries, TABLE5[method][number], strict=True)
+        for moment, summary, paper in zip(STAGES, summaries, TABLE5[method][number], strict=True)
     ]
 
 

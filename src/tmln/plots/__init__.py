@@ -1,1 +1,1 @@
-"""Figures: what was found, drawn with matplotlib, which is imported only here."""
+"""Figures drawn with matplotlib, which only this package imports."""

@@ -1,28 +1,32 @@
-"""A figure to draw on and a file to put it in: matplotlib's objects, no global state."""
+"""Figures, their files, and the colour and marker of every method."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tmln.methods.recipes import RECIPES
 from tmln.writing import writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def checked_suffix(path: Path) -> Path:
-    """The path, if a picture can be written there; ask before long work."""
+def check_suffix(path: Path) -> Path:
+    """Return the path if a figure can be written there; call it before long work."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"a picture is called {', '.join(f'NAME{suffix}' for suffix in SUFFIXES)}; got {str(path)!r}")
     return path
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, laid out so that nothing is cut off."""
+    """Return an empty figure of this size in inches, laid out so that nothing is cut off."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -31,12 +35,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """By the name's end: .png for screens, .svg and .pdf for print, with text that stays text."""
+    """Save as .png, .svg or .pdf by the path's suffix; text stays text in the latter two."""
     from matplotlib import rc_context
 
-    kind = checked_suffix(path).suffix.lower()
+    kind = check_suffix(path).suffix.lower()
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{kind}")
-    # no dates: the same runs give the same file
+    # without dates: the same runs give the same file
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tmln", "pdf.fonttype": 42}), writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,3 +50,39 @@ def save_figure(figure: Figure, path: Path) -> Path:
         finally:
             aside.unlink(missing_ok=True)
     return path
+
+
+# Colours of Okabe and Ito, which also differ in lightness; yellow is darkened for white paper
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c6d1f", "#555555")
+SHAPES = (  # matplotlib's name, plotly's name
+    ("o", "circle"),
+    ("s", "square"),
+    ("^", "triangle-up"),
+    ("D", "diamond"),
+    ("v", "triangle-down"),
+    ("P", "cross"),
+    ("X", "x"),
+    ("*", "star"),
+    ("p", "pentagon"),
+)
+DASHES = ("solid", "dash", "dot", "dashdot")
+ORDER = ("tmln", "er", "ewc++", "rwalk", "upgd", "ocar", "naive", "joint")  # the paper's methods: one colour each
+
+
+@dataclass(frozen=True)
+class MethodLook:
+    """Colour, marker (matplotlib), symbol (plotly) and dash of one method."""
+
+    colour: str
+    marker: str
+    symbol: str
+    dash: str
+
+
+def get_look(method: str) -> MethodLook:
+    """Return a method's look; no two recipes share colour and marker, others have one by hash."""
+    names = [*ORDER, *(name for name in RECIPES if name not in ORDER)]
+    number = names.index(method) if method in names else hashlib.sha256(method.encode()).digest()[0]
+    again, colour = divmod(number, len(COLOURS))
+    marker, symbol = SHAPES[(colour + again) % len(SHAPES)]
+    return MethodLook(COLOURS[colour], marker, symbol, DASHES[again % len(DASHES)])

@@ -1,4 +1,4 @@
-"""Landscapes as a picture (the paper's Figure 2): log10 of the first task's loss, the way on it, all on one scale."""
+"""Figure of landscapes (Figure 2 of the paper): log10 of task 1's loss, with trajectories."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.measure.trajectory_losses import MOMENTS
+from tmln.measure.losses import STAGES
 from tmln.methods.recipes import RECIPES
-from tmln.plots.figure import new_figure
-from tmln.plots.palette import look_of
+from tmln.plots.figure import get_look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,15 +25,15 @@ AXES = {
     "plane": ("u: distance of weights along task 1's move", "v: distance off u, towards task 2"),
     "random": ("first random direction (filter norms)", "second random direction (filter norms)"),
 }
-FLOOR = 1e-8  # a loss of nothing, for the logarithm
-MARKERS = dict(zip(MOMENTS, (("o", "white", 55), ("*", "#e69f00", 170), ("*", "#56d4f0", 170)), strict=True))
-CENTRE = MOMENTS[1]  # of random directions
-NAMES = dict(zip(MOMENTS, ("start", "task-1 solution", "task-2 solution"), strict=True))
-NOTHING = "0.85"  # where the loss is not finite
+FLOOR = 1e-8  # smallest loss, for the logarithm
+MARKERS = dict(zip(STAGES, (("o", "white", 55), ("*", "#e69f00", 170), ("*", "#56d4f0", 170)), strict=True))
+CENTRE = STAGES[1]  # of random directions
+NAMES = dict(zip(STAGES, ("start", "task-1 solution", "task-2 solution"), strict=True))
+NOT_FINITE = "0.85"  # colour
 
 
 def landscape_figure(content: Mapping[str, Any]) -> Figure:
-    """Of what :func:`tmln.measure.landscape.landscape` found, or of it as it was saved."""
+    """Draw the result of :func:`tmln.measure.landscape.landscape`, measured or loaded."""
     entries = content["methods"]
     rows = -(-len(entries) // COLUMNS)
     columns = -(-len(entries) // rows)
@@ -44,7 +43,7 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
     levels = _levels([_log10(entry["loss"]) for entry in entries if not entry["problem"]])
     shades = None
     for axes, entry in zip(panels, entries, strict=False):
-        shades = _panel(axes, entry, content, levels) or shades
+        shades = _draw_panel(axes, entry, content, levels) or shades
     for axes in panels[len(entries) :]:
         axes.set_visible(False)
     x, y = AXES[content["mode"]]
@@ -64,20 +63,20 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any], levels: NDArray[Any]) -> Any:
+def _draw_panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any], levels: NDArray[Any]) -> Any:
     from matplotlib.patheffects import Normal, Stroke
 
     axes.set_box_aspect(1)
     axes.tick_params(labelsize=8)
-    look = look_of(entry["method"])
+    look = get_look(entry["method"])
     if entry["problem"]:
         axes.set_title(entry["label"], fontsize=11)
         axes.text(0.5, 0.5, entry["problem"], transform=axes.transAxes, ha="center", va="center", wrap=True, fontsize=8)
         return None
     residual = entry["residual"]
-    off = "" if residual is None or math.isnan(residual) else f"\nway {100 * residual:.0f}% off the plane"
+    off = "" if residual is None or math.isnan(residual) else f"\ntrajectory {100 * residual:.0f}% off the plane"
     axes.set_title(f"{entry['label']}{off}", fontsize=10)
-    axes.set_facecolor(NOTHING)
+    axes.set_facecolor(NOT_FINITE)
     values = np.ma.masked_invalid(_log10(entry["loss"]))
     shades: ScalarMappable = axes.contourf(content["x"], content["y"], values, levels=levels, cmap="viridis")
     axes.contour(
@@ -91,8 +90,8 @@ def _panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any], lev
         linestyles="-",
     )
     outlined = [Stroke(linewidth=3.8, foreground="white"), Normal()]
-    for way in _ways(entry) if content["mode"] == "plane" else ():
-        x, y = [point["x"] for point in way], [point["y"] for point in way]
+    for line in _trajectories(entry) if content["mode"] == "plane" else ():
+        x, y = [point["x"] for point in line], [point["y"] for point in line]
         axes.plot(x, y, "-", color=look.colour, linewidth=2.0, path_effects=outlined, zorder=3)
         axes.plot(x, y, "o", color=look.colour, markersize=3.4, markeredgecolor="white", markeredgewidth=0.4, zorder=4)
     for moment, (marker, colour, size) in _markers(content["mode"]).items():
@@ -106,12 +105,12 @@ def _panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any], lev
 
 
 def _markers(mode: str) -> dict[str, tuple[str, str, int]]:
-    """Random directions show one network: the others are next to wholly off them, and would seem to lie on it."""
+    """Return the markers to draw; random directions contain one network only."""
     return MARKERS if mode == "plane" else {CENTRE: MARKERS[CENTRE]}
 
 
-def _ways(entry: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
-    """A line for each task, from where the task began: the start, for methods that begin each afresh."""
+def _trajectories(entry: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
+    """Return a line per task from where the task began: the start, for methods that restart."""
     afresh = entry["method"] in RECIPES and RECIPES[entry["method"]].restarts_each_task
     lines: list[list[Mapping[str, Any]]] = []
     for _, points in groupby(entry["points"], key=lambda point: point["task"]):
@@ -121,13 +120,13 @@ def _ways(entry: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
 
 
 def _log10(losses: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
-    """Saved values have null where there was no finite loss."""
+    """Return log10 of the losses; null in saved values means not finite."""
     grid = np.array([[math.nan if value is None else value for value in row] for row in losses], dtype=np.float64)
     return np.log10(np.maximum(grid, FLOOR))
 
 
 def _levels(grids: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
-    """Of all panels together, at round numbers."""
+    """Return the contour levels of all panels together, at round numbers."""
     finite = np.concatenate([np.empty(0), *(grid[np.isfinite(grid)] for grid in grids)])
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, math.inf) if (high - low) / step < BANDS - 1)
@@ -135,7 +134,7 @@ def _levels(grids: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
 
 
 def _round(levels: NDArray[Any], every: int) -> list[float]:
-    """Every so manieth level, 0 among them."""
+    """Return every ``every``-th level, 0 among them."""
     return [float(level) for level in levels if round(level / (levels[1] - levels[0])) % every == 0]
 
 

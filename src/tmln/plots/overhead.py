@@ -1,19 +1,21 @@
-"""Overheads as a picture: each method's time over naive's, with its interval."""
+"""Figure of overheads: each method's time relative to naive, with its interval."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tmln.plots.figure import new_figure
-from tmln.plots.palette import look_of
+from tmln.plots.figure import get_look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def overhead_figure(content: Mapping[str, Any]) -> Figure:
-    """A bar for a step, its 95% interval, and a diamond for a whole run with its boundaries; the cheapest on top."""
+    """Draw a bar with its 95% interval per method, and a diamond for a whole run.
+
+    The cheapest method is on top.
+    """
     found = {name: m for name, m in content["methods"].items() if m["step"]["ratio"]["mean"] is not None}
     names = sorted(found, key=lambda name: float(found[name]["step"]["ratio"]["mean"]), reverse=True)
     missing = [name for name in content["methods"] if name not in found]
@@ -21,7 +23,7 @@ def overhead_figure(content: Mapping[str, Any]) -> Figure:
     axes = figure.subplots()
     for row, name in enumerate(names):
         ratio, whole = found[name]["step"]["ratio"], found[name]["training"]["ratio"]["mean"]
-        axes.barh(row, ratio["mean"], height=0.62, color=look_of(name).colour, alpha=0.85)
+        axes.barh(row, ratio["mean"], height=0.62, color=get_look(name).colour, alpha=0.85)
         right = max(ratio["mean"], whole)
         if ratio["low"] is not None and name != "naive":
             reach = [[ratio["mean"] - ratio["low"]], [ratio["high"] - ratio["mean"]]]

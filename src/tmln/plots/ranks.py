@@ -1,4 +1,4 @@
-"""Nemenyi's critical-difference diagram: mean ranks on a line, and a bar over methods that are not told apart."""
+"""Nemenyi's critical-difference diagram: mean ranks, and bars over methods that do not differ."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from tmln.analysis.across_benchmarks import LEVEL, Across
 from tmln.analysis.summary_text import p_text
-from tmln.plots.figure import new_figure
-from tmln.plots.palette import look_of
+from tmln.plots.figure import get_look, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def ranks_figure(found: Across) -> Figure:
-    """The best on the left. Where Friedman's test finds nothing, one bar joins all: there is nothing to tell apart."""
+    """Draw mean ranks, best on the left; one bar joins all if Friedman's test finds nothing."""
     names = list(found.ranks)
     bars = found.cliques if found.friedman < LEVEL else [tuple(names)]
     levels = math.ceil(len(names) / 2)
@@ -35,7 +34,7 @@ def ranks_figure(found: Across) -> Figure:
         left = number < levels
         height = -top - 0.45 * (number if left else len(names) - 1 - number)
         end = 0.95 if left else len(names) + 0.05
-        rank, colour = found.ranks[name], look_of(name.partition(" ")[0]).colour
+        rank, colour = found.ranks[name], get_look(name.partition(" ")[0]).colour
         axes.plot([rank, rank, end], [0, height, height], color=colour, linewidth=1.2)
         text = f"{name} {rank:.2f}"
         axes.annotate(

@@ -18,7 +18,7 @@ from tmln.analysis.text_table import LATEX_SIGNS
 from tmln.experiments.result import Oracle, Result
 from tmln.methods.recipes import RECIPES
 from tmln.metrics import in_order, metric_of
-from tmln.plots.palette import look_of
+from tmln.plots.figure import get_look
 from tmln.printable import readable
 from tmln.report.representative_rows import describe_benchmarks
 from tmln.report.run_data import (
@@ -104,7 +104,7 @@ def _row(row: Row, table: Table) -> dict[str, Any]:
 
 
 def _look(method: str) -> dict[str, str]:
-    look = look_of(method)
+    look = get_look(method)
     return {"colour": look.colour, "symbol": look.symbol, "dash": look.dash}
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tmln.methods.recipes import RECIPES
-from tmln.plots.palette import COLOURS, ORDER, look_of
+from tmln.plots.figure import COLOURS, ORDER, get_look
 
 
 def test_no_two_recipes_look_alike() -> None:
-    looks = {name: look_of(name) for name in RECIPES}
+    looks = {name: get_look(name) for name in RECIPES}
     assert len({(look.colour, look.symbol) for look in looks.values()}) == len(RECIPES)
     assert len({(look.colour, look.marker) for look in looks.values()}) == len(RECIPES)
     assert len({looks[name].colour for name in ORDER}) == len(ORDER) == len(COLOURS)
 
 
 def test_shapes_alone_tell_the_papers_methods_apart() -> None:
-    assert len({look_of(name).symbol for name in ORDER}) == len(ORDER)
+    assert len({get_look(name).symbol for name in ORDER}) == len(ORDER)
 
 
 def test_a_method_of_ones_own_always_looks_the_same() -> None:
-    assert look_of("my method") == look_of("my method")
+    assert get_look("my method") == get_look("my method")
 
 
 def _luminance(colour: str) -> float:

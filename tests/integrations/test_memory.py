@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch import nn
 
 import tmln
-from tmln.integrations.keeping import Keeper, unwrapped
+from tmln.integrations.memory import TaskMemory, unwrapped
 
 
 def walked(model: nn.Module, **options: Any) -> tmln.TMLN:
@@ -33,7 +33,7 @@ def test_wrappers_come_off() -> None:
 
 def test_the_shield_goes_over_and_the_options_stay() -> None:
     torch.manual_seed(0)
-    model, keeper = nn.Linear(2, 2), Keeper(tmln.Reservoir(4))
+    model, keeper = nn.Linear(2, 2), TaskMemory(tmln.Reservoir(4))
     keeper.offer((torch.randn(4, 2), torch.tensor([0, 1, 0, 1])))
     assert len(keeper.memory) == 0  # a task replays those before it
     old = walked(model, lr=0.1, damping=0.5)
@@ -55,7 +55,7 @@ def test_the_shield_goes_over_and_the_options_stay() -> None:
 
 
 def test_an_optimizer_that_has_a_state_is_left_alone() -> None:
-    model, keeper = nn.Linear(2, 2), Keeper(tmln.Reservoir(4))
+    model, keeper = nn.Linear(2, 2), TaskMemory(tmln.Reservoir(4))
     optimizer = walked(model, geometry="euclidean")
     keeper.boundary(model, optimizer)  # no Fisher, and so no samples are needed
     keeper.note(optimizer)

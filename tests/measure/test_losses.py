@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tmln.experiments.config import RunConfig
 from tmln.learner.evaluate import evaluate
-from tmln.measure.loss_at import BatchNorm, LossAt, loss_at_task, mixed_buffers, subset
+from tmln.measure.losses import BatchNorm, LossProbe, draw_subset, make_probe, mix_buffers
 from tmln.measure.trajectory import Checkpoint, Recording
 from tmln.models import make_model
 from tmln.streams import Samples
@@ -33,7 +33,7 @@ def recording_of(model: nn.Module, count: int = 40, **config: object) -> Recordi
 
 def test_a_loss_in_closed_form() -> None:
     model = nn.Linear(2, 2, bias=False)
-    probe = LossAt(model, torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+    probe = LossProbe(model, torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
     found = probe(torch.tensor([0.5, 0.0, 0.0, 3.0]), {})
     assert found.loss == pytest.approx((math.log(1 + math.exp(-0.5)) + math.log(1 + math.exp(-6.0))) / 2, rel=1e-7)
     assert found.accuracy == 1.0
@@ -49,7 +49,7 @@ def test_at_trained_weights_it_is_the_learners_evaluation(name: str, options: di
     recording = recording_of(model, count=150)
     model.train()
     before = copy.deepcopy(model.state_dict())
-    probe = loss_at_task(recording, 1, samples=None)
+    probe = make_probe(recording, 1, samples=None)
     found = probe(recording.weights(recording.start), recording.buffers(recording.start))
     wanted = evaluate(model, recording.stream[1].test, recording.stream.prepare)
     assert (found.loss, found.accuracy) == pytest.approx((wanted["loss"], wanted["accuracy"]), rel=1e-5)
@@ -65,7 +65,7 @@ def test_only_the_classes_met_compete() -> None:
     losses = {}
     for mask, known in (("none", 0), ("seen", 0), ("seen", 1)):
         recording = recording_of(model, logit_mask=mask)
-        losses[mask, known] = loss_at_task(recording, 0, known=known)(weights, {}).loss
+        losses[mask, known] = make_probe(recording, 0, known=known)(weights, {}).loss
     assert losses["seen", 0] < losses["seen", 1] == losses["none", 0]
 
 
@@ -73,7 +73,7 @@ def test_statistics_are_estimated_by_hand() -> None:
     model = nn.Sequential(nn.BatchNorm1d(1, momentum=0.3), nn.Linear(1, 2, bias=False))
     fresh = torch.cat([torch.full((64, 1), 2.0), torch.full((32, 1), 5.0), torch.full((32, 1), 9.0)])
     x = torch.tensor([[4.0]])
-    probe = LossAt(model, x, torch.tensor([0]), refresh=fresh)
+    probe = LossProbe(model, x, torch.tensor([0]), refresh=fresh)
     weights = torch.tensor([1.0, 0.0, 1.0, -1.0])  # scale, shift, and two rows of one weight
     found = probe(weights, {"0.running_mean": torch.tensor([100.0]), "0.num_batches_tracked": torch.tensor(5)})
     variance = (0.0 + 64 * 4.0 / 63) / 2  # of the first batch, and of 5 and 9 in equal parts; unbiased
@@ -89,19 +89,19 @@ def test_estimating_changes_nothing_without_batch_norm() -> None:
     torch.manual_seed(0)
     recording = recording_of(make_model("mlp", (1, 8, 8), 4))
     weights = recording.weights(recording.start)
-    kept, fresh = (loss_at_task(recording, 0, bn=bn)(weights, {}) for bn in get_args(BatchNorm))
+    kept, fresh = (make_probe(recording, 0, bn=bn)(weights, {}) for bn in get_args(BatchNorm))
     assert kept == fresh
 
 
 def test_a_subset_is_fixed_and_whole_where_it_is_small() -> None:
     samples = Samples.of(torch.arange(50.0).view(50, 1), torch.arange(50))
-    few = subset(samples, 10)
+    few = draw_subset(samples, 10)
     assert len(set(few.y.tolist())) == 10
-    assert few.y.tolist() == subset(samples, 10).y.tolist() == sorted(few.y.tolist())
+    assert few.y.tolist() == draw_subset(samples, 10).y.tolist() == sorted(few.y.tolist())
     assert few.y.tolist() != list(range(10))
-    assert subset(samples, 50) is subset(samples, None) is samples
+    assert draw_subset(samples, 50) is draw_subset(samples, None) is samples
     with pytest.raises(ValueError, match="without samples"):
-        subset(samples.subset(torch.arange(0)), 10)
+        draw_subset(samples.subset(torch.arange(0)), 10)
 
 
 def test_buffers_are_mixed_in_shares_and_counters_taken() -> None:
@@ -113,11 +113,11 @@ def test_buffers_are_mixed_in_shares_and_counters_taken() -> None:
         state["running_mean"].fill_(mean)
         state["num_batches_tracked"].fill_(count)
         states.append(Checkpoint(0, 0, False, state))
-    mixed = mixed_buffers(recording, states, (0.75, 0.25))
+    mixed = mix_buffers(recording, states, (0.75, 0.25))
     assert mixed["running_mean"].tolist() == [2.0, 2.0]
     assert mixed["running_var"].tolist() == [1.0, 1.0]
     assert int(mixed["num_batches_tracked"]) == 3
-    assert int(mixed_buffers(recording, states, (0.25, 0.75))["num_batches_tracked"]) == 5
+    assert int(mix_buffers(recording, states, (0.25, 0.75))["num_batches_tracked"]) == 5
     assert "weight" not in mixed
 
 
@@ -133,4 +133,4 @@ def test_buffers_are_mixed_in_shares_and_counters_taken() -> None:
 )
 def test_mistakes_are_answered(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        loss_at_task(recording_of(nn.Flatten()), 0, **options)  # type: ignore[arg-type]
+        make_probe(recording_of(nn.Flatten()), 0, **options)  # type: ignore[arg-type]
