@@ -19,7 +19,7 @@ from benchmarks.timing import Line, best_times
 from tmln.data.image_files import load_images
 from tmln.data.own_data import choose_reader
 from tmln.data.reading import BadData
-from tmln.deploy.learn import Wish, colours, teach
+from tmln.deploy.learn import LearnRequest, channel_statistics, learn_into
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.streams.augment import Normalise
@@ -91,12 +91,14 @@ def learning(root: Path) -> Line:
     """Steps alone, without the first: reading, judging and the boundary are the lesson's, not the loop's."""
     made(root / "week", 640, TO)
     own = read_own_samples(root / "week")
-    prepare = Normalise(*colours(own.train))
+    prepare = Normalise(*channel_statistics(own.train))
 
     def ours() -> list[float]:
         moments: list[float] = []
         state = root / f"{time.monotonic_ns()}.tmln"
-        teach(state, root / "week", Wish(epochs=EPOCHS), lambda moment: moments.append(time.perf_counter()))
+        learn_into(
+            state, root / "week", LearnRequest(epochs=EPOCHS), lambda moment: moments.append(time.perf_counter())
+        )
         return moments
 
     def loop() -> list[float]:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import tmln
-from tmln.deploy.learn import Wish, teach
+from tmln.deploy.learn import LearnRequest, learn_into
 from tmln.learner import Retention
 
 HERE = Path(__file__).parent
@@ -96,10 +96,10 @@ def by_python(method: str, rate: float) -> Learn:
 
 
 def by_state(root: Path, method: str, rate: float) -> Learn:
-    wish = Wish(method=method, epochs=15)
+    wish = LearnRequest(method=method, epochs=15)
     first = replace(wish, settings={"lr": str(rate)})
     state = root / f"{method} {rate}.tmln"
-    return lambda folder: teach(state, folder, wish if state.exists() else first)[1]
+    return lambda folder: learn_into(state, folder, wish if state.exists() else first)[1]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from tmln.cli import app
-from tmln.deploy.state_file import opened
+from tmln.deploy.state_file import open_learner
 
 KINDS = {"bars": (1, 0), "checks": (1, 1), "stripes": (0, 1)}  # along which sides the pattern goes
 CAMERAS = {"old": ((40, 40, 40), (170, 170, 170)), "new": ((150, 110, 60), (60, 20, 10))}  # ground and pattern
@@ -53,7 +53,7 @@ def main() -> list[float]:
         tmln("predict", "--state", state, root / "test" / "bars", "--top", 2)
         tmln("export", "--state", state, "-o", root / "labels.json")
         assert json.loads((root / "labels.json").read_text())["classes"] == sorted(KINDS)
-        return [after for _, after in opened(state).retention.lessons().values()]
+        return [after for _, after in open_learner(state).retention.lessons().values()]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import pytest
 from tmln import evaluation_counts
 from tmln.data import extract, images, mnist, own_data, safe_pickle
 from tmln.experiments import files, result, yaml_reader
+from tmln.learner import growth, transform_fingerprint
+from tmln.methods.replay import disk_files
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -25,6 +27,9 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"at most {own_data.MAX_ARRAYS >> 30} GiB; labels below {own_data.MAX_CLASSES:,}",
         f"a configuration | {yaml_reader.LONGEST:,} characters, {yaml_reader.DEEPEST} levels",
         f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
+        f"a state | samples of {transform_fingerprint.MOST_VALUES:,} values; as many classes as the largest dimension "
+        f"of its tensors, or {growth.MOST:,}",
+        f"the note of a memory folder | {disk_files.MOST_NOTE_BYTES >> 20} MiB",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],
 )

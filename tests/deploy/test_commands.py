@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests.deploy.conftest import draw
 from tmln.cli import app
-from tmln.deploy.learn import Wish, teach
-from tmln.deploy.state_file import opened
+from tmln.deploy.learn import LearnRequest, learn_into
+from tmln.deploy.state_file import open_learner
 from tmln.signals import Interrupted
 
 
@@ -59,24 +59,24 @@ def test_from_a_folder_to_a_model_that_keeps_up(weeks: Path, tmp_path: Path) -> 
     for words in (
         "3 classes",
         "owl: 54",
-        "2 lessons",
+        "2 tasks",
         "week2: 54 samples",
         "new: ant",
         "memory: ",
         "slowed by more than",
     ):
         assert words in said
-    assert opened(state).names == ("bee", "owl", "ant")
+    assert open_learner(state).names == ("bee", "owl", "ant")
 
     run("export", "--state", state, "-o", tmp_path / "labels.json")
     assert json.loads((tmp_path / "labels.json").read_text())["classes"] == ["bee", "owl", "ant"]
     run("export", "--state", state, "-o", tmp_path / "model.safetensors")
 
     run("undo", "--state", state)
-    assert opened(state).names == ("bee", "owl")
-    assert opened(state).record.lessons[-1].name == "week1"
+    assert open_learner(state).names == ("bee", "owl")
+    assert open_learner(state).record.lessons[-1].name == "week1"
     run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1, "--undo-levels", 2)
-    assert len(opened(state).previous) == 1
+    assert len(open_learner(state).previous) == 1
     assert first != state.read_bytes()
 
 
@@ -120,7 +120,7 @@ def test_a_frozen_backbone_with_weights_of_ones_own(weeks: Path, tmp_path: Path)
         "--initial-weights", tmp_path / "w.safetensors",
         "--freeze", "backbone", "--image-size", 12,
     )  # fmt: skip
-    a, b = (dict(opened(path).model.named_parameters()) for path in (state, other))
+    a, b = (dict(open_learner(path).model.named_parameters()) for path in (state, other))
     same = [name for name, p in a.items() if p.shape == b[name].shape and bool((p == b[name]).all())]
     assert len(same) == len(a) - 2  # all but the head's two
 
@@ -155,6 +155,6 @@ def test_learning_what_an_earlier_lesson_is_judged_by_is_warned_of(weeks: Path, 
 def test_a_lesson_that_goes_on_says_so(weeks: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.tmln"
     with pytest.raises(Interrupted):
-        teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
+        learn_into(state, weeks / "week1", LearnRequest(epochs=2), stop=lambda: True)
     said = run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 2).output
     assert "going on after step 1 of 4" in said

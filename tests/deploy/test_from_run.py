@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tmln.deploy.from_run import from_run
-from tmln.deploy.state_file import opened
+from tmln.deploy.state_file import learner_of_run, open_learner
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run import Execution, fingerprint
 from tmln.experiments.store import Store
@@ -19,11 +18,11 @@ def test_a_finished_run_goes_on_as_a_state(tmp_path: Path) -> None:
     run = Store(tmp_path / "runs").open(config)
     with run.lock:
         result = Execution(run)()
-    learner = from_run(run.path)
+    learner = learner_of_run(run.path)
     assert fingerprint(learner.model) == result.weights_sha256
     assert learner.names == tuple("0123456789")
     learner.save(tmp_path / "digits.tmln")
-    again = opened(tmp_path / "digits.tmln")
+    again = open_learner(tmp_path / "digits.tmln")
     assert fingerprint(again.model) == result.weights_sha256
     again.learn((torch.randint(17, (20, 1, 8, 8), dtype=torch.uint8), torch.zeros(20, dtype=torch.long)), classes=["a"])
     assert again.names[-1] == "a"
@@ -34,4 +33,4 @@ def test_a_finished_run_goes_on_as_a_state(tmp_path: Path) -> None:
 def test_what_is_no_finished_run(tmp_path: Path) -> None:
     (tmp_path / "runs" / "nothing").mkdir(parents=True)
     with pytest.raises(ValueError, match="no finished run"):
-        from_run(tmp_path / "runs" / "nothing")
+        learner_of_run(tmp_path / "runs" / "nothing")

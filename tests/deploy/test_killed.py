@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tmln.deploy.learn import Moment, Wish, teach
+from tmln.deploy.learn import LearnRequest, StepProgress, learn_into
 from tmln.learner.checkpoint import load_file
 from tmln.signals import Interrupted
 
@@ -35,7 +35,7 @@ def place(path: Path) -> tuple[int, int]:
 @pytest.mark.usefixtures("warm")
 def test_stopped_and_killed_it_goes_on(weeks: Path, tmp_path: Path) -> None:
     state, beside = tmp_path / "shop.tmln", tmp_path / ".shop.tmln.learning"
-    teach(state, weeks / "week1", Wish(epochs=1))
+    learn_into(state, weeks / "week1", LearnRequest(epochs=1))
     before = state.read_bytes()
     words = ["learn", "--state", str(state), "--data", str(weeks / "week2"), "--epochs", str(EPOCHS)]
     reached = (0, 0)
@@ -52,9 +52,9 @@ def test_stopped_and_killed_it_goes_on(weeks: Path, tmp_path: Path) -> None:
         assert state.read_bytes() == before
         assert place(beside) > reached
         reached = place(beside)
-    moments: list[Moment] = []
+    moments: list[StepProgress] = []
     with pytest.raises(Interrupted):
-        teach(state, weeks / "week2", Wish(epochs=EPOCHS), moments.append, lambda: True)
+        learn_into(state, weeks / "week2", LearnRequest(epochs=EPOCHS), moments.append, lambda: True)
     assert len(moments) == 1
     assert place(beside) > reached
     assert state.read_bytes() == before

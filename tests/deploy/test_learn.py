@@ -9,8 +9,8 @@ import pytest
 
 from tests.deploy.conftest import draw
 from tests.learner.test_atomic import same
-from tmln.deploy.learn import Moment, Wish, teach
-from tmln.deploy.state_file import About, opened
+from tmln.deploy.learn import LearnRequest, StepProgress, learn_into
+from tmln.deploy.state_file import ModelSpec, open_learner
 from tmln.learner import checkpoint
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file
 from tmln.signals import Interrupted
@@ -30,13 +30,13 @@ def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) ->
 
             if name == "stopped":
                 with pytest.raises(Interrupted, match="the same command goes on"):
-                    teach(state, weeks / week, Wish(epochs=2), stop=stop)
+                    learn_into(state, weeks / week, LearnRequest(epochs=2), stop=stop)
                 assert (state.read_bytes() if state.exists() else None) == before
-                moments: list[Moment] = []
-                teach(state, weeks / week, Wish(epochs=2), moments.append)
+                moments: list[StepProgress] = []
+                learn_into(state, weeks / week, LearnRequest(epochs=2), moments.append)
                 assert moments[0].step == 4  # the fourth step comes next
             else:
-                teach(state, weeks / week, Wish(epochs=2))
+                learn_into(state, weeks / week, LearnRequest(epochs=2))
         assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] == ".") == []
     calm, stopped = (load_file(state) for state in states.values())
     for saved in (calm, stopped):
@@ -49,18 +49,18 @@ def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) ->
 def test_what_lies_beside_from_other_data_is_not_gone_on_from(weeks: Path, tmp_path: Path) -> None:
     state = tmp_path / "shop.tmln"
     with pytest.raises(Interrupted):
-        teach(state, weeks / "week1", Wish(epochs=2), stop=lambda: True)
-    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="another lesson that was stopped"):
-        teach(state, weeks / "week1", Wish(epochs=2, settings={"lr": "0.02"}), stop=lambda: True)
-    with pytest.warns(UserWarning, match="another lesson that was stopped"):
-        learner, _ = teach(state, weeks / "week2", Wish(epochs=1))
+        learn_into(state, weeks / "week1", LearnRequest(epochs=2), stop=lambda: True)
+    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="another task that was stopped"):
+        learn_into(state, weeks / "week1", LearnRequest(epochs=2, settings={"lr": "0.02"}), stop=lambda: True)
+    with pytest.warns(UserWarning, match="another task that was stopped"):
+        learner, _ = learn_into(state, weeks / "week2", LearnRequest(epochs=1))
     assert learner.names == ("ant", "owl")
     assert not (tmp_path / ".shop.tmln.learning").exists()
 
 
 def test_bad_files_stay_as_they_are(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "shop.tmln"
-    learner, _ = teach(state, weeks / "week1", Wish(epochs=1))
+    learner, _ = learn_into(state, weeks / "week1", LearnRequest(epochs=1))
     whole = state.read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "FORMAT", 9)
@@ -73,28 +73,33 @@ def test_bad_files_stay_as_they_are(weeks: Path, tmp_path: Path, monkeypatch: py
     ]:
         state.write_bytes(content)
         with pytest.raises(error, match=words):
-            teach(state, weeks / "week2", Wish(epochs=1))
+            learn_into(state, weeks / "week2", LearnRequest(epochs=1))
         assert state.read_bytes() == content
 
 
 def test_bad_data_leaves_the_file_as_it_was(weeks: Path, tmp_path: Path) -> None:
     state = tmp_path / "shop.tmln"
-    teach(state, weeks / "week1", Wish(epochs=1))
+    learn_into(state, weeks / "week1", LearnRequest(epochs=1))
     before, more = state.read_bytes(), tmp_path / "more"
     draw(more, "ant", 3)
     (more / "empty").mkdir()
     with pytest.raises(DataError, match="an empty class"):
-        teach(state, more)
+        learn_into(state, more)
     (more / "empty").rename(more / "Bee")
     (more / "Bee" / "a.png").write_bytes((more / "ant" / "0.png").read_bytes())
     with pytest.raises(ValueError, match="'bee' and 'Bee' differ in upper and lower case only"):
-        teach(state, more)
+        learn_into(state, more)
     (more / "Bee" / "a.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match="not an image"):
-        teach(state, more)
-    for wish in (Wish(model="mlp"), Wish(method="er"), Wish(image_size=20), Wish(settings={"lr": "1"})):
+        learn_into(state, more)
+    for wish in (
+        LearnRequest(model="mlp"),
+        LearnRequest(method="er"),
+        LearnRequest(image_size=20),
+        LearnRequest(settings={"lr": "1"}),
+    ):
         with pytest.raises(ValueError, match=r"was made with|has its settings"):
-            teach(state, weeks / "week2", wish)
+            learn_into(state, weeks / "week2", wish)
     assert state.read_bytes() == before
 
 
@@ -103,9 +108,11 @@ def test_a_file_from_python_says_what_it_lacks(tmp_path: Path) -> None:
 
     taught().save(tmp_path / "plain.tmln")
     with pytest.raises(ValueError, match=r"does not say which model it is of: .* Learner\.load"):
-        opened(tmp_path / "plain.tmln")
+        open_learner(tmp_path / "plain.tmln")
 
 
 def test_about_survives_a_file() -> None:
-    about = About("cnn", (3, 12, 12), 4, {"width": 8}, (0.1, 0.2, 0.3), (1.0, 1.0, 1.0), True)
-    assert About.of({**about.plain(), "method": "tmln"}) == about
+    spec = ModelSpec(
+        model="cnn", shape=(3, 12, 12), outputs=4, options={"width": 8}, mean=(0.1, 0.2, 0.3), std=(1.0, 1.0, 1.0)
+    )
+    assert ModelSpec.read({**spec.to_dict(), "method": "tmln"}, "s.tmln") == spec

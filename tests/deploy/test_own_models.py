@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.deploy.test_commands import run
-from tmln.deploy.state_file import opened
+from tmln.deploy.state_file import open_learner
 from tmln.user_code import VARIABLE
 
 CODE = """
@@ -68,7 +68,7 @@ def test_a_class_of_ones_own_grows(own: Path, weeks: Path, tmp_path: Path, name:
     state = tmp_path / "s.tmln"
     for week, rows in (("week1", 2), ("week2", 3)):
         run("learn", "--state", state, "--data", weeks / week, "--epochs", 1, "--model", f"shopnets:{name}")
-        layer = opened(state).model.get_submodule(head)
+        layer = open_learner(state).model.get_submodule(head)
         assert isinstance(layer, nn.Linear)
         assert layer.out_features == len(layer.weight) == rows
     assert run("predict", "--state", state, weeks / "photos").output.count("png") == 2
@@ -95,7 +95,7 @@ def test_another_architecture_is_told(own: Path, weeks: Path, tmp_path: Path, mo
     run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 1, "--model", "shopnets:Two")
     before = state.read_bytes()
     for code, said in (
-        (CODE.format(width=24), "fc.weight is [2, 16] in the file, [2, 24] in the model"),
+        (CODE.format(width=24), "body.weight is [16, 432] in the file, [24, 432] in the model"),
         (CODE.format(width=16).replace("self.other", "self.second"), "second.weight is none in the file, [2, 16] in"),
     ):
         own.write_text(code)
@@ -142,7 +142,7 @@ def test_timm_with_weights_and_a_frozen_backbone(weeks: Path, tmp_path: Path, mo
         learn = ["learn", "--state", state, "--data", weeks / week, "--epochs", 1]
         run(*learn, "--model", "timm:stand", "--freeze", "backbone", *more)
         more = []
-    model = opened(state).model
+    model = open_learner(state).model
     assert isinstance(model, Stand)
     assert model.num_classes == len(model.fc.weight) == 3
     assert torch.equal(model.conv.weight, theirs["conv.weight"])

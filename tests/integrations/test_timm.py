@@ -10,7 +10,7 @@ import torch
 
 from tests.deploy.conftest import weeks as weeks
 from tests.deploy.test_commands import run
-from tmln.deploy.state_file import opened
+from tmln.deploy.state_file import open_learner
 
 timm = pytest.importorskip("timm")
 NAMES = ("resnet10t", "mobilenetv3_small_050", "vit_tiny_patch16_224")  # their heads: fc, classifier, head
@@ -28,7 +28,7 @@ def test_two_weeks_with_weights_of_ones_own(name: str, weeks: Path, tmp_path: Pa
         learn = ["learn", "--state", state, "--data", weeks / week, "--epochs", 1]
         run(*learn, "--model", f"timm:{name}", "--freeze", "backbone", *more)
         more = []
-    model = opened(state).model
+    model = open_learner(state).model
     assert isinstance(model, type(timm.create_model(name, num_classes=3, **options)))
     assert model.get_classifier().weight.shape[0] == model.num_classes == 3
     moving = {key for key, p in model.named_parameters() if p.requires_grad}

@@ -21,7 +21,7 @@ from tmln.printable import csv_cell
 from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
-    from tmln.deploy.learn import Moment
+    from tmln.deploy.learn import StepProgress
 
 FORGOT = 3  # the exit code when more was forgotten than --max-forgetting allows
 State = Annotated[Path, typer.Option(metavar="FILE", help="State file: model, replay memory, classes, history.")]
@@ -83,14 +83,14 @@ def learn(
     Example:
       tmln learn --state shop.tmln --data week2/ --max-forgetting 5
     """
-    from tmln.deploy.learn import Wish, teach
+    from tmln.deploy.learn import LearnRequest, learn_into
     from tmln.learner import Forgot
     from tmln.signals import asked_to_stop
 
     if freeze not in (None, "backbone"):
         raise ValueError(f"--freeze takes `backbone`, got {freeze!r}")
     most = None if max_forgetting is None else max_forgetting / 100
-    wish = Wish(
+    request = LearnRequest(
         model,
         image_size,
         method,
@@ -105,7 +105,7 @@ def learn(
     begun = not state.exists()
     try:
         with asked_to_stop() as stop, _progress() as shown:
-            learner, table = teach(state, data, wish, _announce_resumption(shown), stop)
+            learner, table = learn_into(state, data, request, _announce_resumption(shown), stop)
     except Forgot as error:
         echo_block(str(error.retention))
         echo(f"tmln: {error}; {state} is as it was", err=True)
@@ -125,10 +125,10 @@ def evaluate(state: State, data: Data) -> None:
     Example:
       tmln evaluate --state shop.tmln --data test/
     """
-    from tmln.deploy.describe import by_class
-    from tmln.deploy.state_file import opened
+    from tmln.deploy.describe import evaluate_classes
+    from tmln.deploy.state_file import open_learner
 
-    rows = by_class(opened(state), data)
+    rows = evaluate_classes(open_learner(state), data)
     total = sum(count for _, count, _ in rows)
     echo(f"accuracy {sum(count * right for _, count, right in rows) / total:.1%} of {total:,} samples")
     _table(("class", "samples", "accuracy"), [(name, f"{count:,}", f"{right:.1%}") for name, count, right in rows])
@@ -150,9 +150,9 @@ def predict(
     Example:
       tmln predict --state shop.tmln photos/ a.png --top 3 --format json
     """
-    from tmln.deploy.state_file import opened
+    from tmln.deploy.state_file import open_learner
 
-    found = opened(state).predict([str(path) for path in pictures], top)
+    found = open_learner(state).predict([str(path) for path in pictures], top)
     if format is PredictionFormat.json:
         records: list[dict[str, Any]] = []
         for one in found:
@@ -190,9 +190,9 @@ def inspect(state: AnyState = None, file: OldPosition = None) -> None:
     Example:
       tmln inspect --state shop.tmln
     """
-    from tmln.deploy.describe import told
+    from tmln.deploy.describe import describe_state
 
-    for line in told(_one_source(file, state)):
+    for line in describe_state(_one_source(file, state)):
         echo(line)
 
 
@@ -203,10 +203,10 @@ def undo(state: State) -> None:
     Example:
       tmln undo --state shop.tmln
     """
-    from tmln.deploy.state_file import opened
+    from tmln.deploy.state_file import open_learner
     from tmln.signals import saving
 
-    learner = opened(state)
+    learner = open_learner(state)
     lesson = learner.record.lessons[-1].name if learner.record.lessons else ""
     learner.undo()
     with saving():
@@ -231,15 +231,15 @@ def export(
       tmln export --state shop.tmln -o model.onnx
       tmln export --run runs/NAME -o model.tmln
     """
-    from tmln.deploy.state_file import opened
+    from tmln.deploy.state_file import open_learner
 
     source = _one_source(file, state, run)
     if source.is_dir():
-        from tmln.deploy.from_run import from_run
+        from tmln.deploy.state_file import learner_of_run
 
-        learner = from_run(source)
+        learner = learner_of_run(source)
     else:
-        learner = opened(source)
+        learner = open_learner(source)
     if output.suffix == ".tmln":
         if not source.is_dir():
             raise ValueError(f"{source} is a state already: copy it")
@@ -267,12 +267,12 @@ def _table(headings: Any, rows: list[Any]) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Moment], None]]:
+def _progress() -> Iterator[Callable[[StepProgress], None]]:
     """Show a progress bar in a terminal, elsewhere a line every fifteen seconds."""
     if not sys.stderr.isatty():
         last = time.monotonic()
 
-        def print_step(moment: Moment) -> None:
+        def print_step(moment: StepProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= PAUSE:
                 last = time.monotonic()
@@ -286,17 +286,17 @@ def _progress() -> Iterator[Callable[[Moment], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("learning", total=None)
 
-        def show(moment: Moment) -> None:
+        def show(moment: StepProgress) -> None:
             bar.update(task, total=moment.steps, completed=moment.step, description=_describe(moment))
 
         yield show
 
 
-def _announce_resumption(shown: Callable[[Moment], None]) -> Callable[[Moment], None]:
+def _announce_resumption(shown: Callable[[StepProgress], None]) -> Callable[[StepProgress], None]:
     """Return a callback that says once that an interrupted call continues."""
     begun = False
 
-    def show(moment: Moment) -> None:
+    def show(moment: StepProgress) -> None:
         nonlocal begun
         if not begun and moment.step > 1:
             echo(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
@@ -306,5 +306,5 @@ def _announce_resumption(shown: Callable[[Moment], None]) -> Callable[[Moment], 
     return show
 
 
-def _describe(moment: Moment) -> str:
+def _describe(moment: StepProgress) -> str:
     return f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"

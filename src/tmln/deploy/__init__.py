@@ -1,1 +1,1 @@
-"""A model on disk that keeps learning from data of one's own: one state file, lesson after lesson."""
+"""A model on disk that keeps learning from your own data: one state file, task after task."""

@@ -1,4 +1,4 @@
-"""What is in a state file, in words: classes, lessons, memory, method, size, and how shielded each layer is."""
+"""Describe a state file: classes, tasks, memory, method, size, how shielded each layer is, accuracy by class."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from pathlib import Path
 
 import torch
 
-from tmln.deploy.state_file import opened
+from tmln.deploy.state_file import open_learner
 from tmln.learner import Learner
 from tmln.optim import TMLN
 from tmln.optim.protection import SLOWED_ABOVE, shields_of
+from tmln.printable import one_line
 
 BAR = 20  # characters
 
 
-def shielded(learner: Learner) -> dict[str, float]:
-    """Of each layer the share of weights that TMLN slows by more than 10%; empty for other steps."""
+def slowed_shares(learner: Learner) -> dict[str, float]:
+    """Return for each layer the share of weights that TMLN slows by more than 10%; empty for other steps."""
     optimizer = learner.step.optimizer
     if not isinstance(optimizer, TMLN):
         return {}
@@ -31,13 +32,13 @@ def shielded(learner: Learner) -> dict[str, float]:
             counts = layers.setdefault(name.rpartition(".")[0] or name, [0, 0])
             counts[0] += slowed[p]
             counts[1] += p.numel()
-    return {name: some / max(1, all_) for name, (some, all_) in layers.items()}
+    return {name: some / max(1, total) for name, (some, total) in layers.items()}
 
 
-def told(path: str | Path) -> list[str]:
-    """The lines of ``tmln inspect``."""
+def describe_state(path: str | Path) -> list[str]:
+    """Return the lines of ``tmln inspect``."""
     path = Path(path).expanduser()
-    learner = opened(path)
+    learner = open_learner(path)
     about, record = learner.about, learner.record
     size = "x".join(map(str, about["shape"]))
     weights = sum(p.numel() for p in learner.model.parameters())
@@ -49,29 +50,29 @@ def told(path: str | Path) -> list[str]:
     if memory is not None:
         lines.append(f"memory: {len(memory):,} of {memory.capacity:,} samples")
     held = sum(len(one.y) for one in record.held if one is not None)
-    lines += [f"held out to judge by: {held:,} samples", f"lessons that can be undone: {len(learner.previous)}", ""]
+    lines += [f"held-out samples: {held:,}", f"tasks that can be undone: {len(learner.previous)}", ""]
     counts: dict[int, int] = {}
     for note in record.lessons:
         for label, count in note.counts.items():
             counts[label] = counts.get(label, 0) + count
     lines.append(f"{len(counts)} classes, by samples learned:")
     lines += [f"  {learner.name_of(label)}: {count:,}" for label, count in sorted(counts.items())]
-    lines += ["", f"{len(record.lessons)} lesson{'s' * (len(record.lessons) != 1)}:"]
+    lines += ["", f"{len(record.lessons)} task{'s' * (len(record.lessons) != 1)}:"]
     for note in record.lessons:
         right = "nothing held out" if note.accuracy is None else f"{note.accuracy:.0%} right at its end"
         new = f", new: {', '.join(learner.name_of(label) for label in note.new)}" if note.new else ""
         lines.append(f"  {note.date[:10]}  {note.name}: {sum(note.counts.values()):,} samples, {right}{new}")
-    if layers := shielded(learner):
+    if layers := slowed_shares(learner):
         lines += ["", "weights slowed by more than 10%, by layer:"]
         wide = max(map(len, layers))
         for name, share in layers.items():
             bar = ("#" * round(BAR * share)).ljust(BAR, ".")
             lines.append(f"  {name.ljust(wide)}  {bar} {share:>4.0%}")
-    return lines
+    return [one_line(line) for line in lines]
 
 
-def by_class(learner: Learner, data: str | Path) -> list[tuple[str, int, float]]:
-    """Of each class in ``data`` its name, how many samples there are, and the share that is right."""
+def evaluate_classes(learner: Learner, data: str | Path) -> list[tuple[str, int, float]]:
+    """Return for each class in ``data`` its name, the number of samples, and the accuracy."""
     from tmln.learner.prepare_task import asked
 
     samples = asked(learner, data)

@@ -1,4 +1,4 @@
-"""One lesson for a state file: made from its first data or opened, taught, and replaced whole or left as it was."""
+"""Learn a data set into a state file, which is made from its first data and replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.deploy.state_file import About, load_weights, opened
+from tmln.deploy.state_file import ModelSpec, load_weights, open_learner
 from tmln.learner import Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.class_names import check_names
+from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_history import FRACTION, Record
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
+from tmln.user_code import code_allowed
 
-SMALL = 32  # pixels up to which two convolutions do
-STEPS = 1000  # that a lesson takes about, unless it is told how many epochs
+SMALL = 32  # pixels up to which two convolutions are enough
+STEPS = 1000  # of a task, about, unless the user gives epochs
 EPOCHS = (5, 60)
 SAVE_EVERY = 2.0  # seconds between saves beside the file, at least,
 SAVE_SHARE = 0.02  # and the share of the time that they may take
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a new state is made with, None being chosen by the data, and how a lesson is learned."""
+class LearnRequest:
+    """What a new state is made with, None being chosen by the data, and how a task is learned."""
 
     model: str | None = None
     image_size: int | None = None
@@ -48,8 +50,8 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What a display is told after every step."""
+class StepProgress:
+    """What a display gets after every step."""
 
     epoch: int
     epochs: int
@@ -58,48 +60,61 @@ class Moment:
     loss: float
 
 
-def teach(
+def learn_into(
     state: str | Path,
     data: str | Path,
-    wish: Wish | None = None,
-    on_step: Callable[[Moment], None] = lambda moment: None,
+    request: LearnRequest | None = None,
+    on_step: Callable[[StepProgress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Learner, Retention]:
     """Learn ``data`` into the file ``state``, which is replaced when all is done, and not touched before.
 
-    What was reached is put beside the file after the first step, then every few seconds, and where ``stop`` says so:
-    the same call goes on from there, also after one that was killed.
+    Progress is saved beside the file after the first step, then every few seconds, and where ``stop`` returns True: the
+    same call resumes from there, also after a kill.
+
+    Args:
+        state: the state file; made if it is not there.
+        data: a folder or an ``.npz``, as :meth:`tmln.Learner.learn` takes them.
+        request: how a new state is made, and how this task is learned.
+        on_step: called after every step.
+        stop: asked after every step; if True, progress is saved and :class:`~tmln.signals.Interrupted` raised.
+
+    Returns:
+        The learner and its retention table.
     """
-    wish, state = wish or Wish(), Path(state).expanduser()
+    request, state = request or LearnRequest(), Path(state).expanduser()
     if not state.parent.is_dir():  # before any work
         raise ValueError(f"{state}: there is no folder {state.parent}; make it, or choose another")
     base = load_file(state) if state.exists() else None
-    if base is not None:
-        _refuse_other(state, base, wish)
-    shape = None if base is None else (base["state"]["intake"] or {}).get("shape")
-    own = read_own_samples(data, shape, wish.image_size)
+    file = None if base is None else check_file(base, str(state), code_allowed())[1]
+    if file is not None:
+        _refuse_changes(state, file, request)
+    shape = None if file is None or file.state.intake is None else tuple(file.state.intake.shape)
+    own = read_own_samples(data, shape, request.image_size)
     if own.names:
         check_names(own.names)
     mark = {
-        "data": _mark(own.train),
+        "data": _checksum(own.train),
         "state": 0 if base is None else zlib.crc32(state.read_bytes()),
-        "wish": zlib.crc32(repr(replace(wish, max_forgetting=None, keep=0)).encode()),
+        "request": zlib.crc32(repr(replace(request, max_forgetting=None, keep=0)).encode()),
     }
     beside = state.with_name(f".{state.name}.learning")
-    learner = _gone_on(beside, mark) or (_made(own, wish) if base is None else opened(state, base))
-    learner.keep = wish.keep
-    share = wish.hold_out if own.test is None else 0.0
+    learner = _resume(beside, mark)
+    if learner is None:
+        learner = _make_learner(own, request) if base is None else open_learner(state, base)
+    learner.keep = request.keep
+    share = request.hold_out if own.test is None else 0.0
     count = len(own.train) - (int(choose_validation(own.train.y, share, learner.seed).sum()) if share else 0)
     if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
-        learner.batch_size = _without_rest(count, learner.batch_size)
-    epochs = wish.epochs or min(max(math.ceil(STEPS * learner.batch_size / count), EPOCHS[0]), EPOCHS[1])
+        learner.batch_size = _avoid_single(count, learner.batch_size)
+    epochs = request.epochs or min(max(math.ceil(STEPS * learner.batch_size / count), EPOCHS[0]), EPOCHS[1])
     epochs = learner.about.get("underway", {}).get("epochs", epochs)
     steps, save_at = epochs * math.ceil(count / learner.batch_size), 0.0
 
     def after_step(epoch: int, number: int, loss: float) -> None:
         nonlocal save_at
         done = epoch * math.ceil(count / learner.batch_size) + number + 1
-        on_step(Moment(epoch, epochs, done, steps, loss))
+        on_step(StepProgress(epoch, epochs, done, steps, loss))
         asked, begin = stop(), time.monotonic()
         if asked or begin >= save_at:
             learner.about["underway"] = {**mark, "epochs": epochs}
@@ -111,103 +126,112 @@ def teach(
             raise Interrupted(f"stopped in epoch {epoch + 1} of {epochs}; the same command goes on from there")
 
     name = Path(data).expanduser().resolve().name
-    forgetting = wish.max_forgetting
+    rules = {"hold_out": request.hold_out, "max_forgetting": request.max_forgetting}
     try:
-        learner.learn(
-            own, epochs, name=name, hold_out=wish.hold_out, max_forgetting=forgetting, atomic=False, on_step=after_step
-        )
+        learner.learn(own, epochs, name=name, **rules, atomic=False, on_step=after_step)
     except Interrupted:
         raise
     except BaseException:
-        beside.unlink(missing_ok=True)  # going on would fail again
+        beside.unlink(missing_ok=True)  # resuming would fail again
         raise
     learner.about.pop("underway", None)
     before = [] if base is None else [*base.get("previous", ()), {"state": base["state"], "record": base.get("record")}]
-    learner.previous = [(one["state"], Record.of(one["record"])) for one in before][-wish.keep :] if wish.keep else []
+    previous = [(one["state"], Record.of(one["record"])) for one in before]
+    learner.previous = previous[-request.keep :] if request.keep else []
     with saving():
         learner.save(state)
         beside.unlink(missing_ok=True)
     return learner, learner.retention
 
 
-def _made(own: OwnSamples, wish: Wish) -> Learner:
-    """A model for this data, and a learner at its beginning."""
+def _make_learner(own: OwnSamples, request: LearnRequest) -> Learner:
+    """Build a model for this data, and a learner that has learned nothing yet."""
     shape = own.train.shape
     pictures = len(shape) == 3
     usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else "mlp"
-    mean, std = colours(own.train) if pictures else ((0.0,), (1.0,))
-    given = {key: value for key, value in wish.settings.items() if "." not in key}
-    options = {key.removeprefix("model."): _number(v) for key, v in wish.settings.items() if key.startswith("model.")}
-    parts = {k: _number(v) for k, v in wish.settings.items() if "." in k and not k.startswith("model.")}
-    numbers = {"lr": 0.01, "batch_size": 32, "seed": 0, **{key: _number(value) for key, value in given.items()}}
+    mean, std = channel_statistics(own.train) if pictures else ((0.0,), (1.0,))
+    given = {key: value for key, value in request.settings.items() if "." not in key}
+    dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
+    options = {key.removeprefix("model."): value for key, value in dotted.items() if key.startswith("model.")}
+    settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
+    numbers = {"lr": 0.01, "batch_size": 32, "seed": 0, **{key: _parse(value) for key, value in given.items()}}
     if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
         raise ValueError(f"unknown setting {min(unknown)!r}; lr, batch_size, seed, head, model.NAME or step.NAME, say")
-    outputs = len(own.names) if own.names else max(own.train.classes) + 1
-    about = About(wish.model or usual, shape, outputs, options, mean, std, wish.freeze, given.get("head"))
+    spec = ModelSpec(
+        model=request.model or usual,
+        shape=shape,
+        outputs=len(own.names) if own.names else max(own.train.classes) + 1,
+        options=options,
+        mean=mean,
+        std=std,
+        freeze=request.freeze,
+        head=given.get("head"),
+    )
     torch.manual_seed(int(numbers["seed"]))
-    model = about.network()
-    if wish.weights is not None:
-        load_weights(model, wish.weights)
-    learner = Learner(model, wish.method or "tmln", settings=parts, prepare=about.prepare, keep=wish.keep, **numbers)
-    learner.about = {**about.plain(), "method": wish.method or "tmln"}
+    model = spec.build()
+    if request.weights is not None:
+        load_weights(model, request.weights)
+    method = request.method or "tmln"
+    learner = Learner(model, method, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
+    learner.about = {**spec.to_dict(), "method": method}
     return learner
 
 
-def _refuse_other(state: Path, base: Mapping[str, Any], wish: Wish) -> None:
-    """What a state was made with cannot be changed by a later lesson; saying the same again is no change."""
-    about, shape = base.get("about") or {}, (base["state"]["intake"] or {}).get("shape")
+def _refuse_changes(state: Path, file: StateFile, request: LearnRequest) -> None:
+    """Refuse to change what a state was made with; saying the same again is no change."""
+    shape = None if file.state.intake is None else file.state.intake.shape
     was = {
-        "--model": (wish.model, about.get("model")),
-        "--method": (wish.method, about.get("method")),
-        "--image-size": (wish.image_size, shape[-1] if shape else None),
+        "--model": (request.model, file.about.get("model")),
+        "--method": (request.method, file.about.get("method")),
+        "--image-size": (request.image_size, shape[-1] if shape else None),
     }
     for option, (now, then) in was.items():
         if now is not None and now != then:
             raise ValueError(f"{state} was made with {option} {then}, not {now}; leave {option} out, or begin another")
-    if wish.settings or wish.weights is not None:
+    if request.settings or request.weights is not None:
         raise ValueError(
             f"{state} has its settings and weights: leave --set and --initial-weights out, or begin another"
         )
 
 
-def _gone_on(beside: Path, mark: Mapping[str, int]) -> Learner | None:
-    """What was reached of the same data from the same state by the same wish, if there is such."""
+def _resume(beside: Path, mark: Mapping[str, int]) -> Learner | None:
+    """Return what was reached with the same data, state and request, if there is such."""
     if not beside.exists():
         return None
     try:
         saved = load_file(beside)
-        under = saved["about"]["underway"]
-        same = all(under[key] == value for key, value in mark.items())
+        underway = saved["about"]["underway"]
+        same = all(underway[key] == value for key, value in mark.items())
     except DAMAGE:
         same = False
     if same:
-        return opened(beside, saved)
-    warnings.warn(f"{beside.name} is of another lesson that was stopped; it is given up for this one", stacklevel=3)
+        return open_learner(beside, saved)
+    warnings.warn(f"{beside.name} is of another task that was stopped; it is given up for this one", stacklevel=3)
     return None
 
 
-def _without_rest(count: int, size: int) -> int:
-    """A batch size that leaves no single sample over, by which batch norm could not normalise."""
-    while size > 2 and count % size == 1:
+def _avoid_single(count: int, size: int) -> int:
+    """Return a batch size that leaves no single sample over, by which batch norm could not normalise."""
+    while 2 < size < count and count % size == 1:
         size -= 1
     return size
 
 
-def colours(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel, of at most 512 pictures."""
+def channel_statistics(samples: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel, of at most 512 pictures."""
     step = max(1, len(samples) // 512)
     x = samples.gather(torch.arange(0, len(samples), step))[0].float() / 255
     mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3)).clamp_min(0.05)
     return tuple(round(v, 4) for v in mean.tolist()), tuple(round(v, 4) for v in std.tolist())
 
 
-def _mark(samples: Samples) -> int:
-    """A number that equal data have in common."""
+def _checksum(samples: Samples) -> int:
+    """Return a number that equal data have in common."""
     x = samples.gather(torch.arange(0, len(samples), max(1, len(samples) // 64)))[0]
     return zlib.crc32(x.contiguous().numpy().tobytes(), zlib.crc32(samples.y.numpy().tobytes()))
 
 
-def _number(text: str) -> Any:
+def _parse(text: str) -> Any:
     for kind in (int, float):
         try:
             return kind(text)

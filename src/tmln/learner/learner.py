@@ -29,7 +29,7 @@ from tmln.learner.mixed_precision import HALVES, Mixed, Precision, Scale
 from tmln.learner.predict import Prediction, answers, predict
 from tmln.learner.prepare_task import asked, take
 from tmln.learner.retention import Kept, Retention
-from tmln.learner.state import as_before, restore, state_of
+from tmln.learner.state import check_file, full_recipe, restore_on_error, restore_state, take_state
 from tmln.learner.task_history import Record
 from tmln.learner.task_lifecycle import learn_lesson, undo
 from tmln.learner.transform_fingerprint import Augment, not_augmented, to_float
@@ -205,7 +205,7 @@ class Learner:
         if not boundary:
             self._refuse_without_boundary()
         record = self.record
-        with as_before(self) if atomic else nullcontext() as before:
+        with restore_on_error(self) if atomic else nullcontext() as before:
             learn_lesson(self, taken, epochs, boundary, on_step, max_forgetting)
         if before is not None and boundary and self.keep:
             self.previous = [*self.previous, (before, record)][-self.keep :]
@@ -347,14 +347,14 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
-        return state_of(self)
+        return take_state(self)
 
     def load_state_dict(self, state: Mapping[str, Any], history: Sequence[Any] = ()) -> None:
         """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``.
 
         A state that was trained on inputs made otherwise than ``prepare`` and ``augment`` make them is refused.
         """
-        restore(self, state, history)
+        restore_state(self, state, history)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Everything but the data and the model's code, in one file that can run no code when loaded.
@@ -363,7 +363,7 @@ class Learner:
         """
         options = {name: getattr(self, name) for name in OPTIONS}
         options |= {name: value for name, usual in LATER.items() if (value := getattr(self, name)) != usual}
-        saved = {"recipe": self.recipe.to_dict(), "options": options, "state": self.state_dict()}
+        saved = {"recipe": full_recipe(self.recipe), "options": options, "state": self.state_dict()}
         before = [{"state": state, "record": record.plain()} for state, record in self.previous]
         content = {**saved, "record": self.record.plain(), "previous": before, "about": self.about}
         content = gather_state(content, self.ranks.rank)
@@ -379,14 +379,21 @@ class Learner:
         prepare: Callable[[Tensor], Tensor] | None = None,
         history: Sequence[Any] = (),
         allow_code: bool = False,
+        memory_path: str | PathLike[str] | None = None,
         fabric: Any = None,
     ) -> Learner:
-        """A learner that goes on exactly where the saved one stopped; ``model`` is of the same architecture.
+        """Load a learner that goes on exactly where the saved one stopped.
 
-        A file whose parts are code (``package.module:Class``) is refused unless ``allow_code``: importing it runs it.
+        Args:
+            path: a file that :meth:`save` wrote. All that it says is checked before anything is built.
+            model: a model of the same architecture; its head may have fewer rows.
+            augment, prepare, fabric: as of the constructor; a file cannot hold functions.
+            history: for ``joint``, the data of the tasks so far.
+            allow_code: load components that are code (``package.module:Class``), which importing runs.
+            memory_path: the folder with the files of a memory on disk, where it is another than the file names.
         """
         given: dict[str, Any] = {"augment": augment, "prepare": prepare, "history": history, "allow_code": allow_code}
-        return cls.of(load_file(path), model, **given, fabric=fabric)
+        return cls.of(load_file(path), model, **given, memory_path=memory_path, fabric=fabric, what=str(path))
 
     @classmethod
     def of(
@@ -398,14 +405,21 @@ class Learner:
         prepare: Callable[[Tensor], Tensor] | None = None,
         history: Sequence[Any] = (),
         allow_code: bool = False,
+        memory_path: str | PathLike[str] | None = None,
         fabric: Any = None,
+        what: str = "the state",
     ) -> Learner:
-        """As :meth:`load`, of what :func:`tmln.learner.checkpoint.load_file` read."""
-        recipe = Recipe.from_dict(saved["recipe"])
-        if not allow_code:
-            recipe.check_code()
-        learner = cls(model, recipe, augment=augment, prepare=prepare, fabric=fabric, **saved["options"])
-        learner.load_state_dict(saved["state"], history)
+        """Load as :meth:`load` from what :func:`tmln.learner.checkpoint.load_file` read."""
+        recipe, file = check_file(saved, what, allow_code, None if memory_path is None else str(memory_path))
+        options = file.options.model_dump(exclude_unset=True)
+        learner = cls(model, recipe, augment=augment, prepare=prepare, fabric=fabric, **options)
+        try:
+            learner.load_state_dict(saved["state"], history)
+        except ValueError:
+            raise
+        except Exception as error:  # whatever a component raises of a state that is not its own
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(f"{what} cannot be restored: {reason}") from error
         learner.record = Record.of(saved.get("record"))  # files from before there were lessons have none
         learner.previous = [(one["state"], Record.of(one["record"])) for one in saved.get("previous", ())]
         learner.about = dict(saved.get("about", {}))

@@ -1,28 +1,341 @@
-"""A learner's state: taken, put back exactly, and kept safe while something may fail."""
+"""A learner's state: the schema of what a file holds, how it is taken from a learner, and how it is put back.
+
+Everything that a state file says is checked against this schema before anything is built or imported: known keys,
+types and ranges, and sizes against the tensors that are in the file. ``VERSION`` goes up with every change of the
+format, and of a component's rule or defaults; tests/golden keeps a fixture of each version, and a record of the schema.
+
+- Version 1 (tmln 0.1 and 0.2): the recipe names settings that differ from the defaults of its time.
+- Version 2: the recipe names every setting, so that a state does not depend on later defaults.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+from torch import Tensor
 
 from tmln.distributed.sharding import load_model_weights, reshard_model
+from tmln.learner.checkpoint import NewerFormat
 from tmln.learner.epoch import Place
-from tmln.learner.growth import fit_head
-from tmln.learner.transform_fingerprint import check_intake
+from tmln.learner.growth import MOST, fit_head
+from tmln.learner.mixed_precision import Precision
+from tmln.learner.transform_fingerprint import MOST_VALUES, check_intake
 from tmln.methods import copy_state, get_reference_weight
+from tmln.methods.recipes import FAMILIES, Recipe
+from tmln.methods.replay.disk_files import read_note
 from tmln.streams.arrays import as_samples
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
+VERSION = 2
 
-def state_of(learner: Learner) -> dict[str, Any]:
-    """All that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+# What changed of components after version 1: (family, name) -> settings that a state of version 1 has to name itself.
+CHANGED_DEFAULTS = {("replay", "der++"): ("alpha", "beta")}
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Text = Annotated[str, Field(max_length=100_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Schema(BaseModel):
+    """A part of a state file: known keys of exact types, nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+
+class ChoiceState(Schema):
+    """A component by name, and its settings."""
+
+    name: Text
+    settings: dict[str, Any]
+
+
+if TYPE_CHECKING:
+    _Families = Schema
+else:  # a field for every family; states from before a family came have none of it
+    _Families = create_model("_Families", __base__=Schema, **dict.fromkeys(FAMILIES, (ChoiceState | None, None)))
+
+
+class RecipeState(_Families):
+    """What the method is, as :meth:`tmln.methods.recipes.Recipe.to_dict` writes it."""
+
+    joint: bool = False
+    independent: bool = False
+    about: Text = ""
+
+
+class OptionsState(Schema):
+    """Arguments of :class:`~tmln.learner.Learner` that a file carries; never the name of a component."""
+
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    batch_size: Annotated[int, Field(ge=1, le=2**53)]
+    seed: int
+    logit_mask: Literal["none", "seen"] = "none"
+    compile: bool = False
+    micro_batch: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    warmup: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    head: Text | None = None
+    keep: Count = 1
+    precision: Precision = "32"
+    batch_statistics: Literal["global", "rank"] = "global"
+
+
+class PlaceState(Schema):
+    """Where in a task a learner is."""
+
+    known: tuple[Count, ...]
+    order: Tensor
+    epoch: Count = 0
+    step: Count = 0
+
+    @field_validator("order")
+    @classmethod
+    def _check_generator(cls, value: Tensor) -> Tensor:
+        return check_generator(value)
+
+
+class IntakeState(Schema):
+    """The shape and dtype of a stored sample, and what ``prepare`` and ``augment`` make of an artificial one."""
+
+    shape: list[Count]
+    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
+    prepare: Tensor | None = None
+    augment: Tensor | None = None
+
+    @field_validator("shape")
+    @classmethod
+    def _check_size(cls, value: list[int]) -> list[int]:
+        if math.prod(value) > MOST_VALUES:
+            raise ValueError(f"a sample of {math.prod(value):,} values, more than the {MOST_VALUES:,} that are read")
+        return value
+
+
+class ScaleState(Schema):
+    """The loss scale of ``precision="16-mixed"``."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    calm: Count
+
+
+class LearnerState(Schema):
+    """All that the rest of a run depends on but the data."""
+
+    version: Annotated[int, Field(ge=1)] = 1
+    model: dict[str, Any]
+    parts: dict[str, dict[str, Any]]
+    generators: Annotated[list[Tensor], Field(min_length=3, max_length=3)]
+    tasks: Count
+    classes: list[Count]
+    names: list[Text] = []
+    earlier: list[dict[int, tuple[int, float]]] | None = None
+    intake: IntakeState | None = None
+    place: PlaceState | None = None
+    initial: dict[str, Any] | None = None
+    scale: ScaleState | None = None
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _name_families(cls, value: Any) -> Any:
+        """Version 0.1 wrote a list: replay, penalty, step."""
+        return dict(zip(("replay", "penalty", "step"), value, strict=True)) if isinstance(value, list) else value
+
+    @field_validator("generators")
+    @classmethod
+    def _check_generators(cls, value: list[Tensor]) -> list[Tensor]:
+        return [check_generator(one) for one in value]
+
+    @field_validator("model", "initial")
+    @classmethod
+    def _check_tensors(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        for name, tensor in (value or {}).items():
+            if not isinstance(tensor, Tensor) and not name.endswith("_extra_state"):
+                raise ValueError(f"{name} is a {type(tensor).__name__}, not a tensor")
+        return value
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> LearnerState:
+        """Numbers of classes take memory by their size: none is larger than the tensors of the model allow."""
+        largest = max((max(t.shape, default=0) for t in self.model.values() if isinstance(t, Tensor)), default=0)
+        most = max(largest, MOST)
+        known = () if self.place is None else self.place.known
+        if (count := max((len(self.names), *(c + 1 for c in (*self.classes, *known))))) > most:
+            raise ValueError(f"{count:,} classes, but the model has room for {most:,} at most")
+        if unknown := self.parts.keys() - set(FAMILIES):
+            raise ValueError(f"parts: unknown family {min(unknown)!r}")
+        if self.initial is not None and _shapes(self.initial) != _shapes(self.model):
+            raise ValueError("initial: the first weights have other shapes than the model's")
+        return self
+
+
+class LessonState(Schema):
+    """One task that was learned."""
+
+    name: Text
+    date: Text
+    counts: dict[Count, Count]
+    new: list[Count]
+    accuracy: Share | None = None
+
+
+class HeldState(Schema):
+    """Samples that were held out of a task."""
+
+    x: Tensor
+    y: Tensor
+
+
+class RecordState(Schema):
+    """The tasks so far, what was held out of each, and the rows of the last retention table."""
+
+    lessons: list[LessonState]
+    held: list[HeldState | None]
+    rows: list[Annotated[list[Any], Field(min_length=5, max_length=5)]]
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> RecordState:
+        if len(self.held) != len(self.lessons):
+            raise ValueError(f"{len(self.lessons)} lessons, but {len(self.held)} sets of held-out samples")
+        for held in self.held:
+            if held is not None and (held.y.dim() != 1 or held.y.dtype != torch.int64 or len(held.x) != len(held.y)):
+                raise ValueError("held: samples and labels do not fit together")
+        for lesson, label, count, before, after in self.rows:
+            shares = [share for share in (before, after) if share is not None]
+            fits = isinstance(lesson, str) and isinstance(label, str) and type(count) is int
+            if not fits or after is None or not all(type(share) is float and 0 <= share <= 1 for share in shares):
+                raise ValueError("rows: a row is a lesson, a class, a count and two shares")
+        return self
+
+
+class EarlierState(Schema):
+    """A state that ``undo()`` goes back to."""
+
+    state: LearnerState
+    record: RecordState | None = None
+
+
+class StateFile(Schema):
+    """What ``Learner.save`` writes. ``about`` is the user's: plain values that tmln does not interpret here."""
+
+    recipe: RecipeState
+    options: OptionsState
+    state: LearnerState
+    record: RecordState | None = None
+    previous: list[EarlierState] = []
+    about: dict[str, Any] = {}
+
+
+def check_file(
+    saved: Mapping[str, Any], what: str = "the state", allow_code: bool = False, memory_path: str | None = None
+) -> tuple[Recipe, StateFile]:
+    """Check all that a state file says, and return its recipe and its content.
+
+    Nothing is built or imported before. Components that are code are refused unless ``allow_code``; a folder for the
+    memory is taken from ``memory_path``, or from the file if the samples of this state are there.
+    """
+    for one in (saved, *_dicts(saved.get("previous"))):
+        _check_version(one.get("state"), what)
+    file = _validate(StateFile, saved, what)
+    recipe = Recipe.from_dict(file.recipe.model_dump(exclude_none=True))
+    if not allow_code:
+        recipe.check_code()
+    if file.state.version < VERSION:
+        for (family, name), settings in CHANGED_DEFAULTS.items():
+            choice = recipe.chosen[family]
+            if choice.name == name and (open_ := [key for key in settings if key not in choice.settings]):
+                raise ValueError(
+                    f"{what} was saved by an earlier tmln, in which {family} {name!r} had other defaults for "
+                    f"{' and '.join(open_)}: learn it again, or load it with the version that saved it"
+                )
+    if memory_path is not None:
+        return recipe.with_setting("replay.path", memory_path), file
+    _check_memory_folder(recipe, file.state, what)
+    return recipe, file
+
+
+def check_state(state: Mapping[str, Any], what: str = "the state") -> LearnerState:
+    """Check the state of a learner, as :func:`take_state` gives it."""
+    _check_version(state, what)
+    return _validate(LearnerState, state, what)
+
+
+def full_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe as a file holds it, every setting named: defaults may change later."""
+    plain = recipe.to_dict()
+    for family in FAMILIES:
+        plain[family]["settings"] = {**recipe.resolve_settings(family), **plain[family]["settings"]}
+    return plain
+
+
+def check_generator(value: Tensor) -> Tensor:
+    """Check that ``value`` is the state of a random generator on the CPU."""
+    try:
+        torch.Generator().set_state(value.cpu())
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"not the state of a random generator ({error})") from None
+    return value
+
+
+def _validate(schema: type[Any], content: Any, what: str) -> Any:
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(key)[:60] for key in first["loc"])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        raise ValueError(
+            f"{what} is not a state that this tmln reads: {place}{': ' * bool(place)}{message}; "
+            "save it again with this version, or load it with the version that saved it"
+        ) from None
+
+
+def _check_version(state: Any, what: str) -> None:
+    version = state.get("version", 1) if isinstance(state, Mapping) else 1
+    if type(version) is int and version > VERSION:
+        raise NewerFormat(f"{what} has version {version}, this tmln reads up to version {VERSION}: upgrade tmln")
+
+
+def _dicts(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _shapes(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, "shape", None) for name, value in tensors.items()}
+
+
+def _check_memory_folder(recipe: Recipe, state: LearnerState, what: str) -> None:
+    """Refuse a folder for the memory that only the file names; one that holds this state's samples is its own."""
+    from pathlib import Path
+
+    path = recipe.replay.settings.get("path")
+    if path is None:
+        return
+    if isinstance(path, str):
+        memory = state.parts.get("replay", {}).get("memory")
+        files = memory.get("files") if isinstance(memory, Mapping) else None
+        if isinstance(files, Mapping) and isinstance(files.get("path"), str) and type(files.get("rows")) is int:
+            named = Path(files["path"])
+            for folder in (Path(path).absolute() / named.name, named):
+                note = read_note(folder)
+                if note is not None and note.holds(str(files.get("branch")), files["rows"]):
+                    return
+    raise ValueError(
+        f"{what} names the folder {path!r} for its memory, where the samples of this state are not: put them there, or "
+        "choose the folder yourself, Learner.load(..., memory_path=...)"
+    )
+
+
+def take_state(learner: Learner) -> dict[str, Any]:
+    """Return all that the rest of a run depends on but the data: tensors, numbers and containers of them."""
     return {
+        "version": VERSION,
         "model": dict(learner.model.state_dict()),
         "parts": {family: part.state_dict() for family, part in learner.by_family.items()},
         "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
@@ -37,51 +350,50 @@ def state_of(learner: Learner) -> dict[str, Any]:
     }
 
 
-def restore(learner: Learner, state: Mapping[str, Any], history: Sequence[Any]) -> None:
-    """Put ``state`` in place; what cannot be is refused before anything changes."""
-    intake = state.get("intake")  # states of version 0.1 have none
+def restore_state(learner: Learner, saved: Mapping[str, Any], history: Sequence[Any]) -> None:
+    """Put a state in place; what cannot be is refused before anything changes."""
+    state = check_state(saved)
+    intake = None if state.intake is None else state.intake.model_dump()
     if intake is not None:
         check_intake(intake, learner.prepare, learner.augment)
-    if learner.recipe.joint and len(history) != state["tasks"]:
-        raise ValueError(f"'joint' learned {state['tasks']} tasks; pass their data as history, got {len(history)}")
-    states = _by_family(state["parts"])
+    if learner.recipe.joint and len(history) != state.tasks:
+        raise ValueError(f"'joint' learned {state.tasks} tasks; pass their data as history, got {len(history)}")
     for family, part in learner.by_family.items():
-        if part.state_names and family not in states:
-            raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other parts")
-    fit_head(learner, state["model"])
+        if part.state_names and family not in state.parts:
+            raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other components")
+        if missing := [name for name in part.state_names if name not in state.parts[family]]:
+            raise ValueError(
+                f"the state of {family} {part.name!r} has no {missing[0]!r}: it was saved by an earlier tmln; learn it "
+                "again, or load it with the version that saved it"
+            )
+    fit_head(learner, state.model)
     reshard_model(learner.model)  # a pass that failed may have left layers gathered
-    load_model_weights(learner.model, state["model"])
-    learner.meet(state["classes"])  # before the parts: a teacher copies the model with the classes that it has open
+    load_model_weights(learner.model, state.model)
+    learner.meet(state.classes)  # before the components: a teacher copies the model with the classes that it has open
     for family, part in learner.by_family.items():
-        if family in states:
-            part.load_state_dict(states[family])
-    order, noise, everyone = state["generators"]
+        if family in state.parts:
+            part.load_state_dict(state.parts[family])
+    order, noise, everyone = state.generators
     learner.order.set_state(order.cpu())
     learner.noise.set_state(noise.cpu())
     torch.set_rng_state(everyone.cpu())
-    if learner.backward.scale is not None and "scale" in state:
-        learner.backward.scale.load_state_dict(state["scale"])
-    learner.tasks, learner.intake, learner.initial = state["tasks"], intake, state["initial"]
-    learner.names, learner.earlier = tuple(state.get("names", ())), state.get("earlier")
-    place = state["place"]
-    learner.place = None if place is None else Place(**{**place, "known": tuple(place["known"])})
+    if learner.backward.scale is not None and state.scale is not None:
+        learner.backward.scale.load_state_dict(state.scale.model_dump())
+    learner.tasks, learner.intake, learner.initial = state.tasks, intake, state.initial
+    learner.names, learner.earlier = tuple(state.names), state.earlier
+    learner.place = None if state.place is None else Place(**state.place.model_dump())
     learner.history = [as_samples(data, get_reference_weight(learner.model).dtype) for data in history]
 
 
-def _by_family(parts: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
-    """States of version 0.1 are a list: replay, penalty, step."""
-    return parts if isinstance(parts, Mapping) else dict(zip(("replay", "penalty", "step"), parts, strict=True))
-
-
 @contextmanager
-def as_before(learner: Learner) -> Iterator[dict[str, Any]]:
-    """Within the block, which is given the state, all may fail: then it is as it was, and the exception goes on."""
-    before = copy_state(state_of(learner), torch.device("cpu"))
+def restore_on_error(learner: Learner) -> Iterator[dict[str, Any]]:
+    """Yield a copy of the learner's state; if the block raises, put it back and pass the exception on."""
+    before = copy_state(take_state(learner), torch.device("cpu"))
     history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
     try:
         yield before
     except BaseException:
-        restore(learner, before, history)
+        restore_state(learner, before, history)
         for module, mode in modes:
             module.training = mode
         raise

@@ -11,7 +11,7 @@ from tmln.learner.growth import make_room
 from tmln.learner.loop import learn_task
 from tmln.learner.prepare_task import Taken
 from tmln.learner.retention import Forgot, judge, plain_rows, retention_of
-from tmln.learner.state import restore
+from tmln.learner.state import restore_state
 from tmln.learner.task_history import LessonNote, Record, counted, now, overlap
 
 if TYPE_CHECKING:
@@ -75,5 +75,5 @@ def undo(learner: Learner) -> None:
             "was learned with atomic=False"
         )
     *rest, (state, record) = learner.previous
-    restore(learner, state, learner.history[: state["tasks"]])
+    restore_state(learner, state, learner.history[: state["tasks"]])
     learner.record, learner.previous = record, rest

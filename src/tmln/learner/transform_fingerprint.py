@@ -17,6 +17,7 @@ from tmln.streams.samples import Samples
 Prepare = Callable[[Tensor], Tensor]
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 KEPT = 256  # values, evenly spaced, of what the functions make
+MOST_VALUES = 1 << 26  # of a sample, 512 MiB as the integers that the artificial one is made of
 
 
 def to_float(x: Tensor) -> Tensor:
@@ -32,6 +33,8 @@ def not_augmented(prepare: Prepare, x: Tensor, generator: torch.Generator) -> Te
 def observe_intake(samples: Samples, prepare: Prepare, augment: Augment) -> dict[str, Any]:
     """The shape and type of a stored sample, and what ``prepare`` and ``augment`` make of an artificial one."""
     stored = samples.gather(torch.arange(1))[0]
+    if stored[0].numel() > MOST_VALUES:
+        raise ValueError(f"a sample of {stored[0].numel():,} values; at most {MOST_VALUES:,} can be learned")
     intake = {"shape": list(stored.shape[1:]), "dtype": str(stored.dtype).removeprefix("torch.")}
     return {**intake, **_made(intake, prepare, augment)}
 

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from tmln.methods.replay.fields import Kind
 
 FORMAT = 1
 NOTE, LOCK = "memory.json", "lock"
+MOST_NOTE_BYTES = 1 << 24  # of a note that is read; a branch, one for each time it was gone on from, has some 30
 
 
 @contextmanager
@@ -34,6 +36,22 @@ def name_path_in_errors(path: Path) -> Iterator[None]:
         raise OSError(error.errno, what, str(path)) from error
 
 
+def open_plain(path: Path, flags: int) -> int:
+    """Return a descriptor of a plain file; a link, hard link, pipe or device under that name is refused.
+
+    A memory folder may come from somebody else, who can plant a link to a file of the user's in it.
+    """
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link, and links in a memory folder are not followed; remove it")
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    handle = os.open(path, flags | careful, 0o666)
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(handle)
+        raise ValueError(f"{path} is not a plain file of its own, and does not belong in a memory folder; remove it")
+    return handle
+
+
 class Column:
     """A file of rows of one dtype and shape, written by plain writes and read through a map.
 
@@ -45,7 +63,7 @@ class Column:
         self.values = math.prod(shape)
         self._map = torch.empty((0, *shape), dtype=dtype)
         with name_path_in_errors(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = open_plain(path, os.O_RDWR | os.O_CREAT)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -120,12 +138,18 @@ class Note:
 
 
 def read_note(folder: Path) -> Note | None:
-    """Return the folder's note, or None."""
+    """Return the folder's note; None where there is none."""
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link, and a memory folder behind a link is not used; name the folder itself")
     try:
-        text = (folder / NOTE).read_text(encoding="utf-8")
-    except FileNotFoundError:
+        handle = open_plain(folder / NOTE, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    with os.fdopen(handle, "rb") as file:
+        text = file.read(MOST_NOTE_BYTES + 1)
     try:
+        if len(text) > MOST_NOTE_BYTES:
+            raise ValueError(f"it has more than the {MOST_NOTE_BYTES:,} bytes that are read")
         plain = json.loads(text)
         if plain["format"] > FORMAT:
             raise ValueError(f"it has format {plain['format']}, this tmln reads formats up to {FORMAT}: upgrade tmln")
@@ -145,7 +169,8 @@ def write_note(folder: Path, note: Note) -> None:
     plain = {"format": FORMAT, "capacity": note.capacity, "fields": fields, "branches": note.branches}
     writing = folder / f".{NOTE}.writing"
     with name_path_in_errors(folder / NOTE):
-        with writing.open("w", encoding="utf-8") as file:
+        writing.unlink(missing_ok=True)
+        with os.fdopen(open_plain(writing, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
             file.write(json.dumps({**plain, "saved": note.saved, "host": note.host}))
             file.flush()
             os.fsync(file.fileno())
@@ -173,8 +198,8 @@ class FolderLock:
     """The right of this process to write into a folder, held while it is referenced."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self.is_exclusive = True
+        self._file = open_plain(folder / LOCK, os.O_RDWR | os.O_CREAT)
+        self.sure = True
         try:
             import fcntl  # not on every system
 
