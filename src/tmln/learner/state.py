@@ -248,7 +248,7 @@ def check_file(
         recipe.check_code()
     if file.state.version < VERSION:
         for (family, name), settings in CHANGED_DEFAULTS.items():
-            choice = recipe.chosen[family]
+            choice = recipe.components[family]
             if choice.name == name and (open_ := [key for key in settings if key not in choice.settings]):
                 raise ValueError(
                     f"{what} was saved by an earlier tmln, in which {family} {name!r} had other defaults for "

@@ -37,7 +37,7 @@ def name_path_in_errors(path: Path) -> Iterator[None]:
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """Return a descriptor of a plain file; a link, hard link, pipe or device under that name is refused.
+    """Return a descriptor of a plain file; refuse a link, hard link, pipe or device of that name.
 
     A memory folder may come from somebody else, who can plant a link to a file of the user's in it.
     """
