@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.learner.test_class_names import learner
 from tests.learner.test_predict import network
 from tmln.learner import Learner
 from tmln.learner import export as exporting
+from tmln.writing import CannotWrite
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def test_onnx(made: Learner, tmp_path: Path) -> None:
     with torch.no_grad():
         other.model[4].bias.add_(0.1)  # type: ignore[index]
     with pytest.raises(RuntimeError, match=r"answers otherwise than the model, by 0\.1"):
-        exporting.check_onnx(other, path)
+        exporting.check_onnx(other, path.read_bytes())
 
 
 def test_a_failure_leaves_the_file_that_was_there(
@@ -82,8 +84,7 @@ def test_a_failure_leaves_the_file_that_was_there(
     path = tmp_path / "labels.json"
     path.write_text("before")
 
-    def fail(learner: Learner, path: Path) -> None:
-        path.write_text("half of it")
+    def fail(learner: Learner) -> bytes:
         raise RuntimeError("in the middle")
 
     monkeypatch.setitem(exporting.WRITERS, ".json", fail)
@@ -91,6 +92,22 @@ def test_a_failure_leaves_the_file_that_was_there(
         made.export(path)
     assert path.read_text() == "before"
     assert [file.name for file in tmp_path.iterdir()] == ["labels.json"]
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt2", ".json"])
+def test_a_full_disk_leaves_the_file_that_was_there(suffix: str, made: Learner, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for a disk without room; torch's own writer of .pt2 ended the process there."""
+    path = tmp_path / f"model{suffix}"
+    path.write_text("before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+    try:
+        with pytest.raises(CannotWrite, match=rf"^cannot write .*model\{suffix}: [^\n]*$"):
+            made.export(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_what_cannot_be_exported(made: Learner, tmp_path: Path) -> None:

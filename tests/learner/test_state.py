@@ -55,9 +55,9 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put(content: Any, place: str, value: Any) -> dict[str, Any]:
     """A copy with ``value`` at ``place``, keys joined by slashes."""
-    changed = copy.deepcopy(content)
+    changed: dict[str, Any] = copy.deepcopy(content)
     *keys, last = place.split("/")
-    inner = changed
+    inner: Any = changed
     for key in keys:
         inner = inner[int(key) if isinstance(inner, list) else key]
     inner[int(last) if isinstance(inner, list) else last] = value
@@ -121,7 +121,7 @@ def test_code_in_the_recipe_is_imported_where_it_is_allowed(saved: dict[str, Any
 
 
 NUMBERS = [None, True, -1, 0, 3, HUGE, 2**70, 0.5, -0.5, float("nan"), float("inf")]
-EMPTY = [[], {}, (), torch.zeros(0)]
+EMPTY: list[Any] = [[], {}, (), torch.zeros(0)]
 NESTED = [*EMPTY, [HUGE], {"inner": CODE}, {"path": "elsewhere"}, {0: 1}, torch.full((3,), math.nan)]
 VALUES = st.sampled_from([*NUMBERS, "", CODE, "/elsewhere", "er", "sam", *NESTED])
 KEYS = st.sampled_from(["step", "path", "inner", "method", "fabric", "prepare", "version", "files", "x", "0", "shape"])

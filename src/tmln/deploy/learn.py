@@ -126,9 +126,9 @@ def learn_into(
             raise Interrupted(f"stopped in epoch {epoch + 1} of {epochs}; the same command goes on from there")
 
     name = Path(data).expanduser().resolve().name
-    rules = {"hold_out": request.hold_out, "max_forgetting": request.max_forgetting}
+    share, most = request.hold_out, request.max_forgetting
     try:
-        learner.learn(own, epochs, name=name, **rules, atomic=False, on_step=after_step)
+        learner.learn(own, epochs, name=name, hold_out=share, max_forgetting=most, atomic=False, on_step=after_step)
     except Interrupted:
         raise
     except BaseException:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +65,7 @@ class ModelSpec(BaseModel):
         known = {name: about[name] for name in cls.model_fields if name in about}
         tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
         try:
-            return cls(**tuples)
+            return cls.model_validate(tuples)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(key) for key in ("about", *first["loc"]))
@@ -102,12 +103,13 @@ class ModelSpec(BaseModel):
         spec = self
         if "pretrained" in spec.options:  # the weights are in the file, and nothing is fetched because a file says so
             spec = replace_options(spec, pretrained=False)
-        make = lambda: make_model(spec.model, spec.shape, spec.outputs, **spec.options)  # noqa: E731
+        make = partial(make_model, spec.model, spec.shape, spec.outputs, **spec.options)
         kind, colon, _ = spec.model.partition(":")
         if colon and kind != "timm":  # code that the user allowed: trusted, and free to do what a plan cannot
             return make()
         with limit_parameters(PARAMETERS * (len(tensors) + 25)):
-            with suppress(RuntimeError), warnings.catch_warnings(action="ignore"), torch.device("meta"):
+            with suppress(RuntimeError), warnings.catch_warnings(), torch.device("meta"):
+                warnings.simplefilter("ignore")
                 self.check_architecture(make().state_dict(), tensors)  # unless it reads values as it is built
             return make()
 

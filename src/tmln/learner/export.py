@@ -1,8 +1,9 @@
-"""The model by itself, for programs without tmln: weights, an exported program, ONNX, or the labels."""
+"""Export the model for programs without tmln: weights, an exported program, ONNX, or the labels."""
 
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import gather_parameters
 from tmln.methods import prepare_inputs
 from tmln.suggest import did_you_mean
-from tmln.writing import writing
+from tmln.writing import write_all, writing
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
@@ -28,7 +29,7 @@ CLOSE = 1e-3  # by which the outputs of another runtime may differ, of the large
 
 
 def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
-    """Write what the ending of ``path`` says; a file that was there is replaced only when the new one is whole.
+    """Write what the suffix of ``path`` says; a file that was there is replaced only when the new one is whole.
 
     - ``.safetensors``: the weights by name, with the classes in its header: ``model.load_state_dict(load_file(path))``.
     - ``.pt2``: the model as a program, which ``torch.export.load(path).module()`` runs without its code.
@@ -40,35 +41,35 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     path = Path(path).expanduser()
     if path.suffix not in WRITERS:
         known = ", ".join(WRITERS)
-        raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (endings: {known})")
+        raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (suffixes: {known})")
+    model = learner.model
+    with learner.weights.prediction_weights(), gather_parameters(model), preserve_model(model, training=False):
+        content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):
         try:
-            with (
-                learner.weights.prediction_weights(),
-                gather_parameters(learner.model),
-                preserve_model(learner.model, training=False),
-            ):
-                WRITERS[path.suffix](learner, aside)
+            with aside.open("wb", buffering=0) as file:
+                write_all(file, content)
+                os.fsync(file.fileno())
             os.replace(aside, path)
         finally:
             aside.unlink(missing_ok=True)
     return path
 
 
-def labels(learner: Learner) -> dict[str, Any]:
-    """The classes by index, and what an input is."""
+def describe_labels(learner: Learner) -> dict[str, Any]:
+    """Return the classes by index, and the shapes of a stored and of a prepared input."""
     count = max((len(learner.names), *(label + 1 for label in learner.classes)), default=0)
     intake = learner.intake or {"shape": None, "dtype": None}
     return {
         "classes": [learner.name_of(index) for index in range(count)],
         "stored": {"shape": intake["shape"], "dtype": intake["dtype"]},
-        "input": list(_example(learner).shape[1:]) if learner.intake else None,
+        "input": list(make_example(learner).shape[1:]) if learner.intake else None,
     }
 
 
-def _example(learner: Learner, count: int = 2) -> Tensor:
-    """Artificial samples, prepared."""
+def make_example(learner: Learner, count: int = 2) -> Tensor:
+    """Return artificial samples, prepared."""
     if learner.intake is None:
         raise RuntimeError("nothing was learned yet, so that it is not known what inputs look like")
     dtype = getattr(torch, learner.intake["dtype"])
@@ -78,25 +79,43 @@ def _example(learner: Learner, count: int = 2) -> Tensor:
     return prepare_inputs(learner.model, stored, learner.prepare)
 
 
-def _weights(learner: Learner, path: Path) -> None:
+def check_onnx(learner: Learner, content: bytes) -> None:
+    """Raise where onnxruntime gives other outputs than the model, for one sample or several."""
+    onnxruntime = importlib.import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (name,) = (given.name for given in session.get_inputs())
+    for count in (1, 3):
+        x = make_example(learner, count)
+        with torch.no_grad():
+            expected = learner.model(x).cpu().float()
+        found = torch.from_numpy(session.run(None, {name: x.cpu().numpy()})[0]).float()
+        off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+        if not off <= CLOSE * max(1.0, float(expected.abs().max())):
+            raise RuntimeError(f"the ONNX file answers otherwise than the model, by {off:g}; export to .pt2 instead")
+
+
+def _serialize_weights(learner: Learner) -> bytes:
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in learner.model.state_dict().items()}
-    safetensors.torch.save_file(tensors, path, {"format": "pt", "labels": json.dumps(labels(learner))})
+    content: bytes = safetensors.torch.save(tensors, {"format": "pt", "labels": json.dumps(describe_labels(learner))})
+    return content
 
 
-def _labels(learner: Learner, path: Path) -> None:
-    path.write_text(json.dumps(labels(learner), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def _serialize_labels(learner: Learner) -> bytes:
+    return (json.dumps(describe_labels(learner), indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _program(model: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+def _trace(model: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     return torch.export.export(model, (x.contiguous(),), dynamic_shapes=({0: batch},), strict=False)
 
 
-def _torch_program(learner: Learner, path: Path) -> None:
-    torch.export.save(_program(learner.model, _example(learner)), path)
+def _serialize_program(learner: Learner) -> bytes:
+    content = io.BytesIO()
+    torch.export.save(_trace(learner.model, make_example(learner)), content)
+    return content.getvalue()
 
 
-def _onnx(learner: Learner, path: Path) -> None:
+def _serialize_onnx(learner: Learner) -> bytes:
     try:
         for name in ("onnxruntime", "onnxscript"):  # torch's exporter is written with the second
             importlib.import_module(name)
@@ -108,32 +127,18 @@ def _onnx(learner: Learner, path: Path) -> None:
         log.setLevel(logging.ERROR)  # of operators that no model here has
         with warnings.catch_warnings():  # of torch's own, about torch
             warnings.simplefilter("ignore")
-            program = _program(learner.model, _example(learner))
-            torch.onnx.export(program, (), path, external_data=False, verbose=False)
+            program = torch.onnx.export(_trace(learner.model, make_example(learner)), (), verbose=False)
     finally:
         log.setLevel(level)
-    check_onnx(learner, path)
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    check_onnx(learner, content)
+    return content
 
 
-def check_onnx(learner: Learner, path: Path) -> None:
-    """Raise where the file answers otherwise than the model, by onnxruntime, of one sample or several."""
-    onnxruntime = importlib.import_module("onnxruntime")
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (name,) = (given.name for given in session.get_inputs())
-    for count in (1, 3):
-        x = _example(learner, count)
-        with torch.no_grad():
-            expected = learner.model(x).cpu().float()
-        found = torch.from_numpy(session.run(None, {name: x.cpu().numpy()})[0]).float()
-        off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
-        if not off <= CLOSE * max(1.0, float(expected.abs().max())):
-            raise RuntimeError(f"the ONNX file answers otherwise than the model, by {off:g}; export to .pt2 instead")
-
-
-WRITERS: dict[str, Callable[[Learner, Path], None]] = {
-    ".safetensors": _weights,
-    ".pt2": _torch_program,
-    ".onnx": _onnx,
-    ".json": _labels,
+WRITERS: dict[str, Callable[[Learner], bytes]] = {
+    ".safetensors": _serialize_weights,
+    ".pt2": _serialize_program,
+    ".onnx": _serialize_onnx,
+    ".json": _serialize_labels,
 }

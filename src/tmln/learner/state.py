@@ -263,7 +263,8 @@ def check_file(
 def check_state(state: Mapping[str, Any], what: str = "the state") -> LearnerState:
     """Check the state of a learner, as :func:`take_state` gives it."""
     _check_version(state, what)
-    return _validate(LearnerState, state, what)
+    found: LearnerState = _validate(LearnerState, state, what)
+    return found
 
 
 def full_recipe(recipe: Recipe) -> dict[str, Any]:
