@@ -44,7 +44,7 @@ def lines() -> Iterator[Line]:
         return
     for width, epochs, goal in GOALS:
         wanted = configs(width, epochs)
-        with ExecutorConfig().pool(jobs=len(wanted)) as many, ExecutorConfig("serial").pool() as one:
+        with ExecutorConfig().open_pool(jobs=len(wanted)) as many, ExecutorConfig("serial").open_pool() as one:
             best = best_times(
                 {"ours": done(wanted, RunOptions(), many), "serial": done(wanted, RunOptions(threads=cores()), one)},
                 rounds=3,

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from benchmarks.executors import done
 from benchmarks.timing import Line, best_times
 from tmln.executors.config import ExecutorConfig, cores
-from tmln.executors.processes import LocalPool
+from tmln.executors.processes import ProcessExecutor
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 
@@ -23,7 +23,7 @@ def configs(many: int = RUNS) -> list[RunConfig]:
 
 def lines() -> Iterator[Line]:
     wanted, terms = configs(), RunOptions(threads=1)
-    one, two = LocalPool(1, cores(), shared=False), LocalPool(2, cores(), shared=False)
+    one, two = ProcessExecutor(1, cores(), shared=False), ProcessExecutor(2, cores(), shared=False)
     try:
         best = best_times({"one": done(wanted, terms, one), "two": done(wanted, terms, two)}, rounds=3)
     finally:
@@ -33,6 +33,6 @@ def lines() -> Iterator[Line]:
     if find_spec("ray") is None:
         return
     few = wanted[:4]
-    with ExecutorConfig("ray", workers=1, threads=1).pool() as ray, ExecutorConfig("serial").pool() as serial:
+    with ExecutorConfig("ray", workers=1, threads=1).open_pool() as ray, ExecutorConfig("serial").open_pool() as serial:
         best = best_times({"ray": done(few, terms, ray), "serial": done(few, terms, serial)}, rounds=3)
     yield Line("Ray's own time for a run, in seconds", (best["ray"] - best["serial"]) / len(few), OVERHEAD)

@@ -35,7 +35,7 @@ WARM = [
     "tmln.executors.execute",
 ]
 WARM += [
-    "tmln.executors.worker",
+    "tmln.executors.run_job",
     "tmln.analysis.notes",
     "tmln.analysis.summary_text",
     "tmln.analysis.tables",

@@ -23,17 +23,17 @@ def killed_workers(tell: Tell, root: Path, wanted: list[tuple[str, int]]) -> Ver
     os.environ["TMLN_ALLOW_CODE"] = "1"  # the network that kills its process is of the tests
     configs = [mortal(method, root / f"after-{n}", at) for n, (method, at) in enumerate(wanted)]
     store, notes, verdict = Store(root / "runs"), Notes(), Verdict()
-    terms = RunOptions("none", checkpoint_steps=EVERY, checkpoint_seconds=1e9)
-    failures = execute(store, [Job(one) for one in configs], terms, ExecutorConfig("ray", workers=2), on_event=notes)
+    options = RunOptions("none", checkpoint_steps=EVERY, checkpoint_seconds=1e9)
+    failures = execute(store, [Job(one) for one in configs], options, ExecutorConfig("ray", workers=2), on_event=notes)
     for failure in failures:
         verdict += lost(f"{failure.job.label} on Ray: {failure.error}")
-    again = [event for event in notes.events if event.kind == "again"]
+    again = [event for event in notes.events if event.kind == "retried"]
     verdict += Verdict(len(again))
     verdict += sum((unclear(e.text) for e in again if "worker was lost" not in e.text or "\n" in e.text), Verdict())
     for one in configs:
         run, whole = store.open(one), Store(root / "whole").open(one)
         with whole.lock:
-            Execution(whole, terms)()
+            Execution(whole, options)()
         if not run.finished or said_by(run) != said_by(whole) or run.log.read_bytes() != whole.log.read_bytes():
             verdict += different(f"{run_id(one)}, whose worker of Ray was killed")
     return (

@@ -16,7 +16,7 @@ from tmln.analysis.read import Problem
 from tmln.cli.options import parse_configs
 from tmln.executors.interfaces import RunRequest
 from tmln.executors.plan import Job
-from tmln.executors.run_job import perform
+from tmln.executors.run_job import run_job
 from tmln.experiments import RunConfig, Store
 from tmln.experiments.identity import run_name
 from tmln.experiments.result import write_result
@@ -151,10 +151,10 @@ def test_a_worker_has_the_leave_of_whoever_asked(tmp_path: Path, monkeypatch: py
     config = RunConfig(benchmark="split-digits", method="er", model="nowhere_at_all:net")
     work = RunRequest(Job(config), str(tmp_path), RunOptions())
     monkeypatch.delenv("TMLN_ALLOW_CODE")
-    assert "no module 'nowhere_at_all'" in perform(work, lambda moment: None).error
+    assert "no module 'nowhere_at_all'" in run_job(work, lambda moment: None).error
     assert code_allowed()
     monkeypatch.delenv("TMLN_ALLOW_CODE")
     unasked = RunRequest(Job(config), str(tmp_path), RunOptions())
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
-    assert "--allow-code" in perform(unasked, lambda moment: None).error
+    assert "--allow-code" in run_job(unasked, lambda moment: None).error
     assert not Store(tmp_path).open(config).finished

@@ -27,7 +27,7 @@ QUICK = {
     "gcs_rpc_server_reconnect_timeout_s": 5,
     "agent_register_timeout_ms": 600_000,
 }
-OURS = (b"tmln.executors.liaison", b"\0-m\0tmln\0")  # the command and its process for Ray, which is no process of Ray's
+OURS = b"\0-m\0tmln\0"  # the command, which is no process of Ray's
 
 
 class NoRight(RuntimeError):
@@ -155,7 +155,7 @@ class Nodes:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue
-            if not any(ours in words for ours in OURS):
+            if OURS not in words:
                 found.append(pid)
         return found
 

@@ -13,7 +13,7 @@ import torch
 
 from tests.experiments.killing import PATIENCE
 from tests.warm_process import MORE
-from tmln.executors.distributed_run import TogetherPool
+from tmln.executors.distributed_run import DistributedExecutor
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
@@ -128,6 +128,6 @@ def test_signals_stop_all_ranks_and_the_same_command_goes_on_to_the_bit(
 
 def test_on_one_device_there_is_nobody_to_follow() -> None:
     fabric = pytest.importorskip("lightning_fabric").Fabric(accelerator="cpu", devices=1)
-    pool = TogetherPool(fabric)
+    pool = DistributedExecutor(fabric)
     assert (pool.processes, pool.ranks.size) == (1, 1)
     pool.dismiss()

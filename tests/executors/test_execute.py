@@ -15,16 +15,14 @@ import pytest
 import torch
 
 from tests.experiments.killing import PATIENCE, Notes, config, gone, mortal, uninterrupted, worker_of
-from tmln.executors import config as crews
-from tmln.executors import schedule as schedules
+from tmln.executors import config as configs
+from tmln.executors import execute as executing
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
-from tmln.executors.execute import Event, Failure, execute
+from tmln.executors.execute import Event, Failure, Scheduler, execute
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job, plan
-from tmln.executors.processes import LocalPool
-from tmln.executors.run_job import ERROR, perform
-from tmln.executors.schedule import Schedule
-from tmln.executors.serial import SerialPool
+from tmln.executors.processes import ProcessExecutor
+from tmln.executors.run_job import ERROR, SerialExecutor, run_job
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result
 from tmln.experiments.run import Moment
@@ -33,7 +31,7 @@ from tmln.experiments.store import Store
 from tmln.signals import Interrupted
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Message, Take
+    from tmln.executors.interfaces import Message, OnMessage
 
 RESULT = Result("split-digits", "naive", 0, {})
 DONE = Outcome("finished", RESULT)
@@ -50,24 +48,27 @@ class Script:
         self.open: list[str] = []
         self.stopped = False
 
-    def submit(self, name: str, task: RunRequest) -> None:
+    def submit(self, name: str, request: RunRequest) -> None:
         self.submitted.append(name)
         self.open.append(name)
         assert len(self.open) <= self.capacity
 
-    def wait(self, seconds: float, take: Take) -> None:
+    def wait(self, seconds: float, on_message: OnMessage) -> None:
         if not self.open:
             return
         name = self.open.pop(0)
         answers = self.answers.get(name, [DONE])
-        take(name, "begun")
-        take(name, answers.pop(0) if len(answers) > 1 else answers[0])
+        on_message(name, "started")
+        on_message(name, answers.pop(0) if len(answers) > 1 else answers[0])
 
     def stop(self) -> None:
         self.stopped = True
 
     def close(self) -> None:
         pass
+
+    def count_neighbours(self, runs: int) -> int:
+        return 0
 
 
 def schedule(
@@ -76,12 +77,12 @@ def schedule(
     retries: int = 2,
     threads: dict[str, int] | None = None,
     **needs: str,
-) -> Schedule:
+) -> Scheduler:
     many = threads or {}
     tasks = {
         name: RunRequest(Job(config(seed=k)), "runs", RunOptions(), many.get(name, 1)) for k, name in enumerate(names)
     }
-    return Schedule(tasks, needs, on_event, retries)
+    return Scheduler(tasks, needs, on_event, retries)
 
 
 def never() -> bool:
@@ -90,13 +91,13 @@ def never() -> bool:
 
 def test_what_is_needed_comes_first_and_nobody_else_waits_for_it() -> None:
     pool = Script(capacity=2)
-    assert schedule("abcr", a="r", b="r").work(pool, never) == []
+    assert schedule("abcr", a="r", b="r").run(pool, never) == []
     assert pool.submitted == ["c", "r", "a", "b"]
 
 
 def test_a_failed_reference_does_not_keep_others_waiting() -> None:
     pool = Script(r=[Outcome("failed", error="no data")])
-    failures = schedule("ra", a="r").work(pool, never)
+    failures = schedule("ra", a="r").run(pool, never)
     assert pool.submitted == ["r", "a"]
     assert [failure.error for failure in failures] == ["no data"]
 
@@ -105,27 +106,27 @@ def test_a_lost_run_is_tried_again_at_once_and_not_for_ever() -> None:
     lost = Outcome("lost", error="its worker was killed")
     said: list[str] = []
     pool = Script(a=[lost, DONE], b=[lost])
-    failures = schedule("abc", lambda event: said.append(event.kind)).work(pool, never)
+    failures = schedule("abc", lambda event: said.append(event.kind)).run(pool, never)
     assert pool.submitted == ["a", "a", "b", "b", "b", "c"]
     assert [failure.error for failure in failures] == ["its worker was killed, 3 times"]
-    assert said.count("again") == 3
-    assert schedule("b", retries=0).work(Script(b=[lost]), never)[0].error == "its worker was killed, 1 times"
+    assert said.count("retried") == 3
+    assert schedule("b", retries=0).run(Script(b=[lost]), never)[0].error == "its worker was killed, 1 times"
 
 
 def test_a_run_that_others_work_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "LOCKED_PAUSE", 0.02)
+    monkeypatch.setattr(executing, "LOCKED_PAUSE", 0.02)
     said: list[str] = []
     pool = Script(a=[Outcome("locked", error="elsewhere"), DONE])
-    assert schedule("ab", lambda event: said.append(event.kind)).work(pool, never) == []
+    assert schedule("ab", lambda event: said.append(event.kind)).run(pool, never) == []
     assert pool.submitted == ["a", "b", "a"]
-    assert said == ["begun", "elsewhere", "begun", "finished", "begun", "finished"]
+    assert said == ["started", "locked", "started", "finished", "started", "finished"]
 
 
 def test_a_warning_is_told_once_a_method() -> None:
     said: list[str] = []
     strong = [Outcome("finished", RESULT, warnings=("too strong",))]
     pool = Script(a=strong, b=strong, c=strong)
-    schedule("abc", lambda event: said.append(event.text) if event.kind == "said" else None).work(pool, never)
+    schedule("abc", lambda event: said.append(event.text) if event.kind == "warning" else None).run(pool, never)
     assert said == ["too strong"]
 
 
@@ -133,7 +134,7 @@ def test_asked_to_stop_it_waits_for_what_is_being_saved() -> None:
     pool = Script(capacity=2, a=[DONE], b=[Outcome("stopped")])
     asked = iter([False, True])
     with pytest.raises(Interrupted, match="stopped with 2 of 3 runs to go"):
-        schedule("abc").work(pool, lambda: next(asked))
+        schedule("abc").run(pool, lambda: next(asked))
     assert pool.stopped
     assert not pool.open
 
@@ -153,13 +154,13 @@ def test_runs_at_one_time_have_no_more_threads_than_there_are_cores(
     class Whole(Script):
         """Ends all that is open at once."""
 
-        def wait(self, seconds: float, take: Take) -> None:
+        def wait(self, seconds: float, on_message: OnMessage) -> None:
             seen.append("".join(self.open))
             while self.open:
-                super().wait(seconds, take)
+                super().wait(seconds, on_message)
 
     seen: list[str] = []
-    assert schedule("abc", threads=threads).work(Whole(capacity=8, cores=cores), never) == []
+    assert schedule("abc", threads=threads).run(Whole(capacity=8, cores=cores), never) == []
     assert seen == together
 
 
@@ -168,14 +169,14 @@ def test_what_a_process_does_itself_is_stopped_without_being_tried_again() -> No
     asked: list[bool] = []
 
     class Stopped(Script):
-        def wait(self, seconds: float, take: Take) -> None:
+        def wait(self, seconds: float, on_message: OnMessage) -> None:
             asked.append(True)
-            super().wait(seconds, take)
+            super().wait(seconds, on_message)
 
     pool = Stopped(a=[Outcome("stopped", error="saved")])
     with pytest.raises(Interrupted, match="stopped with 2 of 2 runs to go"):
-        schedule("ab", lambda event: said.append(event.kind)).work(pool, lambda: bool(asked))
-    assert said == ["begun"]
+        schedule("ab", lambda event: said.append(event.kind)).run(pool, lambda: bool(asked))
+    assert said == ["started"]
 
 
 def task_of(root: Path, wanted: RunConfig) -> RunRequest:
@@ -184,7 +185,7 @@ def task_of(root: Path, wanted: RunConfig) -> RunRequest:
 
 def test_a_worker_never_raises_and_keeps_what_went_wrong(tmp_path: Path) -> None:
     bad = task_of(tmp_path, RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er"))
-    outcome = perform(bad, lambda moment: None)
+    outcome = run_job(bad, lambda moment: None)
     assert (outcome.state, outcome.error) == ("failed", f"{tmp_path / 'nowhere'}: no such folder")
     (trace,) = tmp_path.glob(f"*/{ERROR}")
     assert "Traceback" in trace.read_text(encoding="utf-8")
@@ -193,14 +194,14 @@ def test_a_worker_never_raises_and_keeps_what_went_wrong(tmp_path: Path) -> None
     good = task_of(tmp_path, config(epochs=1))
     run = Store(tmp_path).open(good.job.config)
     (run.path / ERROR).touch()  # of an earlier try
-    outcome = perform(good, moments.append)
+    outcome = run_job(good, moments.append)
     assert outcome.state == "finished"
     assert outcome.result == run.result
     assert [moment.step for moment in moments] == list(range(1, 11))  # 5 tasks of 48 samples, batches of 32
     assert not (run.path / ERROR).exists()
     with run.lock:
         (run.path / "result.json").unlink()
-        assert perform(good, lambda moment: None).state == "locked"
+        assert run_job(good, lambda moment: None).state == "locked"
 
 
 def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pyte
         raise KeyError("weights")
 
     monkeypatch.setattr("tmln.executors.run_job.Execution", broken)
-    assert perform(task_of(tmp_path, config()), lambda moment: None).error == "KeyError: 'weights'"
+    assert run_job(task_of(tmp_path, config()), lambda moment: None).error == "KeyError: 'weights'"
 
 
 def test_done_is_done_and_a_newer_result_is_a_failure_not_a_crash(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_done_is_done_and_a_newer_result_is_a_failure_not_a_crash(tmp_path: Path
     failures = execute(store, plan([done, newer], "none"), on_event=events.append)
     assert [failure.job.config for failure in failures] == [newer]
     assert "upgrade tmln" in failures[0].error
-    assert [event.kind for event in events] == ["before", "failed"]
+    assert [event.kind for event in events] == ["skipped", "failed"]
 
 
 SMALL: dict[str, Any] = {"benchmark": "split-cifar10", "model": "resnet18", "model_options": {"width": 8}}
@@ -255,22 +256,22 @@ def test_a_narrow_resnets_multiply_adds_grow_with_the_square_of_its_width() -> N
 
 
 def test_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "cores", lambda: 8)
-    with ExecutorConfig().pool(jobs=100) as pool:
-        assert isinstance(pool, LocalPool)
+    monkeypatch.setattr(configs, "cores", lambda: 8)
+    with ExecutorConfig().open_pool(jobs=100) as pool:
+        assert isinstance(pool, ProcessExecutor)
         assert (pool.capacity, pool.cores, pool.shared) == (8, 8, True)
-    with ExecutorConfig(workers=16).pool(jobs=100) as pool:  # as many as were asked for, whatever there is
+    with ExecutorConfig(workers=16).open_pool(jobs=100) as pool:  # as many as were asked for, whatever there is
         assert (pool.capacity, pool.shared) == (16, False)
-    for alone in (ExecutorConfig().pool(jobs=1), ExecutorConfig("serial").pool(jobs=100)):
+    for alone in (ExecutorConfig().open_pool(jobs=1), ExecutorConfig("serial").open_pool(jobs=100)):
         with alone as pool:
-            assert isinstance(pool, SerialPool)
+            assert isinstance(pool, SerialExecutor)
 
 
 def test_runs_do_not_share_a_gpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tmln.experiments.device.run_device", lambda: torch.device("meta"))
-    with ExecutorConfig().pool(jobs=100) as pool:
+    with ExecutorConfig().open_pool(jobs=100) as pool:
         assert pool.capacity == 1
-    with ExecutorConfig(workers=3).pool(jobs=100) as pool:
+    with ExecutorConfig(workers=3).open_pool(jobs=100) as pool:
         assert pool.capacity == 3
 
 
@@ -310,7 +311,7 @@ def test_a_failure_in_this_process_says_where_it_was(tmp_path: Path) -> None:
     notes = Notes()
     (failure,) = execute(Store(tmp_path), [Job(broken)], executor=ExecutorConfig("serial"), on_event=notes)
     assert isinstance(failure.cause, (OSError, ValueError))
-    assert [event.kind for event in notes.events] == ["begun", "failed"]
+    assert [event.kind for event in notes.events] == ["started", "failed"]
 
 
 def test_unknown_executors_are_answered(tmp_path: Path) -> None:
@@ -326,26 +327,26 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     jobs = [Job(killed), *plan([config("tmln"), config("er")], "final"), Job(broken)]
     notes = Notes()
-    terms = RunOptions("final", checkpoint_steps=10, checkpoint_seconds=1e9)
-    failures = execute(store, jobs, terms, ExecutorConfig(workers=2), on_event=notes)
+    options = RunOptions("final", checkpoint_steps=10, checkpoint_seconds=1e9)
+    failures = execute(store, jobs, options, ExecutorConfig(workers=2), on_event=notes)
     assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
-    (again,) = [event for event in notes.events if event.kind == "again"]
+    (again,) = [event for event in notes.events if event.kind == "retried"]
     assert again.job.config == killed
     assert "killed by SIGKILL" in again.text
-    assert notes.steps_after("again")[0] == 11  # not from the beginning
+    assert notes.steps_after("retried")[0] == 11  # not from the beginning
     runs = [store.open(job.config) for job in jobs[:-1]]
     results = [run.result for run in runs]
     assert all(result is not None and not result.diverged for result in results)
     found = {run.path.name: run.result for run in runs if run.result is not None}
     assert found[run_id(config())].oracle == "final"  # the reference was there in time
-    assert found[run_id(killed)].weights_sha256 == uninterrupted(tmp_path / "again", killed).weights_sha256
+    assert found[run_id(killed)].weights_sha256 == uninterrupted(tmp_path / "retried", killed).weights_sha256
     # done once, done for all
-    assert execute(store, jobs[:-1], terms, ExecutorConfig("ray", address="not even looked at")) == []
+    assert execute(store, jobs[:-1], options, ExecutorConfig("ray", address="not even looked at")) == []
 
 
 def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
     long = config(epochs=100_000)
-    pool, run = LocalPool(1, 1), Store(tmp_path).open(long)
+    pool, run = ProcessExecutor(1, 1), Store(tmp_path).open(long)
     pool.submit("long", task_of(tmp_path, long))
     seen: list[Message] = []
     while not any(isinstance(message, Moment) for message in seen):

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.experiments.killing import Mortal, config, gone
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
-from tmln.executors.processes import START, LocalPool, start_server
+from tmln.executors.processes import START, ProcessExecutor, start_server
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run import Moment
 from tmln.experiments.run_options import RunOptions
@@ -39,7 +39,7 @@ class Work:
     """A pool at some runs, and what was heard of each."""
 
     def __init__(self, root: Path) -> None:
-        self.pool, self.root = LocalPool(3, 3), root
+        self.pool, self.root = ProcessExecutor(3, 3), root
         self.heard: dict[str, list[Message]] = {}
 
     def submit(self, name: str, wanted: RunConfig) -> None:

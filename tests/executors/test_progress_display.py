@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from tmln.executors.execute import Event
 from tmln.executors.plan import Job
-from tmln.executors.progress_display import Display
-from tmln.executors.progress_state import ProgressState, duration
-from tmln.executors.schedule import Event
+from tmln.executors.progress_display import ProgressDisplay, ProgressState, duration
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result
 from tmln.experiments.run import Moment
@@ -37,30 +36,30 @@ def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:
 
 def test_the_time_left_by_hand() -> None:
     clock = Clock()
-    standings = ProgressState(LABELS, clock)
-    assert standings.seconds_left() is None
-    assert str(standings) == "4 runs: 0 finished, 4 to go"
-    standings.note(Event("begun", JOBS[0]))
-    standings.note(Event("begun", JOBS[1]))
+    progress = ProgressState(LABELS, clock)
+    assert progress.seconds_left() is None
+    assert str(progress) == "4 runs: 0 finished, 4 to go"
+    progress.update(Event("started", JOBS[0]))
+    progress.update(Event("started", JOBS[1]))
     clock.now = 100.0
-    standings.note(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
+    progress.update(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
     clock.now = 110.0
-    standings.note(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
-    assert standings.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
-    assert standings.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
-    assert standings.seconds_left() == (30 + 50 + 2 * 50) / 2
-    assert str(standings) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
-    standings.note(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
-    assert standings.seconds_left() == 30 + 2 * 60
-    standings.note(Event("failed", JOBS[2], text="no data"))
-    standings.note(Event("before", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
-    assert standings.seconds_left() == 30
-    assert str(standings) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
-    standings.note(Event("again", JOBS[0], text="killed"))
-    assert standings.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
-    standings.note(Event("begun", JOBS[0]))
-    standings.note(Event("finished", JOBS[0], result=result()))
-    assert str(standings) == "4 runs: 2 finished, 1 diverged, 1 failed"
+    progress.update(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
+    assert progress.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
+    assert progress.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
+    assert progress.seconds_left() == (30 + 50 + 2 * 50) / 2
+    assert str(progress) == "4 runs: 0 finished, 2 running, 2 to go, about 90 s left"
+    progress.update(Event("finished", JOBS[1], result=result(seconds=70.0)))  # wholes: 50 and 70
+    assert progress.seconds_left() == 30 + 2 * 60
+    progress.update(Event("failed", JOBS[2], text="no data"))
+    progress.update(Event("skipped", JOBS[3], result=result(diverged="the loss is nan", seconds=60.0)))
+    assert progress.seconds_left() == 30
+    assert str(progress) == "4 runs: 1 finished, 1 diverged, 1 running, 1 failed, about 30 s left"
+    progress.update(Event("retried", JOBS[0], text="killed"))
+    assert progress.seconds_left() == (70 + 60) / 2  # what it had done is not counted on
+    progress.update(Event("started", JOBS[0]))
+    progress.update(Event("finished", JOBS[0], result=result()))
+    assert str(progress) == "4 runs: 2 finished, 1 diverged, 1 failed"
 
 
 def test_durations() -> None:
@@ -70,19 +69,19 @@ def test_durations() -> None:
 
 def test_plain_lines() -> None:
     clock, out = Clock(), io.StringIO()
-    with Display(LABELS, out, clock) as table:
-        table.note(Event("before", JOBS[3], result=result()))
-        table.note(Event("begun", JOBS[0]))
-        table.note(Event("said", JOBS[0], text="too strong"))
+    with ProgressDisplay(LABELS, out, clock) as table:
+        table.update(Event("skipped", JOBS[3], result=result()))
+        table.update(Event("started", JOBS[0]))
+        table.update(Event("warning", JOBS[0], text="too strong"))
         clock.now = 20.0
-        table.note(Event("step", JOBS[0], moment=moment(1)))
-        table.note(Event("step", JOBS[0], moment=moment(2)))
-        table.note(Event("again", JOBS[0], text="its process was killed by SIGKILL"))
-        table.note(Event("elsewhere", JOBS[1], text="run x is being worked on"))
-        table.note(Event("elsewhere", JOBS[1], text="run x is being worked on"))
-        table.note(Event("finished", JOBS[0], result=result()))
-        table.note(Event("failed", JOBS[1], text="no data"))
-        table.note(Event("finished", JOBS[2], result=result(diverged="the loss is nan")))
+        table.update(Event("step", JOBS[0], moment=moment(1)))
+        table.update(Event("step", JOBS[0], moment=moment(2)))
+        table.update(Event("retried", JOBS[0], text="its process was killed by SIGKILL"))
+        table.update(Event("locked", JOBS[1], text="run x is being worked on"))
+        table.update(Event("locked", JOBS[1], text="run x is being worked on"))
+        table.update(Event("finished", JOBS[0], result=result()))
+        table.update(Event("failed", JOBS[1], text="no data"))
+        table.update(Event("finished", JOBS[2], result=result(diverged="the loss is nan")))
     assert out.getvalue().splitlines() == [
         "tmln, seed 3: done before",
         "warning: tmln, seed 0: too strong",
@@ -98,10 +97,10 @@ def test_plain_lines() -> None:
 
 def test_briefly_only_what_went_wrong() -> None:
     out = io.StringIO()
-    with Display(LABELS, out, Clock(), brief=True) as table:
-        table.note(Event("begun", JOBS[0]))
-        table.note(Event("again", JOBS[0], text="killed"))
-        table.note(Event("finished", JOBS[0], result=result()))
+    with ProgressDisplay(LABELS, out, Clock(), brief=True) as table:
+        table.update(Event("started", JOBS[0]))
+        table.update(Event("retried", JOBS[0], text="killed"))
+        table.update(Event("finished", JOBS[0], result=result()))
     assert out.getvalue() == "tmln, seed 0: killed; it goes on from its checkpoint\n"
 
 
@@ -113,10 +112,10 @@ class Terminal(io.StringIO):
 def test_a_long_label_keeps_its_beginning_and_its_seed() -> None:
     out = Terminal()
     label = "tmln step.damping=0.003719 step.eps=0.0001949 step.trajectory=1.078 replay.capacity=500, seed 12"
-    with Display({**LABELS, run_id(JOBS[0].config): (JOBS[0], label)}, out, Clock()) as table:
+    with ProgressDisplay({**LABELS, run_id(JOBS[0].config): (JOBS[0], label)}, out, Clock()) as table:
         table.console.size = (90, 10)
-        table.note(Event("begun", JOBS[0]))
-        table.note(Event("step", JOBS[0], moment=moment(3)))
+        table.update(Event("started", JOBS[0]))
+        table.update(Event("step", JOBS[0], moment=moment(3)))
         assert table.live is not None
         table.live.refresh()
     assert "tmln step.dampi…0, seed 12  running  task 2/5 epoch 3/10 loss 0.500" in out.getvalue()
@@ -125,13 +124,13 @@ def test_a_long_label_keeps_its_beginning_and_its_seed() -> None:
 def test_a_table_in_a_terminal() -> None:
     out = Terminal()
     jobs = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(50)]
-    with Display({run_id(job.config): (job, job.label) for job in jobs}, out, Clock()) as table:
+    with ProgressDisplay({run_id(job.config): (job, job.label) for job in jobs}, out, Clock()) as table:
         table.console.size = (80, 14)
         for job in jobs[:40]:
-            table.note(Event("finished", job, result=result()))
-        table.note(Event("failed", jobs[40], text="no [data] here"))
-        table.note(Event("begun", jobs[41]))
-        table.note(Event("step", jobs[41], moment=moment(3)))
+            table.update(Event("finished", job, result=result()))
+        table.update(Event("failed", jobs[40], text="no [data] here"))
+        table.update(Event("started", jobs[41]))
+        table.update(Event("step", jobs[41], moment=moment(3)))
         assert table.live is not None
         table.live.refresh()
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "")
@@ -148,12 +147,12 @@ ONE = {run_id(JOBS[0].config): (JOBS[0], JOBS[0].label)}
 
 def test_one_run_in_plain_lines() -> None:
     clock, out = Clock(), io.StringIO()
-    with Display(ONE, out, clock) as display:
-        display.note(Event("begun", JOBS[0]))
+    with ProgressDisplay(ONE, out, clock) as display:
+        display.update(Event("started", JOBS[0]))
         for step in range(1, 4):
             clock.now += 10.0
-            display.note(Event("step", JOBS[0], moment=moment(step)))
-        display.note(Event("finished", JOBS[0], result=result(seconds=2.0)))
+            display.update(Event("step", JOBS[0], moment=moment(step)))
+        display.update(Event("finished", JOBS[0], result=result(seconds=2.0)))
     # a step every ten seconds, of 64 samples; 98 steps to go when 15 s were silent
     assert out.getvalue().splitlines() == [
         "tmln, seed 0: task 2/5 epoch 3/10 loss 0.500, step 2/100, 6 samples/s, 16 min left",
@@ -163,15 +162,15 @@ def test_one_run_in_plain_lines() -> None:
 
 def test_one_run_has_a_bar_in_a_terminal() -> None:
     clock, out = Clock(), Terminal()
-    with Display(ONE, out, clock) as display:
+    with ProgressDisplay(ONE, out, clock) as display:
         display.console.size = (120, 10)
-        display.note(Event("begun", JOBS[0]))
+        display.update(Event("started", JOBS[0]))
         for step in (1, 50):
             clock.now += 10.0
-            display.note(Event("step", JOBS[0], moment=moment(step)))
+            display.update(Event("step", JOBS[0], moment=moment(step)))
         assert display.live is not None
         display.live.refresh()
-        display.note(Event("finished", JOBS[0], result=result(diverged="the loss is nan")))
+        display.update(Event("finished", JOBS[0], result=result(diverged="the loss is nan")))
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "")
     assert re.search(
         r"tmln, seed 0 +━+.* +task 2/5 epoch 3/10 loss 0.500, step 50/100, 314 samples/s, 10 s left", shown
@@ -181,17 +180,17 @@ def test_one_run_has_a_bar_in_a_terminal() -> None:
 
 def test_what_was_done_before_is_one_line() -> None:
     out = io.StringIO()
-    with Display(LABELS, out, Clock()) as display:
+    with ProgressDisplay(LABELS, out, Clock()) as display:
         for job in JOBS[:3]:
-            display.note(Event("before", job, result=result()))
-        display.note(Event("begun", JOBS[3]))
+            display.update(Event("skipped", job, result=result()))
+        display.update(Event("started", JOBS[3]))
     assert out.getvalue().splitlines()[0] == "3 runs were done before"
 
 
 def test_what_is_no_run_ends_with_a_word() -> None:
     out = io.StringIO()
-    with Display(ONE, out, Clock()) as display:
-        display.note(Event("finished", JOBS[0], text="recorded"))
+    with ProgressDisplay(ONE, out, Clock()) as display:
+        display.update(Event("finished", JOBS[0], text="recorded"))
     assert out.getvalue() == "tmln, seed 0: recorded\n"
 
 
@@ -199,9 +198,9 @@ def test_what_is_no_run_ends_with_a_word() -> None:
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_what_a_run_says_is_shown_not_obeyed(stream: type[io.StringIO], labels: dict[str, tuple[Job, str]]) -> None:
     out = stream()
-    with Display(labels, out) as table:
-        table.note(Event("said", JOBS[0], text="[red]no\x1b]0;owned\x07"))
-        table.note(Event("failed", JOBS[0], text="[red]no\x1b]0;owned\x07"))
+    with ProgressDisplay(labels, out) as table:
+        table.update(Event("warning", JOBS[0], text="[red]no\x1b]0;owned\x07"))
+        table.update(Event("failed", JOBS[0], text="[red]no\x1b]0;owned\x07"))
         table.render()
     assert r"[red]no\x1b]0;owned\x07" in out.getvalue()
     assert "\x1b]0" not in out.getvalue()

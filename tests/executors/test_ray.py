@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import Any
 import pytest
 
 from tests.experiments.killing import PATIENCE, Notes, config, mortal, uninterrupted
-from tmln.executors.cluster import reach
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Failure, execute
 from tmln.executors.plan import Job, plan
+from tmln.executors.ray import reach
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
@@ -56,10 +55,10 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     broken = RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er")
     jobs = [Job(killed), *plan([config("er")], "final"), Job(broken)]
     notes = Notes()
-    terms = RunOptions("final", checkpoint_steps=10, checkpoint_seconds=1e9)
-    failures = execute(store, jobs, terms, ExecutorConfig("ray"), on_event=notes)
+    options = RunOptions("final", checkpoint_steps=10, checkpoint_seconds=1e9)
+    failures = execute(store, jobs, options, ExecutorConfig("ray"), on_event=notes)
     assert failures == [Failure(Job(broken), f"{tmp_path / 'nowhere'}: no such folder")]
-    (again,) = [event for event in notes.events if event.kind == "again"]
+    (again,) = [event for event in notes.events if event.kind == "retried"]
     assert again.job.config == killed
     assert "its worker was lost" in again.text
     resumed = (tmp_path / "after").stat().st_size
@@ -67,7 +66,7 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
     assert result is not None
     assert er is not None
     assert er.oracle == "final"  # the reference was there in time
-    assert result.weights_sha256 == uninterrupted(tmp_path / "again", killed).weights_sha256
+    assert result.weights_sha256 == uninterrupted(tmp_path / "retried", killed).weights_sha256
     assert 0 < resumed < (tmp_path / "after").stat().st_size - resumed  # not from the beginning
     finished = [event.job for event in notes.events if event.kind == "finished"]
     assert len(finished) == len(jobs) - 1
@@ -91,8 +90,8 @@ def test_a_cluster_by_its_address_and_a_stop_that_saves(address: str, tmp_path: 
 @pytest.mark.usefixtures("address")
 def test_what_no_machine_has_is_said() -> None:
     with (
-        pytest.raises(ValueError, match="no machine of the Ray cluster has 1 CPUs and 3 GPUs"),
-        ExecutorConfig("ray", gpus=3.0).pool(),
+        pytest.raises(ValueError, match="no machine of the Ray cluster has 1 CPU, 3 GPU"),
+        ExecutorConfig("ray", gpus=3.0).open_pool(),
     ):
         pass
 
@@ -100,24 +99,6 @@ def test_what_no_machine_has_is_said() -> None:
 def closed_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def impostor() -> Iterator[str]:
-    """Something that listens, and answers as a web server of old would."""
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def answer() -> None:
-        line, _ = server.accept()
-        with line:
-            line.recv(100)
-            line.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    yield f"127.0.0.1:{server.getsockname()[1]}"
-    thread.join()
-    server.close()
 
 
 ALONE = """
@@ -130,7 +111,7 @@ def init(*arguments, **options):
 
 ray.init = init
 try:
-    with ExecutorConfig("ray", address=sys.argv[1]).pool():
+    with ExecutorConfig("ray", address=sys.argv[1]).open_pool():
         pass
 except ValueError as error:
     print(error)
@@ -147,12 +128,17 @@ def test_an_address_without_ray_is_one_line_before_ray_tries() -> None:
     )
 
 
-def test_what_is_no_ray_is_told_apart(impostor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.executors.cluster.PATIENCE", PATIENCE)
-    with pytest.raises(ValueError, match=f"what answers at '{impostor}' is not Ray"):
-        reach(impostor)
+def test_what_is_no_address_is_reported() -> None:
     for wrong in ("nonsense", "host:", ":6379", "ray://host", "host:port"):
         with pytest.raises(ValueError, match="a Ray address is HOST:PORT"):
             reach(wrong)
     with pytest.raises(ValueError, match=r"no Ray cluster at '127\.0\.0\.1:99999'"):
         reach("127.0.0.1:99999")
+
+
+@pytest.mark.parametrize(
+    ("executor", "option"), [(ExecutorConfig(collect=True), "--collect"), (ExecutorConfig(fetch=True), "--fetch")]
+)
+def test_options_of_ray_without_ray(executor: ExecutorConfig, option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is for machines of a Ray cluster"), executor.open_pool():
+        pass

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tmln.executors.schedule import Event
+from tmln.executors.execute import Event
 from tmln.experiments.config import RunConfig
 from tmln.experiments.lock import RunLock, RunLocked
 from tmln.experiments.result import Result

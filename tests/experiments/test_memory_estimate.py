@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.experiments.killing import config
-from tmln.executors.estimate import try_steps
+from tmln.executors.estimate import time_steps
 from tmln.experiments import memory_estimate as module
 from tmln.experiments.build import build
 from tmln.experiments.memory_estimate import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size
@@ -143,7 +143,7 @@ def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.Monk
     with pytest.raises(DoesNotFit, match=r"would take about .*batch norm.*--set batch_size=20, or .*--memory"):
         fit(learner, stream)
     with pytest.raises(DoesNotFit):
-        try_steps(normed, stream)
+        time_steps(normed, stream)
     in_memory_for(32, monkeypatch)
     assert fit(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
     assert (learner.micro_batch, learner.at_a_time) == (None, 32)

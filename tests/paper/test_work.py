@@ -13,7 +13,7 @@ import pytest
 
 from tests.paper.conftest import SMALL, TINY
 from tmln.executors.config import ExecutorConfig
-from tmln.executors.estimate import Need
+from tmln.executors.estimate import RunEstimate
 from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.run_options import RunOptions
@@ -49,15 +49,15 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
     def outlook(configs: Sequence[RunConfig], terms: RunOptions) -> Any:
         asked.extend(configs)
-        need = Need(10.0, 1, steps=100, tasks=4, model_bytes=gib, disk=gib, memory=gib)
+        need = RunEstimate(10.0, 1, steps=100, tasks=4, model_bytes=gib, disk=gib, memory=gib)
         return SimpleNamespace(
-            of=lambda config: need,
-            trials={"a": SimpleNamespace(memory=SimpleNamespace(pieces=None))},
+            estimate=lambda config: need,
+            timings={"a": SimpleNamespace(memory=SimpleNamespace(pieces=None))},
             kinds=3,
             load=0.1,
         )
 
-    monkeypatch.setattr("tmln.executors.estimate.Outlook", outlook)
+    monkeypatch.setattr("tmln.executors.estimate.Estimator", outlook)
     return asked
 
 
@@ -72,7 +72,9 @@ def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig
     lines = said(store, "table2")
     assert "14 runs: 0 finished, 0 begun, 14 not begun" in lines
     assert [config.method for config in foreseen] == [job.config.method for job in jobs]
-    assert lines[-2].startswith("about 70 s on this machine as it is now, 2 at a time (a few steps of 1 of 3 kinds")
+    assert lines[-2].startswith(
+        "about 70 s on this machine in its present state, 2 at a time (a few steps of 1 of 3 kinds"
+    )
     assert lines[-1].startswith("at most 1.1 GB of memory each (counted), of ")
     assert lines[-1].endswith("; up to 15.0 GB of disk for checkpoints")
     assert execute(store, jobs[:3], RunOptions("prefix"), ExecutorConfig("serial")) == []

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuning.test_tune import BASE, SPACES
-from tmln.tuning.tune import Search
+from tests.tuning.test_search import BASE, SPACES
+from tmln.tuning.search import Search
 
 TRIALS, PROCESSES = 10, 4
 FOUR = f"""
 import json, multiprocessing, sys
-from tests.tuning.test_tune import BASE, SPACES, pretend
-from tmln.tuning.tune import Search
+from tests.tuning.test_search import BASE, SPACES, pretend
+from tmln.tuning.search import Search
 
 def search(number):
     found = Search(BASE, SPACES, {{"acc": True}}, sys.argv[1], shared=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.tuning.test_tune import FEW
+from tests.tuning.test_search import FEW
 from tmln.cli import app
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import Result, read_result
 from tmln.tuning.protocol import Tuned, final_configs, fresh_seeds, has_split, how_chosen, with_split
+from tmln.tuning.search import Trial
 from tmln.tuning.space import LR
 from tmln.tuning.sweep import draw, spaces_for, spaces_of
-from tmln.tuning.tune import Trial
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
 
@@ -56,7 +56,7 @@ def test_the_rate_is_searched_for_every_method_unless_it_is_set() -> None:
     assert "lr" not in spaces_of(BASE.with_setting("lr", 0.1), None)
     assert spaces_of(BASE, {"lr": None}) == {"lr": LR}
     fixed = RunConfig(benchmark="split-digits", method="naive", lr=0.1, settings={"step.momentum": 0.0})
-    with pytest.raises(ValueError, match="lr is set, and no part of 'naive' declares"):
+    with pytest.raises(ValueError, match="lr is set, and no component of 'naive' declares"):
         spaces_of(fixed, None)
 
 

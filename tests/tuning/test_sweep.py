@@ -174,7 +174,7 @@ def test_every_method_has_something_to_search(method: str) -> None:
         (["--methods", "er,tmln", "--method", "er"], "not both"),
         (["--methods", "er,tlmn"], "did you mean 'tmln'"),
         (["--space", "lr=1..2"], "--random N"),
-        (["--random", "3", "--space", "epochs"], "declares where to look for 'epochs'"),
+        (["--random", "3", "--space", "epochs"], "declares a space for 'epochs'"),
         (["--random", "3", "--space", "step.dampin"], "did you mean 'damping'"),
         (["--grid", "step=sgd", "--grid", "step.damping=1"], "'sgd' has no setting 'damping'"),
         (["--random", "3", "--space", "step.damping=1..x"], "a range is LOW..HIGH"),
@@ -217,7 +217,7 @@ def test_a_dry_run_tells_what_is_there_and_what_is_to_come(tmp_path: Path) -> No
     text = CliRunner().invoke(app, [*words, "--runs", str(tmp_path), "--dry-run"]).output
     assert "6 runs: 1 finished, 0 begun, 5 not begun; 2 of them as references for INT" in text
     assert re.search(
-        r"about [\d.]+ s on this machine as it is now, \d at a time \(a few steps of each kind tried", text
+        r"about [\d.]+ s on this machine in its present state, \d at a time \(a few steps of each kind timed", text
     )
     assert "of disk for checkpoints" in text
     assert len(list(tmp_path.glob("split-*"))) == 1

@@ -14,12 +14,11 @@ from tmln.cli.options import OracleName, Recording, run_options
 from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
-    from tmln.executors.array_slice import ArraySlice
     from tmln.executors.config import ExecutorConfig
+    from tmln.executors.execute import Failure
     from tmln.executors.interfaces import Executor
-    from tmln.executors.plan import Job
-    from tmln.executors.progress_display import Display
-    from tmln.executors.schedule import Failure
+    from tmln.executors.plan import ArraySlice, Job
+    from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import RunConfig
     from tmln.experiments.result import Result
     from tmln.experiments.run_options import RunOptions
@@ -37,9 +36,8 @@ def run_configs(
     shard: str | None = None,
 ) -> None:
     """Run what has not finished yet and show the table of all; with ``dry_run`` only estimate."""
-    from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
-    from tmln.executors.plan import plan, state_of
+    from tmln.executors.plan import plan, read_slice, state_of
     from tmln.experiments.store import Store
 
     share = read_slice(shard)
@@ -57,7 +55,7 @@ def run_configs(
     if any(job.reference and state_of(store, job) != "finished" for job in jobs):
         echo("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
     with display_of(jobs) as display:
-        failures = execute(store, jobs, options, executor, pool=pool, on_event=display.note)
+        failures = execute(store, jobs, options, executor, pool=pool, on_event=display.update)
     _print_outcome(store, jobs, failures, options)
 
 
@@ -66,10 +64,10 @@ def describe_share(mine: int, every: int, share: ArraySlice) -> str:
     return f"shard {share}: {mine} of {every} runs; once all are done, the same command without --shard shows them"
 
 
-def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
+def display_of(jobs: Sequence[Job], brief: bool = False) -> ProgressDisplay:
     """Return a progress display that names each job by method, differing settings and seed."""
     from tmln.analysis.rows import label_methods
-    from tmln.executors.progress_display import Display
+    from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import run_id
 
     full = [job.config.resolved() for job in jobs]
@@ -78,7 +76,7 @@ def display_of(jobs: Sequence[Job], brief: bool = False) -> Display:
     for job, config, label in zip(jobs, full, label_methods(full), strict=True):
         where = f"{config['benchmark']}, " if several else ""
         labels[run_id(job.config)] = (job, f"{where}{label}, seed {config['seed']}{job.why}")
-    return Display(labels, brief=brief)
+    return ProgressDisplay(labels, brief=brief)
 
 
 def find_result(store: Store, config: RunConfig) -> Result | None:
@@ -133,7 +131,7 @@ def _missing_observations(results: Sequence[Result], options: RunOptions) -> str
 
 def estimate_lines(store: Store, jobs: Sequence[Job], options: RunOptions, executor: ExecutorConfig) -> Iterator[str]:
     """Yield the first configuration as YAML, runs by state, and what the rest will cost."""
-    from tmln.executors.estimate import forecast
+    from tmln.executors.estimate import estimate_runs
     from tmln.executors.plan import state_of
 
     yield next((job for job in jobs if not job.reference), jobs[0]).config.to_yaml().rstrip()
@@ -142,7 +140,7 @@ def estimate_lines(store: Store, jobs: Sequence[Job], options: RunOptions, execu
     yield f"# {len(jobs)} runs: {count_states(states)}; {references} of them as references for INT"
     remaining = [job.config for job in jobs if state_of(store, job) != "finished"]
     if remaining:
-        yield from (f"# {line}" for line in forecast(remaining, options, executor).lines())
+        yield from (f"# {line}" for line in estimate_runs(remaining, options, executor).lines())
 
 
 def count_states(states: Counter[Any]) -> str:

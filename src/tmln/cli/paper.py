@@ -88,8 +88,8 @@ def paper(
     """
     import torch
 
-    from tmln.executors.array_slice import read_slice
     from tmln.executors.execute import execute
+    from tmln.executors.plan import read_slice
     from tmln.experiments.config import run_id
     from tmln.experiments.store import Store
     from tmln.paper.evidence import Study
@@ -117,7 +117,7 @@ def paper(
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
     jobs = jobs_of(items, chosen, share)
     with display_of(jobs) as display:
-        failures = execute(store, jobs, terms, executor, on_event=display.note)
+        failures = execute(store, jobs, terms, executor, on_event=display.update)
     if not share.whole:
         echo(describe_share(len(jobs), len(jobs_of(items, chosen)), share), err=True)
         print_failures(failures)

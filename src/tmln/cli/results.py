@@ -160,7 +160,7 @@ def verify(
         jobs, checks = make_jobs(chosen)
         before = [job for job in jobs.values() if runs is not None and state_of(store, job) == "finished"]
         with display_of([*jobs.values()]) as display:
-            checks += run_again(store, chosen, jobs, tolerance / 100, on_event=display.note)
+            checks += run_again(store, chosen, jobs, tolerance / 100, on_event=display.update)
     for check in checks:
         echo(f"{check.state}: {check.name}: {check.text}")
     if before:

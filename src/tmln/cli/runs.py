@@ -99,9 +99,9 @@ def run(
     if dry_run or not devices.asked:
         run_configs(configs, recording, oracle, executor, dry_run, accumulate=spread.accumulate, shard=shard)
         return
-    from tmln.executors.distributed_run import together
+    from tmln.executors.distributed_run import open_distributed
 
-    with together(devices) as pool:
+    with open_distributed(devices) as pool:
         if pool is not None:  # this process leads
             run_configs(configs, recording, oracle, executor, pool=pool, accumulate=spread.accumulate, shard=shard)
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tmln.experiments.run_options import RunOptions
     from tmln.experiments.store import Store
     from tmln.tuning.protocol import Tuned
+    from tmln.tuning.search import Trial
     from tmln.tuning.space import Space
-    from tmln.tuning.tune import Trial
 
 FINAL_SEEDS = 5  # of chosen settings, where methods are compared
 SEARCH = "Search"
@@ -94,8 +94,15 @@ def tune(
     from tmln.experiments.store import Store
     from tmln.metrics import metric_of
     from tmln.seeds import seed_of
-    from tmln.tuning.database import in_one_line
-    from tmln.tuning.protocol import final_configs, fresh_seeds, how_chosen, record, with_split, without_split
+    from tmln.tuning.protocol import (
+        describe_searches,
+        final_configs,
+        fresh_seeds,
+        how_chosen,
+        with_split,
+        without_split,
+    )
+    from tmln.tuning.search import database_errors
     from tmln.tuning.sweep import read_spaces, spaces_for
 
     names, runs, seeds = choose_methods(method, methods), recording.runs, training.seeds
@@ -118,7 +125,7 @@ def tune(
     make_folder(runs)
     refuse_link(runs / "tune.sqlite3")
     url = storage or f"sqlite:///{(runs / 'tune.sqlite3').resolve()}"
-    with in_one_line(url), executor.pool() as pool:
+    with database_errors(url), executor.open_pool() as pool:
         search = _MethodSearch(
             objectives, trials, seeds, url, storage is not None, Store(runs), executor, options, pool
         )
@@ -128,7 +135,7 @@ def tune(
         config for tuned, stage in zip(searches, stages, strict=True) for config in final_configs(tuned, stage, fresh)
     ]
     used = range(bases[0].seed, bases[0].seed + seeds)
-    kept = record(searches, tuple(objectives), used, finals)
+    kept = describe_searches(searches, tuple(objectives), used, finals)
     asked = [canonical([kept["objectives"], kept["seeds"], trials, kept["final_runs"]])]
     asked += [canonical([one["config"], one["spaces"]]) for one in kept["methods"]]
     path = runs / f"tune-{seed_of(0, ' '.join(asked)):016x}.json"
@@ -161,7 +168,7 @@ class _MethodSearch:
         from tmln.executors.config import cores
         from tmln.experiments.reference_runs import SHARED
         from tmln.tuning.protocol import Tuned
-        from tmln.tuning.tune import Search
+        from tmln.tuning.search import Search
 
         search = Search(base, spaces, self.objectives, self.url, seeds=self.seeds, shared=self.shared)
         if self.options.oracle != "none" and (own := [key for key in spaces if key.partition(".")[0] in SHARED]):
@@ -190,21 +197,21 @@ class _MethodSearch:
         points = [self._points(trial) for trial in trials]
         jobs = plan([config for point in points for config in point], self.options.oracle)
         with display_of(jobs, brief=True) as display:
-            failures = execute(self.store, jobs, self.options, self.executor, pool=self.pool, on_event=display.note)
+            failures = execute(self.store, jobs, self.options, self.executor, pool=self.pool, on_event=display.update)
         print_failures(failures)
         return [[find_result(self.store, config) for config in point] for point in points]
 
     def _print_best(self, trials: Sequence[Trial], ended: int, head: str) -> None:
         from tmln.experiments.command import command_of
         from tmln.tuning.protocol import how_chosen
-        from tmln.tuning.tune import judge
+        from tmln.tuning.search import average_objectives
 
         if not trials:
             raise ValueError("no trial succeeded; see the reason of each above")
         none_beats = "those that no other beats in all of them" if len(self.objectives) > 1 else "the best"
         echo(f"{head}{none_beats}, {how_chosen(tuple(self.objectives), ended)}, and the command for each:")
         for trial in trials:
-            tested = judge([find_result(self.store, config) for config in self._points(trial)], ("acc",))
+            tested = average_objectives([find_result(self.store, config) for config in self._points(trial)], ("acc",))
             known = "acc" in self.objectives or isinstance(tested, str)
             test = "" if known else f", test ACC {100 * float(tested[0]):.1f}"
             echo(f"{_format_values(trial, self.objectives)}{test} (trial {trial.number})")

@@ -1,1 +1,1 @@
-"""Many runs: plan, schedule, executors (serial, processes, Ray, SLURM), progress display, estimate of ``--dry-run``."""
+"""Execute many runs: in this process, in worker processes, on Ray or on SLURM."""

@@ -1,8 +1,8 @@
-"""One run after another, each by several processes: the first one leads, as if it were alone; the others follow.
+"""Execute one run after another, each on several processes (ranks) of a Lightning Fabric.
 
-The leader has the lock, the log, the checkpoints and the display. It tells the others of a run once it has its lock;
-from there on all of them do the same, and meet at every step. What fails on one of them ends the job: those that are
-left would wait for it.
+Rank 0 holds the lock, the log, the checkpoints and the display. It broadcasts a run once it holds
+its lock; from then on all ranks execute the same steps. A failure on one rank ends the job, as the
+others would wait for it.
 """
 
 from __future__ import annotations
@@ -23,45 +23,50 @@ import torch
 from tmln.distributed.process_group import Ranks, ranks_of
 from tmln.executors.config import cores
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.executors.run_job import perform
-from tmln.executors.serial import SerialPool
+from tmln.executors.run_job import SerialExecutor, run_job
 from tmln.experiments.launch import Devices, end, launched
 from tmln.experiments.null_run import Unwritten
 from tmln.experiments.process_memory import keep_memory
 from tmln.experiments.run import Execution, Moment
 from tmln.signals import AT_ONCE, SIGNALS, Interrupted
 
-PAUSE = 2.0  # seconds in which the leader tells of what both of them met
+PAUSE = 2.0  # seconds in which rank 0 reports an error that all ranks have
 
 
-class TogetherPool(SerialPool):
-    """The leader's: runs are done in this process, and in those that follow it."""
+class DistributedExecutor(SerialExecutor):
+    """Executes runs in this process, which is rank 0, and in the other ranks."""
 
     def __init__(self, fabric: Any) -> None:
         self.processes = int(getattr(fabric.strategy, "num_processes", 1))  # of this machine
         super().__init__(max(1, cores() // self.processes))
         self.fabric, self.ranks = fabric, ranks_of(None)
 
-    def perform(self, task: RunRequest, on_step: Callable[[Moment], None]) -> Outcome:
-        """A run that fails, or that any of the ranks was asked to stop, ends the job, with its own words."""
-        outcome = perform(task, on_step, self.asked, self.fabric)
+    def execute(self, request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool]) -> Outcome:
+        """Execute one run; one that fails or is stopped on any rank ends the job."""
+        outcome = run_job(request, on_step, stop, self.fabric)
         if self.ranks.size > 1 and outcome.state == "stopped":
             raise Interrupted(outcome.error)
-        if self.ranks.size > 1 and outcome.state in ("failed", "unwritable"):
+        if self.ranks.size > 1 and outcome.state in ("failed", "disk_full"):
             if "onnection" in outcome.error:  # another rank has ended: experiments/launch.py reports which one
                 time.sleep(PAUSE)
-            raise RuntimeError(f"{task.job.label}: {outcome.error}; the same command goes on from the last checkpoint")
+            raise RuntimeError(
+                f"{request.job.label}: {outcome.error}; the same command goes on from the last checkpoint"
+            )
         return outcome
 
+    def count_neighbours(self, runs: int) -> int:
+        """Return the number of ranks on this machine."""
+        return self.processes
+
     def dismiss(self) -> None:
-        """Nothing is left to be done."""
+        """Tell the other ranks that no run is left."""
         if self.ranks.size > 1:
             self.ranks.broadcast_object(lambda: None)
 
 
 @contextmanager
-def together(devices: Devices) -> Iterator[TogetherPool | None]:
-    """A pool over these devices; None in the processes that follow, which have done all when they get it."""
+def open_distributed(devices: Devices) -> Iterator[DistributedExecutor | None]:
+    """Yield an executor on rank 0; on other ranks follow it to the end, then yield None."""
     fabric, children = launched(devices)
     if fabric.global_rank:
         follow(fabric)
@@ -69,15 +74,15 @@ def together(devices: Devices) -> Iterator[TogetherPool | None]:
         return
     done = False
     try:
-        pool = TogetherPool(fabric)
-        yield pool
-        pool.dismiss()
+        executor = DistributedExecutor(fabric)
+        yield executor
+        executor.dismiss()
         done = True
     except Interrupted as stopped:
-        # All of them have stopped at the same step, and wait. Those started here are ended: on a busy machine their own
-        # end takes longer than a stopped program may.
+        # All ranks have stopped at the same step, and wait. Those started here are ended: on a busy
+        # machine their own end takes longer than a stopped program may.
         if str(stopped) != AT_ONCE and not children:
-            pool.dismiss()
+            executor.dismiss()
             done = True
         raise
     finally:
@@ -87,21 +92,21 @@ def together(devices: Devices) -> Iterator[TogetherPool | None]:
 
 
 def follow(fabric: Any) -> None:
-    """Do what the leader does, run after run, till there is no more. Signals are the leader's to obey."""
+    """Execute what rank 0 executes until it has no more runs; rank 0 handles signals."""
     asked = threading.Event()
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
         signal.signal(number, lambda *_: asked.set())
     ranks = ranks_of(None)
-    while (task := _next(ranks)) is not None:
-        torch.set_num_threads(task.threads)
-        task.terms.apply()
+    while (request := _receive(ranks)) is not None:
+        torch.set_num_threads(request.threads)
+        request.options.apply()
         keep_memory()
-        terms = replace(task.terms, logger="none", keep=())
+        options = replace(request.options, logger="none", keep=())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                Execution(Unwritten(task.job.config), terms, stop=asked.is_set, fabric=fabric)()
+                Execution(Unwritten(request.job.config), options, stop=asked.is_set, fabric=fabric)()
             except Interrupted:
                 pass
             except Exception as error:
@@ -109,15 +114,15 @@ def follow(fabric: Any) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _next(ranks: Ranks) -> RunRequest | None:
+def _receive(ranks: Ranks) -> RunRequest | None:
     try:
         return ranks.broadcast_object(lambda: None)
-    except RuntimeError:  # the leader has gone, and has said why
+    except RuntimeError:  # rank 0 has ended, and has reported why
         os._exit(1)
 
 
 def _give_up(ranks: Ranks, error: Exception) -> NoReturn:
-    """Silent where the leader has met the same and ends; its end is this process's, see devices."""
+    """End this rank; report the error unless it follows from that of another rank."""
     time.sleep(PAUSE)
     if not str(error).startswith("rank ") and "onnection" not in str(error):
         print(f"tmln: rank {ranks.rank}: {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)

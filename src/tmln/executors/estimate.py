@@ -1,7 +1,8 @@
-"""What runs will take, said before any is begun: time, disk and memory.
+"""Estimate what runs will take before any has begun: time, disk and memory (``--dry-run``).
 
-A few steps are tried on this machine as it is now, of the kinds of runs that have the most to do and for a bounded time
-in all; the rest is by the multiply-adds of their networks. Steps, tests and sizes are counted.
+A few steps are timed on this machine in its present state, of those kinds of runs that have the
+most work and for a bounded time in all; the others follow from the multiply-adds of their networks.
+Steps, tests and sizes are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
-from tmln.executors.progress_state import duration
+from tmln.executors.progress_display import duration
 from tmln.experiments.build import learner_of, steps_in, stream_of
 from tmln.experiments.config import RunConfig, canonical
 from tmln.experiments.memory_estimate import Footprint, fit, limit, shown
@@ -28,19 +29,19 @@ from tmln.methods.recipes import FAMILIES
 from tmln.progress import track
 from tmln.streams import Stream
 
-BUDGET = 10.0  # seconds in which trials may begin: with what is loaded before, and the last of them, half a minute
-TRIAL = 2.0  # seconds in which steps of a trial may begin
-STEP = 0.3  # seconds that the steps of a try may take, about
-TRIES = 5
-STEPS = 3  # whole batches in a trial, at most
-EXTRA = 0.8  # what each thread after the first adds; measured at width 20 on two cores
-FORWARD = 1 / 3  # of a training step's time, about
+BUDGET = 10.0  # seconds in which timings may begin; with loading and the last of them half a minute
+LONGEST = 2.0  # seconds in which the steps of one timing may begin
+TASK = 0.3  # seconds, about, for the steps of one task of a timing
+TASKS = 5  # tasks of a timing, at most
+STEPS = 3  # whole batches in a task, at most
+EXTRA = 0.8  # speed that each thread after the first adds; measured at width 20 on two cores
+FORWARD = 1 / 3  # time of a forward pass over that of a training step, about
 SMALL = 10_000  # bytes of a run's configuration, result and log, about
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What a few steps told: seconds a sample, samples of a step over the batch size, bytes of state; the memory."""
+class StepTiming:
+    """Seconds a sample, samples of a step over the batch size, bytes of state; the memory."""
 
     seconds: float
     samples: float
@@ -49,8 +50,8 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Need:
-    """What one run takes; ``seconds`` are its steps, its tests after every task, and the reading of its data."""
+class RunEstimate:
+    """What one run takes; ``seconds`` include tests after every task and reading the data."""
 
     seconds: float
     threads: int
@@ -61,14 +62,16 @@ class Need:
     memory: int
 
 
-class Outlook:
-    """The needs of these runs, and of any that are like them."""
+class Estimator:
+    """Estimates for these runs, and for any that are like them."""
 
-    def __init__(self, configs: Sequence[RunConfig], terms: RunOptions | None = None, most: int | None = None) -> None:
-        self.threads, self.most = (terms or RunOptions()).threads, most or cores()
+    def __init__(
+        self, configs: Sequence[RunConfig], options: RunOptions | None = None, most: int | None = None
+    ) -> None:
+        self.threads, self.most = (options or RunOptions()).threads, most or cores()
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._streams: dict[str, tuple[Stream, float]] = {}
-        self._needs: dict[str, Need] = {}
+        self._found: dict[str, RunEstimate] = {}
         self._models: dict[str, int] = {}
         weights: dict[str, float] = {}
         first: dict[str, RunConfig] = {}
@@ -77,48 +80,50 @@ class Outlook:
             first.setdefault(key, config)
             weights[key] = weights.get(key, 0.0) + steps_in(self._stream(config), config) * work_of(config)
         self.kinds = len(first)
-        self.trials: dict[str, Trial] = {}
+        self.timings: dict[str, StepTiming] = {}
         begin = time.monotonic()
-        for key in track(sorted(weights, key=lambda key: -weights[key]), "trying a few steps"):
-            if not self.trials or time.monotonic() - begin < BUDGET:
-                self.trials[key] = try_steps(first[key], self._stream(first[key]))
-        self._rates = {key: trial.seconds / max(work_of(first[key]), 1.0) for key, trial in self.trials.items()}
+        for key in track(sorted(weights, key=lambda key: -weights[key]), "timing a few steps"):
+            if not self.timings or time.monotonic() - begin < BUDGET:
+                self.timings[key] = time_steps(first[key], self._stream(first[key]))
+        self._rates = {key: timing.seconds / max(work_of(first[key]), 1.0) for key, timing in self.timings.items()}
 
-    def of(self, config: RunConfig) -> Need:
-        """What a run takes; seeds take the same, so that each configuration is measured once."""
+    def estimate(self, config: RunConfig) -> RunEstimate:
+        """Return what a run takes; seeds take the same, so each configuration is estimated once."""
         name = canonical({**config.resolved(), "seed": 0})
-        if name not in self._needs:
-            self._needs[name] = self._need(config)
-        return self._needs[name]
+        if name not in self._found:
+            self._found[name] = self._estimate(config)
+        return self._found[name]
 
-    def _need(self, config: RunConfig) -> Need:
-        full, (stream, reading), trial = config.resolved(), self._read(config), self._trial(config)
+    def _estimate(self, config: RunConfig) -> RunEstimate:
+        full, (stream, reading), timing = config.resolved(), self._read_stream(config), self._timing(config)
         steps = steps_in(stream, config)
         replayed = full["settings"].get("replay.batch")
-        samples = full["batch_size"] * trial.samples if replayed is None else full["batch_size"] + replayed
+        samples = full["batch_size"] * timing.samples if replayed is None else full["batch_size"] + replayed
         tests = len(stream) * sum(len(task.test) for task in stream)
         model = self._model_bytes(config)
         stored = full["settings"].get("replay.capacity", 0) * math.prod(stream.shape)
         threads = self._threads(config)
-        return Need(
-            reading + trial.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
+        return RunEstimate(
+            reading + timing.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
             threads,
             steps,
             len(stream),
             model,
-            SMALL + KEEP * (max(trial.state, model) + stored),
-            trial.memory.peak,
+            SMALL + KEEP * (max(timing.state, model) + stored),
+            timing.memory.peak,
         )
 
-    def _trial(self, config: RunConfig) -> Trial:
-        """Its kind's, or that of the kind whose network does nearly as much, at that one's speed."""
+    def _timing(self, config: RunConfig) -> StepTiming:
+        """Return the timing of a run's kind, or that of the kind with the nearest work, scaled."""
         key = self._kind(config)
-        if key in self.trials:
-            return self.trials[key]
+        if key in self.timings:
+            return self.timings[key]
         work = max(work_of(config), 1.0)
-        near = min(self.trials, key=lambda other: abs(math.log(self.trials[other].seconds / self._rates[other] / work)))
-        found = self.trials[near]
-        return Trial(self._rates[near] * work, found.samples, found.state, found.memory)
+        near = min(
+            self.timings, key=lambda other: abs(math.log(self.timings[other].seconds / self._rates[other] / work))
+        )
+        found = self.timings[near]
+        return StepTiming(self._rates[near] * work, found.samples, found.state, found.memory)
 
     def _model_bytes(self, config: RunConfig) -> int:
         full, stream = config.resolved(), self._stream(config)
@@ -131,10 +136,10 @@ class Outlook:
         return self.threads or threads_of(config, self.most)
 
     def _stream(self, config: RunConfig) -> Stream:
-        return self._read(config)[0]
+        return self._read_stream(config)[0]
 
-    def _read(self, config: RunConfig) -> tuple[Stream, float]:
-        """The run's stream, and the seconds that it took to make."""
+    def _read_stream(self, config: RunConfig) -> tuple[Stream, float]:
+        """Return the run's stream, and the seconds that making it took."""
         full = config.resolved()
         key = canonical([full["benchmark"], full["benchmark_options"]])
         if key not in self._streams:
@@ -143,27 +148,27 @@ class Outlook:
         return self._streams[key]
 
     def _kind(self, config: RunConfig) -> str:
-        """What runs share whose steps take the same time."""
+        """Return what runs have in common whose steps take the same time."""
         full = config.resolved()
         names = {key: value for key, value in full["settings"].items() if not isinstance(value, float)}
         parts = [full.get(key) for key in ("model", "model_options", *FAMILIES, "batch_size", "compile")]
         return canonical([*parts, names, list(self._stream(config).shape)])
 
 
-def try_steps(config: RunConfig, stream: Stream) -> Trial:
-    """A few steps, in tasks that grow till they are whole batches or long enough; the first is to warm up.
+def time_steps(config: RunConfig, stream: Stream) -> StepTiming:
+    """Time a few steps, in tasks that grow to whole batches or until they take long enough.
 
-    What a step takes is the median of those of the most samples; the first of a task, which has other work in it,
-    counts where there is no other. On one thread: where cores are busy, several wait for each other, and say nothing of
-    how they work.
+    The first task warms up. The time of a step is the median over steps of the most samples; the
+    first step of a task, which includes other work, counts only if there is no other. One thread is
+    used: on busy cores several wait for each other, so that their time says little.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         learner, data = learner_of(config, stream), stream[0].train
-        planned = fit(learner, stream)  # before anything is tried: what does not fit is refused
+        planned = fit(learner, stream)  # before any step: a model that does not fit is refused
         size, ratio, found = 2, 1.0, dict[int, list[float]]()
-        for number in range(TRIES):
+        for number in range(TASKS):
             at = [(time.perf_counter(), 0)]
             few = data.subset(torch.arange(size))
             note = lambda *step: at.append((time.perf_counter(), learner.last_batch))  # noqa: B023, E731
@@ -177,62 +182,62 @@ def try_steps(config: RunConfig, stream: Stream) -> Trial:
                 found.setdefault(samples, []).append(seconds)
             if not learner.recipe.joint:  # whose tasks hold all the samples so far
                 ratio = max(ratio, most / min(size, learner.batch_size))
-            if number > 1 and at[-1][0] - start > TRIAL:
+            if number > 1 and at[-1][0] - start > LONGEST:
                 break
-            size = max(2, min(len(data), STEPS * learner.batch_size, int(STEP / first)))
-        return Trial(statistics.median(found[max(found)]), ratio, _bytes(learner.state_dict()), planned)
+            size = max(2, min(len(data), STEPS * learner.batch_size, int(TASK / first)))
+        return StepTiming(statistics.median(found[max(found)]), ratio, _bytes(learner.state_dict()), planned)
     finally:
         torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """Of a number of runs: ``seconds`` one after another, ``wall`` as the executor does them."""
+class Estimate:
+    """What several runs take: ``seconds`` one after another, ``wall`` on the executor."""
 
     seconds: float
     wall: float
     workers: int
     disk: int
     memory: int
-    outlook: Outlook
+    estimator: Estimator
 
     def lines(self) -> list[str]:
-        """Sentences for ``--dry-run``; the one duration they have is that of the whole."""
-        tried, kinds = len(self.outlook.trials), self.outlook.kinds
-        how = f"a few steps of {tried} of {kinds} kinds tried, the rest by the size of their networks"
-        how = how if tried < kinds else "a few steps of each kind tried"
-        busy = self.outlook.load > 0.5
-        load = f"; it was busy with other work, load {self.outlook.load:.1f} on {cores()} cores" if busy else ""
+        """Return the lines for ``--dry-run``; the only duration in them is that of all runs."""
+        timed, kinds = len(self.estimator.timings), self.estimator.kinds
+        how = f"a few steps of {timed} of {kinds} kinds timed, the rest by the size of their networks"
+        how = how if timed < kinds else "a few steps of each kind timed"
+        busy = self.estimator.load > 0.5
+        load = f"; it is busy with other work, load {self.estimator.load:.1f} on {cores()} cores" if busy else ""
         return [
-            f"about {duration(self.wall)} on this machine as it is now, {self.workers} at a time ({how}{load})",
-            f"at most {shown(self.memory)} of memory each (counted), of {shown(limit())}{self._pieces}; "
+            f"about {duration(self.wall)} on this machine in its present state, {self.workers} at a time ({how}{load})",
+            f"at most {shown(self.memory)} of memory for each run (calculated), of {shown(limit())}{self._pieces}; "
             f"up to {shown(self.disk)} of disk for checkpoints",
         ]
 
     @property
     def _pieces(self) -> str:
-        found = [trial.memory.pieces for trial in self.outlook.trials.values() if trial.memory.pieces]
+        found = [timing.memory.pieces for timing in self.estimator.timings.values() if timing.memory.pieces]
         return f", {min(found)} samples at a time" if found else ""
 
 
-def forecast(
-    configs: Sequence[RunConfig], terms: RunOptions, executor: ExecutorConfig, more: Sequence[RunConfig] = ()
-) -> Forecast:
-    """What it takes to do these runs; ``more`` are looked at as well, for whoever asks the outlook about them."""
-    outlook = Outlook([*configs, *more], terms)
-    needs = [outlook.of(config) for config in configs]
-    seconds = math.fsum(need.seconds for need in needs)
-    longest = max((need.seconds for need in needs), default=0.0)
+def estimate_runs(
+    configs: Sequence[RunConfig], options: RunOptions, executor: ExecutorConfig, more: Sequence[RunConfig] = ()
+) -> Estimate:
+    """Estimate these runs; the estimator of the result knows the kinds of ``more``, too."""
+    estimator = Estimator([*configs, *more], options)
+    found = [estimator.estimate(config) for config in configs]
+    seconds = math.fsum(one.seconds for one in found)
+    longest = max((one.seconds for one in found), default=0.0)
     if executor.executor == "serial":
         workers, wall = 1, seconds
     elif executor.workers is not None:
-        workers, wall = min(executor.workers, len(needs)), max(longest, seconds / executor.workers)
+        workers, wall = min(executor.workers, len(found)), max(longest, seconds / executor.workers)
     else:
-        busy = math.fsum(need.seconds * need.threads for need in needs)
+        busy = math.fsum(one.seconds * one.threads for one in found)
         wall = max(longest, busy / cores())
-        workers = min(len(needs), max(1, round(cores() * seconds / busy))) if busy else 1
-    disk, memory = sum(need.disk for need in needs), max((need.memory for need in needs), default=0)
-    return Forecast(seconds, wall, workers, disk, memory, outlook)
+        workers = min(len(found), max(1, round(cores() * seconds / busy))) if busy else 1
+    disk, memory = sum(one.disk for one in found), max((one.memory for one in found), default=0)
+    return Estimate(seconds, wall, workers, disk, memory, estimator)
 
 
 def _bytes(value: Any) -> int:

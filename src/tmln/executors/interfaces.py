@@ -1,4 +1,4 @@
-"""What a worker is sent, and what it sends back. Needs no torch: workers can be started before it is loaded."""
+"""Define what workers receive and send back, and what executors do. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,49 +16,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A job and all that is to be known to do it; ``root`` is the folder of runs, as every worker reaches it."""
+    """A job with all that a worker needs; ``root`` is the folder of runs."""
 
     job: Job
     root: str
-    terms: RunOptions
+    options: RunOptions
     threads: int = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a try ended: ``locked`` is being worked on by others, ``lost`` is its worker's end, ``stopped`` is saved,
-    ``away`` that of all workers, ``unwritable`` would be every other run, too: the disk is full."""
+    """The end of one attempt at a run.
 
-    state: Literal["finished", "failed", "locked", "stopped", "lost", "away", "unwritable"]
+    ``stopped``: saved on request; ``locked``: another process works on the run; ``lost``: the
+    worker process ended; ``disk_full``: every other run would fail the same way.
+    """
+
+    state: Literal["finished", "failed", "locked", "stopped", "lost", "disk_full"]
     result: Result | None = None
     error: str = ""
     warnings: tuple[str, ...] = ()
-    cause: BaseException | None = field(default=None, compare=False)  # where it was in this process
+    cause: BaseException | None = field(default=None, compare=False)  # only within one process
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "cause": None}  # not every error can be sent
+        return {**vars(self), "cause": None}  # not every exception can be pickled
 
 
 if TYPE_CHECKING:
-    Message = Literal["begun"] | Moment | Outcome
-    Take = Callable[[str, Message], None]
+    Message = Literal["started"] | Moment | Outcome
+    OnMessage = Callable[[str, Message], None]
 
 
 class Executor(Protocol):
-    """Workers of any kind: ``capacity`` tasks at one time, none of more than ``cores`` threads."""
+    """Workers of any kind: at most ``capacity`` runs at a time, of at most ``cores`` threads."""
 
     capacity: int
     cores: int
-    shared: bool  # whether all tasks together have no more than these cores
+    shared: bool  # whether all runs together use no more than these cores
 
-    def submit(self, name: str, task: RunRequest) -> None:
-        """Take a task for a free place; ``name`` is what :meth:`wait` calls it."""
+    def submit(self, name: str, request: RunRequest) -> None:
+        """Accept a run; :meth:`wait` reports on it under ``name``."""
 
-    def wait(self, seconds: float, take: Take) -> None:
-        """Hand on what tasks have to say, for about so long; of every task sent in, the last message is an Outcome."""
+    def wait(self, seconds: float, on_message: OnMessage) -> None:
+        """Pass on the messages of about ``seconds``; the last one of every run is an Outcome."""
 
     def stop(self) -> None:
-        """Ask all to save what they do and end it."""
+        """Ask all runs to save and end."""
 
     def close(self) -> None:
-        """End all, at once."""
+        """End all workers at once."""
+
+    def count_neighbours(self, runs: int) -> int:
+        """Return how many of ``runs`` share this machine's memory; 0 if each run measures it."""

@@ -1,11 +1,14 @@
-"""Run jobs in worker processes of this machine: forks of a server that has imported torch and computes nothing."""
+"""Execute runs in worker processes forked from a server that has imported torch."""
 
 from __future__ import annotations
 
+import gc
 import os
+import queue
 import signal
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, get_context, set_forkserver_preload
@@ -15,14 +18,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.signals import SIGNALS
+from tmln.signals import SIGNALS, asked_to_stop, owned
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Message, Take
+    from tmln.executors.interfaces import Message, OnMessage
+    from tmln.experiments.run import Moment
 
-# Elsewhere libraries of the system fail after a fork.
+# On other systems a fork breaks libraries of the system.
 START = get_context("forkserver") if sys.platform == "linux" else get_context("spawn")
-PRELOAD = ["tmln.executors.worker"]
+PRELOAD = ["tmln.executors.run_job"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # until a job says how many
 GRACE = 5.0  # seconds for idle workers to end by themselves
 
@@ -32,46 +36,46 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     output: IO[bytes]  # all that it prints; read only if it dies
-    name: str | None = None  # of the run it is at
+    name: str | None = None  # of the run that it executes
 
 
-class LocalPool:
-    """Keep as many worker processes as are needed at one time; a dead one is replaced when it is needed."""
+class ProcessExecutor:
+    """Keeps as many worker processes as are needed at one time, and replaces dead ones."""
 
     def __init__(self, capacity: int, cores: int, shared: bool = True) -> None:
         self.capacity, self.cores, self.shared = capacity, cores, shared
         self._workers: list[_Worker] = []
-        self._waiting: list[tuple[str, RunRequest]] = []
+        self._submitted: list[tuple[str, RunRequest]] = []
 
-    def submit(self, name: str, task: RunRequest) -> None:
-        """Keep the job for the next :meth:`wait`, which hands it to an idle worker or a new one."""
-        self._waiting.append((name, task))
+    def submit(self, name: str, request: RunRequest) -> None:
+        """Keep the run for the next :meth:`wait`, which sends it to an idle worker or a new one."""
+        self._submitted.append((name, request))
 
-    def wait(self, seconds: float, take: Take) -> None:
-        """Hand on what the workers have sent; a pipe that has ended is a worker that was lost."""
-        begun, self._waiting = self._waiting, []
+    def wait(self, seconds: float, on_message: OnMessage) -> None:
+        """Pass on what the workers have sent; a pipe that has ended is a worker that was lost."""
+        submitted, self._submitted = self._submitted, []
         idle = [worker for worker in self._workers if worker.name is None]
-        for name, task in begun:
+        for name, request in submitted:
             worker = idle.pop() if idle else self._start()
             worker.name = name
-            with suppress(OSError):  # it has died: its end of the pipe says so, too
-                worker.pipe.send(task)
-            take(name, "begun")
+            with suppress(OSError):  # it has died, which reading from the pipe shows below
+                worker.pipe.send(request)
+            on_message(name, "started")
         busy = {worker.pipe: worker for worker in self._workers if worker.name is not None}
-        for pipe in wait(list(busy), 0.0 if begun else seconds):
+        for pipe in wait(list(busy), 0.0 if submitted else seconds):
             worker = busy[pipe]  # type: ignore[index]
             name, message = str(worker.name), self._read(worker)
             if isinstance(message, Outcome):
                 worker.name = None
-            take(name, message)
+            on_message(name, message)
 
     def stop(self) -> None:
-        """Send SIGTERM to each worker: its run saves and ends."""
+        """Send SIGTERM to each worker, which saves its run and ends it."""
         for worker in self._workers:
             worker.process.terminate()
 
     def close(self) -> None:
-        """Kill the workers that are at a run; idle ones end by themselves when their pipe does."""
+        """Kill busy workers; idle ones end by themselves when their pipe is closed."""
         for worker in self._workers:
             worker.pipe.close()
             if worker.name is not None:
@@ -81,6 +85,10 @@ class LocalPool:
             worker.process.kill()
             worker.output.close()
         self._workers.clear()
+
+    def count_neighbours(self, runs: int) -> int:
+        """Return how many of ``runs`` are executed at the same time."""
+        return min(self.capacity, runs)
 
     def _start(self) -> _Worker:
         start_server()
@@ -110,12 +118,12 @@ class LocalPool:
 
 
 def start_server() -> None:
-    """Start the process that workers are forks of, unless it runs; what it imports (PRELOAD) is not waited for."""
+    """Start the server that workers are forked from, without waiting for its imports."""
     if START.get_start_method() != "forkserver":
         return
     set_forkserver_preload(PRELOAD)
     before = dict(os.environ)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited: Ctrl-C is for this process to obey
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited: Ctrl-C is for this process to handle
     os.environ.update(ONE_THREAD)
     try:
         forkserver.ensure_running()
@@ -126,7 +134,7 @@ def start_server() -> None:
 
 
 def _work(pipe: Connection, output: str, environment: dict[str, str]) -> None:
-    """Be a worker, in a session of its own, whose output goes to a file that only this process and its parent have."""
+    """Serve runs in a session of its own, with output to a file that only the parent can read."""
     os.setsid()
     file = os.open(output, os.O_WRONLY | os.O_APPEND)
     Path(output).unlink()
@@ -135,9 +143,38 @@ def _work(pipe: Connection, output: str, environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    from tmln.executors.worker import main
+    serve(pipe)
 
-    main(pipe)
+
+def serve(parent: Connection) -> None:
+    """Execute the runs that come in, one after another; send progress messages and outcomes."""
+    from tmln.executors.run_job import run_job, throttle
+
+    requests: queue.SimpleQueue[RunRequest] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(parent, requests), daemon=True).start()
+    while True:
+        request = requests.get()
+        gc.collect()
+        gc.freeze()  # imported modules hold many objects: traversing them took 0.2 s a run
+        with owned(), asked_to_stop() as stop:  # between two runs a signal ends the process at once
+            outcome = run_job(request, throttle(lambda moment: _send(parent, moment)), stop)
+        _send(parent, outcome)
+
+
+def _receive(parent: Connection, requests: queue.SimpleQueue[RunRequest]) -> None:
+    """Read all that the parent sends; once it has ended, save the run at hand and end."""
+    try:
+        while True:
+            requests.put(parent.recv())
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _send(parent: Connection, message: Moment | Outcome) -> None:
+    try:
+        parent.send(message)
+    except OSError:
+        raise SystemExit(1) from None
 
 
 def _describe_exit(code: int) -> str:

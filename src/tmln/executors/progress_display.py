@@ -1,4 +1,4 @@
-"""Runs at work, as a person sees them: a bar for one, a live table for many, plain lines where there is no terminal."""
+"""Show the progress of runs: a bar, a live table, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,19 +16,143 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tmln.executors.execute import Event
 from tmln.executors.plan import Job
-from tmln.executors.progress_state import ProgressState, RunProgress, duration
-from tmln.executors.schedule import Event
+from tmln.experiments.config import run_id
+from tmln.experiments.result import Result
 from tmln.experiments.run import Moment
 from tmln.printable import printable
 
-PAUSE = 15.0  # seconds between plain lines while nothing ends
-DETAIL = 38  # columns for what a run is at, or came to
+PAUSE = 15.0  # seconds between plain lines while no run ends
+DETAIL = 38  # columns for the step or the result of a run
 STYLES = {"failed": "red", "diverged": "yellow", "finished": "green"}
+State = Literal["waiting", "running", "finished", "diverged", "failed"]
+WORDS: dict[State, str] = {
+    "finished": "finished",
+    "diverged": "diverged",
+    "running": "running",
+    "failed": "failed",
+    "waiting": "to go",
+}
 
 
-class Display(AbstractContextManager["Display"]):
-    """Give its :meth:`note` to :func:`tmln.executors.execute.execute`."""
+@dataclass
+class RunProgress:
+    """The state of one job, its last progress message and its result."""
+
+    job: Job
+    label: str
+    state: State = "waiting"
+    note: str = ""
+    skipped: bool = False  # finished by an earlier command
+    first: tuple[float, int] | None = None  # time and step of the first message of this attempt
+    moment: Moment | None = None
+    heard: float = 0.0
+    result: Result | None = None
+    changed: float = 0.0
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return the seconds left at the run's own speed; None until that is known."""
+        if self.state != "running" or self.moment is None:
+            return None
+        pace = self.pace
+        return pace and max(0.0, (self.moment.steps - self.moment.step) * pace - (now - self.heard))
+
+    @property
+    def pace(self) -> float | None:
+        """Return the seconds per step since the first message of this attempt."""
+        if self.moment is None or self.first is None or self.moment.step == self.first[1]:
+            return None
+        return (self.heard - self.first[0]) / (self.moment.step - self.first[1])
+
+    def seconds_whole(self) -> float | None:
+        """Return the seconds of the whole run from its beginning; None until that is known."""
+        if self.result is not None:
+            return self.result.seconds
+        left = self.seconds_left(self.heard)
+        if left is None or self.moment is None or self.moment.step == self.moment.steps:
+            return None
+        return left * self.moment.steps / (self.moment.steps - self.moment.step)
+
+
+class ProgressState:
+    """The progress of all jobs, from the events of :func:`tmln.executors.execute.execute`."""
+
+    def __init__(self, labels: Mapping[str, tuple[Job, str]], clock: Callable[[], float] = time.monotonic) -> None:
+        """Take each job and its label, by the name of its run."""
+        self.clock = clock
+        self.all = {name: RunProgress(job, label) for name, (job, label) in labels.items()}
+
+    def update(self, event: Event) -> RunProgress:
+        """Apply an event, and return the progress of its run."""
+        run, now = self.all[run_id(event.job.config)], self.clock()
+        if event.kind == "step" and event.moment is not None:
+            run.first = run.first or (now, event.moment.step)
+            run.moment, run.heard = event.moment, now
+            return run
+        if event.kind == "warning":
+            return run
+        run.changed, run.note, run.first, run.moment = now, event.text, None, None
+        if event.kind in ("finished", "skipped"):
+            run.result, run.skipped = event.result, event.kind == "skipped"
+            diverged = event.result.diverged if event.result else ""
+            run.note, run.state = (diverged, "diverged") if diverged else (event.text, "finished")
+        elif event.kind in ("retried", "locked"):
+            run.state = "waiting"
+        else:
+            run.state = "failed" if event.kind == "failed" else "running"
+        return run
+
+    def of(self, *states: State) -> list[RunProgress]:
+        """Return the runs in these states, the latest change first."""
+        found = [run for run in self.all.values() if run.state in states]
+        return sorted(found, key=lambda run: -run.changed)
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds left for all runs, at as many at a time as now; None until known."""
+        running, now = self.of("running"), self.clock()
+        wholes: dict[str, list[float]] = {}
+        for run in self.all.values():
+            whole = run.seconds_whole()
+            if whole is not None:
+                wholes.setdefault(run.job.config.method, []).append(whole)
+        if not wholes:
+            return None
+        means = {method: sum(values) / len(values) for method, values in wholes.items()}
+        other = sum(means.values()) / len(means)
+        lefts = []
+        for run in running:
+            left = run.seconds_left(now)
+            lefts.append(means.get(run.job.config.method, other) if left is None else left)
+        ahead = [means.get(run.job.config.method, other) for run in self.of("waiting")]
+        return max([(sum(lefts) + sum(ahead)) / max(1, len(running)), *lefts])
+
+    def __str__(self) -> str:
+        """Return ``12 runs: 5 finished, 2 running, 1 failed, 4 to go, about 3 min left``."""
+        texts = []
+        for state, words in WORDS.items():
+            number = len(self.of(state))
+            if number or state == "finished":
+                texts.append(f"{number} {words}")
+        left = self.seconds_left() if self.of("running", "waiting") else None
+        if left is not None:
+            texts.append(f"about {duration(left)} left")
+        return f"{len(self.all)} runs: {', '.join(texts)}"
+
+
+def duration(seconds: float) -> str:
+    """Format seconds: ``0.4 s``, ``42 s``, ``7 min``, ``3.5 h``, ``2.1 days``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
+    """A display of runs; :meth:`update` is an ``on_event`` of ``execute``."""
 
     def __init__(
         self,
@@ -36,18 +161,18 @@ class Display(AbstractContextManager["Display"]):
         clock: Callable[[], float] = time.monotonic,
         brief: bool = False,
     ) -> None:
-        """``labels``: by the name of its run, each job and what it is called. ``brief``: nothing of what ends well."""
+        """Take each job and its label, by the name of its run; ``brief`` shows no finished runs."""
         self.stream, self.clock, self.brief = stream or sys.stderr, clock, brief
-        self.standings = ProgressState(labels, clock)
+        self.progress = ProgressState(labels, clock)
         self.console = Console(file=self.stream)
         self.live = (
             Live(console=self.console, get_renderable=self.render, transient=True) if self.stream.isatty() else None
         )
-        self._said = clock()
-        self._elsewhere: set[str] = set()
-        self._before: list[str] = []
+        self._printed_at = clock()
+        self._locked: set[str] = set()
+        self._skipped: list[str] = []
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> ProgressDisplay:
         if self.live:
             self.live.start()
         return self
@@ -56,98 +181,98 @@ class Display(AbstractContextManager["Display"]):
         if self.live:
             self.live.stop()
             self.live = None
-        self._say_before()
-        if not self.brief and error is None and len(self.standings.all) > 1:
-            self._say(str(self.standings))
+        self._print_skipped()
+        if not self.brief and error is None and len(self.progress.all) > 1:
+            self._print(str(self.progress))
 
-    def note(self, event: Event) -> None:
-        """Show what happened: a line where it is worth one, the table or the bar in any case."""
-        standing = self.standings.note(event)
-        if event.kind == "before":
-            self._before.append(standing.label)
+    def update(self, event: Event) -> None:
+        """Show an event: in the table or the bar, and, if it matters, as a line."""
+        run = self.progress.update(event)
+        if event.kind == "skipped":
+            self._skipped.append(run.label)
             return
-        self._say_before()
-        if event.kind == "said":
-            self._say(f"warning: {standing.label}: {event.text}")
-        elif event.kind == "again":
-            self._say(f"{standing.label}: {event.text}; it goes on from its checkpoint")
-        elif event.kind == "elsewhere" and standing.label not in self._elsewhere:
-            self._elsewhere.add(standing.label)
-            self._say(f"{standing.label}: waits, for {event.text}")
+        self._print_skipped()
+        if event.kind == "warning":
+            self._print(f"warning: {run.label}: {event.text}")
+        elif event.kind == "retried":
+            self._print(f"{run.label}: {event.text}; it goes on from its checkpoint")
+        elif event.kind == "locked" and run.label not in self._locked:
+            self._locked.add(run.label)
+            self._print(f"{run.label}: waits, for {event.text}")
         elif event.kind in ("finished", "failed") and not self.brief and (self.live is None or self._alone):
-            self._say(f"{standing.label}: {_outcome(standing)}{'' if self._alone else f' ({self.standings})'}")
-        elif self.live is None and self.clock() - self._said > PAUSE:
-            self._say(f"{standing.label}: {self._at(standing)}" if self._alone else str(self.standings))
+            self._print(f"{run.label}: {_describe(run)}{'' if self._alone else f' ({self.progress})'}")
+        elif self.live is None and self.clock() - self._printed_at > PAUSE:
+            self._print(f"{run.label}: {self._describe_speed(run)}" if self._alone else str(self.progress))
 
     def step(self, job: Job, moment: Moment) -> None:
-        """For whoever trains without :func:`~tmln.executors.execute.execute`."""
-        self.note(Event("step", job, moment=moment))
+        """Show a step of a run that :func:`~tmln.executors.execute.execute` does not execute."""
+        self.update(Event("step", job, moment=moment))
 
     @property
     def _alone(self) -> bool:
-        return len(self.standings.all) == 1
+        return len(self.progress.all) == 1
 
-    def _say_before(self) -> None:
-        """Once for all that was done before, however many they are."""
-        found, self._before = self._before, []
+    def _print_skipped(self) -> None:
+        """Print one line for all runs that were finished before."""
+        found, self._skipped = self._skipped, []
         if found and not self.brief:
-            self._say(f"{found[0]}: done before" if len(found) == 1 else f"{len(found)} runs were done before")
+            self._print(f"{found[0]}: done before" if len(found) == 1 else f"{len(found)} runs were done before")
 
-    def _at(self, standing: RunProgress) -> str:
-        """Where the one run is, how fast, and how long it will be."""
-        moment, pace, left = standing.moment, standing.pace, standing.seconds_left(self.clock())
+    def _describe_speed(self, run: RunProgress) -> str:
+        """Return where a run is, its speed, and the time left."""
+        moment, pace, left = run.moment, run.pace, run.seconds_left(self.clock())
         if moment is None or not pace or left is None:
-            return _outcome(standing)
+            return _describe(run)
         speed = f"step {moment.step}/{moment.steps}, {moment.samples / pace:.0f} samples/s"
-        return f"{_outcome(standing)}, {speed}, {duration(left)} left"
+        return f"{_describe(run)}, {speed}, {duration(left)} left"
 
     def render(self) -> RenderableType:
-        """The one run's bar; or as many rows as fit: what failed, what is at work, then what ended last."""
+        """Return the bar of a single run, or as many rows of a table as fit."""
         width, height = self.console.size
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         if self._alone:
-            (standing,) = self.standings.all.values()
-            moment = standing.moment
+            (run,) = self.progress.all.values()
+            moment = run.moment
             bar = ProgressBar(moment.steps, moment.step, width=12) if moment else ProgressBar(1, 0, width=12)
             table.show_header = False
-            label = _fitted(printable(standing.label), max(24, width - DETAIL - 26))
-            table.add_row(Text(label), bar, Text(printable(self._at(standing))))
+            label = _shorten(printable(run.label), max(24, width - DETAIL - 26))
+            table.add_row(Text(label), bar, Text(printable(self._describe_speed(run))))
             return table
         for heading in ("run", "state", "", "left"):
             table.add_column(heading, no_wrap=True, max_width=DETAIL if not heading else None)
-        ended = self.standings.of("diverged", "finished")
-        for standing in [*self.standings.of("failed"), *self.standings.of("running"), *ended][: max(3, height - 4)]:
-            left = standing.seconds_left(self.clock())
+        ended = self.progress.of("diverged", "finished")
+        for run in [*self.progress.of("failed"), *self.progress.of("running"), *ended][: max(3, height - 4)]:
+            left = run.seconds_left(self.clock())
             table.add_row(
-                Text(_fitted(printable(standing.label), max(24, width - DETAIL - 26))),
-                Text(standing.state, style=STYLES.get(standing.state, "")),
-                Text(printable(_outcome(standing))),
+                Text(_shorten(printable(run.label), max(24, width - DETAIL - 26))),
+                Text(run.state, style=STYLES.get(run.state, "")),
+                Text(printable(_describe(run))),
                 "" if left is None else duration(left),
             )
-        return Group(table, Text(str(self.standings), style="bold"))
+        return Group(table, Text(str(self.progress), style="bold"))
 
-    def _say(self, text: str) -> None:
-        self._said = self.clock()
+    def _print(self, text: str) -> None:
+        self._printed_at = self.clock()
         if self.live:
             self.live.console.print(Text(printable(text)))
         else:
             print(printable(text), file=self.stream, flush=True)
 
 
-def _outcome(standing: RunProgress) -> str:
-    moment = standing.moment
-    if standing.state == "finished" and standing.result is not None:
-        when = "before" if standing.before else f"in {duration(standing.result.seconds)}"
-        return f"ACC {100 * standing.result.metrics['acc']:.1f} {when}"
-    if standing.state == "diverged":
-        return f"diverged ({standing.note})"
+def _describe(run: RunProgress) -> str:
+    moment = run.moment
+    if run.state == "finished" and run.result is not None:
+        when = "before" if run.skipped else f"in {duration(run.result.seconds)}"
+        return f"ACC {100 * run.result.metrics['acc']:.1f} {when}"
+    if run.state == "diverged":
+        return f"diverged ({run.note})"
     if moment is not None:
         return f"task {moment.task + 1}/{moment.tasks} epoch {moment.epoch + 1}/{moment.epochs} loss {moment.loss:.3f}"
-    if standing.state == "running":
+    if run.state == "running":
         return "starting"
-    return f"failed: {standing.note}" if standing.state == "failed" else standing.note or standing.state
+    return f"failed: {run.note}" if run.state == "failed" else run.note or run.state
 
 
-def _fitted(label: str, room: int) -> str:
-    """Short enough, with its end, where the seed is."""
-    return label if len(label) <= room else f"{label[: room - 11]}…{label[-10:]}"
+def _shorten(label: str, width: int) -> str:
+    """Shorten a label to ``width``, keeping its end, where the seed is."""
+    return label if len(label) <= width else f"{label[: width - 11]}…{label[-10:]}"

@@ -1,4 +1,4 @@
-"""One run as whoever does it does it: begun or gone on with, and nothing that it meets escapes."""
+"""Execute one run in this process, from its beginning or last checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,77 +19,133 @@ from tmln.experiments.reference_runs import reference_of
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution, Moment
 from tmln.experiments.store import Store
-from tmln.signals import Interrupted
+from tmln.signals import Interrupted, asked_to_stop
 from tmln.writing import CannotWrite
 
-PAUSE = 0.25  # seconds between two signs of life
-ERROR = "error.txt"  # in the run's folder: where a run that failed did so
+if TYPE_CHECKING:
+    from tmln.executors.interfaces import OnMessage
+
+PAUSE = 0.25  # seconds between two progress messages
+ERROR = "error.txt"  # in the run's folder: the traceback of a run that failed
 
 
-def perform(
-    task: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool] = lambda: False, fabric: Any = None
+def run_job(
+    request: RunRequest,
+    on_step: Callable[[Moment], None],
+    stop: Callable[[], bool] = lambda: False,
+    fabric: Any = None,
 ) -> Outcome:
-    """Do it, or go on with it; ``stop`` is asked after every step, and ends it, saved. ``fabric``: on its devices."""
-    torch.set_num_threads(task.threads)
-    task.terms.apply()
+    """Execute or resume a run; every exception becomes an Outcome.
+
+    Args:
+        request: the run and how it is executed.
+        on_step: called after every training step.
+        stop: asked after every step; once true, the run is saved and ends.
+        fabric: Lightning Fabric, for a run over several devices.
+    """
+    torch.set_num_threads(request.threads)
+    request.options.apply()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
-            outcome = Outcome("finished", _result(task, on_step, stop, fabric))
-            _keep(task, None)
+            outcome = Outcome("finished", _execute(request, on_step, stop, fabric))
+            _write_traceback(request, None)
         except Interrupted as stopped:
             outcome = Outcome("stopped", error=str(stopped))
         except (RunLocked, LockLost) as error:
             outcome = Outcome("locked", error=str(error))
         except CannotWrite as error:
-            outcome = Outcome("unwritable" if error.everywhere else "failed", error=str(error), cause=error)
+            outcome = Outcome("disk_full" if error.everywhere else "failed", error=str(error), cause=error)
         except Exception as error:
-            outcome = Outcome("failed", error=_one_line(error), cause=error)
-            _keep(task, traceback.format_exc())
-    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(outcome.state, outcome.result, outcome.error, said, outcome.cause)
+            outcome = Outcome("failed", error=_describe(error), cause=error)
+            _write_traceback(request, traceback.format_exc())
+    texts = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Outcome(outcome.state, outcome.result, outcome.error, texts, outcome.cause)
 
 
-def seldom(say: Callable[[Moment], None], pause: float = PAUSE) -> Callable[[Moment], None]:
-    """Tell of a moment now and then: steps can be much shorter than it takes to show one."""
-    said = 0.0
+def throttle(report: Callable[[Moment], None], pause: float = PAUSE) -> Callable[[Moment], None]:
+    """Return a callback that passes on at most one progress message per ``pause`` seconds."""
+    last = 0.0
 
     def on_step(moment: Moment) -> None:
-        nonlocal said
-        if time.monotonic() - said > pause:
-            said = time.monotonic()
-            say(moment)
+        nonlocal last
+        if time.monotonic() - last > pause:
+            last = time.monotonic()
+            report(moment)
 
     return on_step
 
 
-def _result(task: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool], fabric: Any) -> Result:
+def _execute(request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool], fabric: Any) -> Result:
     keep_memory()
-    store, config = Store(task.root), task.job.config
+    store, config = Store(request.root), request.job.config
     run = store.open(config)
     with run.lock:
         result = run.result  # another process may have finished it in between
         if result is None:
-            reference = reference_of(store, config, task.terms.oracle)
+            reference = reference_of(store, config, request.options.oracle)
             if fabric is not None and fabric.world_size > 1:
-                ranks_of(None).broadcast_object(lambda: task)  # those that follow begin it, too
-            result = Execution(run, task.terms, reference, on_step=on_step, stop=stop, fabric=fabric)()
+                ranks_of(None).broadcast_object(lambda: request)  # the other ranks begin it, too
+            result = Execution(run, request.options, reference, on_step=on_step, stop=stop, fabric=fabric)()
     return result
 
 
-def _one_line(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     text = " ".join(str(error).split())
-    plain = isinstance(error, (ValueError, OSError, ImportError)) and text  # written for people
-    return text if plain else f"{type(error).__name__}: {text}".rstrip(": ")
+    written_for_users = isinstance(error, (ValueError, OSError, ImportError)) and text
+    return text if written_for_users else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def _keep(task: RunRequest, trace: str | None) -> None:
-    """Where it went wrong, for whoever looks into the run's folder; nothing once it went well."""
+def _write_traceback(request: RunRequest, trace: str | None) -> None:
+    """Write the traceback into the run's folder; None removes that of an earlier attempt."""
     try:
-        run = Store(task.root).find(task.job.config)
+        run = Store(request.root).find(request.job.config)
         if run is not None and trace is not None:
             write_whole(run.path / ERROR, trace)
         elif run is not None:
             (run.path / ERROR).unlink(missing_ok=True)
     except (OSError, ValueError):  # the disk, or the configuration, may be what failed
         pass
+
+
+class SerialExecutor:
+    """Executes one run after another in this process, within :meth:`wait`."""
+
+    capacity, shared = 1, True
+
+    def __init__(self, cores: int) -> None:
+        self.cores = cores
+        self._next: tuple[str, RunRequest] | None = None
+
+    def submit(self, name: str, request: RunRequest) -> None:
+        """Keep the run for :meth:`wait`."""
+        self._next = name, request
+
+    def wait(self, seconds: float, on_message: OnMessage) -> None:
+        """Execute the run from beginning to end, however long it takes."""
+        if self._next is None:
+            return
+        (name, request), self._next = self._next, None
+        on_message(name, "started")
+        threads = torch.get_num_threads()
+        try:
+            with asked_to_stop() as stop:
+                outcome = self.execute(request, throttle(lambda moment: on_message(name, moment)), stop)
+        finally:
+            torch.set_num_threads(threads)
+        on_message(name, outcome)
+
+    def execute(self, request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool]) -> Outcome:
+        """Execute one run."""
+        return run_job(request, on_step, stop)
+
+    def stop(self) -> None:
+        """Do nothing: a run within :meth:`wait` asks by itself whether to stop."""
+
+    def close(self) -> None:
+        """Drop a run that was not begun."""
+        self._next = None
+
+    def count_neighbours(self, runs: int) -> int:
+        """Return 0: a run in this process measures the free memory itself."""
+        return 0

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tmln.analysis.measurements import FOLDER
+from tmln.executors.execute import Event
 from tmln.executors.plan import Job
-from tmln.executors.progress_display import Display
-from tmln.executors.run_job import seldom
-from tmln.executors.schedule import Event
+from tmln.executors.progress_display import ProgressDisplay
+from tmln.executors.run_job import throttle
 from tmln.experiments.build import build, steps_of
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.files import make_folder, refuse_link
@@ -125,15 +125,15 @@ def record_all(
 ) -> None:
     """Make every recording that is missing, and show progress on stderr."""
     jobs = [Job(config) for config in configs]
-    with Display({run_id(job.config): (job, job.label) for job in jobs}) as display:
+    with ProgressDisplay({run_id(job.config): (job, job.label) for job in jobs}) as display:
         for job in jobs:
             if recording_path(store, job.config, tasks, checkpoints).is_file():
-                display.note(Event("before", job))
+                display.update(Event("skipped", job))
                 continue
-            display.note(Event("begun", job))
-            say = seldom(partial(display.step, job))
+            display.update(Event("started", job))
+            say = throttle(partial(display.step, job))
             record(job.config, store, tasks=tasks, least=least, checkpoints=checkpoints, on_step=say)
-            display.note(Event("finished", job, text="recorded"))
+            display.update(Event("finished", job, text="recorded"))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from tmln.analysis.read import read_analyses, read_results
-from tmln.executors.array_slice import ArraySlice
 from tmln.executors.config import ExecutorConfig
-from tmln.executors.estimate import Outlook, forecast
-from tmln.executors.plan import Job, plan, state_of
-from tmln.executors.progress_state import duration
+from tmln.executors.estimate import Estimator, estimate_runs
+from tmln.executors.plan import ArraySlice, Job, plan, state_of
+from tmln.executors.progress_display import duration
 from tmln.experiments.config import canonical, run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
@@ -80,10 +79,10 @@ def foretold(
     todo = [job.config for job, state in zip(jobs, states, strict=True) if state != "finished"]
     if not todo and not recorded:
         return [*lines, "nothing is to be trained"]
-    found = forecast(todo, terms, executor, [one.config for one in recorded])
+    found = estimate_runs(todo, terms, executor, [one.config for one in recorded])
     lines += found.lines()
     if recorded:
-        seconds, disk = map(sum, zip(*(_recording(one, found.outlook) for one in recorded), strict=True))
+        seconds, disk = map(sum, zip(*(_recording(one, found.estimator) for one in recorded), strict=True))
         lines.append(f"then {duration(seconds)} to train once more and record weights, {disk / 2**20:.0f} MiB of them")
     return lines
 
@@ -94,8 +93,8 @@ def recordings(items: Sequence[Item], scale: Scale) -> list[Recorded]:
     return list({(canonical(one.config.resolved()), one.tasks, one.checkpoints): one for one in every}.values())
 
 
-def _recording(one: Recorded, outlook: Outlook) -> tuple[float, int]:
+def _recording(one: Recorded, estimator: Estimator) -> tuple[float, int]:
     """Seconds, and bytes of the weights at the start and at every point of every task."""
-    need = outlook.of(one.config)
+    need = estimator.estimate(one.config)
     tasks = one.tasks or need.tasks
     return need.seconds * tasks / need.tasks, need.model_bytes * (1 + tasks * max(1, one.checkpoints))

@@ -1,1 +1,1 @@
-"""Which runs: grids, random draws, and searches with Optuna."""
+"""Choose settings: grids, random draws, and searches with Optuna."""

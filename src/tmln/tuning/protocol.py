@@ -1,4 +1,4 @@
-"""How a comparison of tuned methods is made fair: one budget for all, a choice on validation data, fresh seeds."""
+"""Compare tuned methods fairly: one budget for all, a choice on validation data, fresh seeds."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.experiments.config import RunConfig, run_id
+from tmln.tuning.search import Trial
 from tmln.tuning.space import Space
-from tmln.tuning.tune import Trial
 
-VALIDATION = "validation"  # the option of every benchmark that sets data aside to choose by
-SHARE = 0.1  # of the training data, where nothing else is said
+VALIDATION = "validation"  # the option of every benchmark that holds out validation data
+SHARE = 0.1  # of the training data, by default
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The search of one method: where it looked, all that it tried, and what it chose, if anything counted."""
+    """The search of one method: its spaces, its trials, and the best one, if any has values."""
 
     base: RunConfig
     spaces: Mapping[str, Space]
@@ -25,34 +25,35 @@ class Tuned:
 
 
 def with_split(config: RunConfig) -> RunConfig:
-    """With data to choose by, unless the configuration says how much of them itself."""
+    """Return the configuration with a validation split, unless it sets one itself."""
     if VALIDATION in config.benchmark_options:
         return config
     return config.with_setting(f"benchmark.{VALIDATION}", SHARE)
 
 
 def has_split(config: RunConfig) -> bool:
+    """Return whether a validation split is held out."""
     return VALIDATION in config.resolved()["benchmark_options"]
 
 
-def looks_at_tests(objectives: Sequence[str]) -> bool:
-    """Whether some objective is not of the validation split."""
+def uses_test_data(objectives: Sequence[str]) -> bool:
+    """Return whether an objective is not of the validation split."""
     return not all(name.startswith("val_") for name in objectives)
 
 
 def how_chosen(objectives: Sequence[str], trials: int) -> str:
-    """In words, for whoever reads what was chosen."""
-    data = "the test" if looks_at_tests(objectives) else "validation"
+    """Describe on which data, and from how many trials, settings were chosen."""
+    data = "the test" if uses_test_data(objectives) else "validation"
     return f"chosen on {data} data from {trials} trial{'s' * (trials != 1)}"
 
 
 def fresh_seeds(first: int, tuned: int, count: int) -> range:
-    """``count`` seeds, none of them among the ``tuned`` ones from ``first`` on."""
+    """Return ``count`` seeds that follow the ``tuned`` ones, which begin at ``first``."""
     return range(first + tuned, first + tuned + count)
 
 
 def final_configs(tuned: Tuned, stage: RunConfig, seeds: Sequence[int]) -> list[RunConfig]:
-    """What was chosen, as it is run for the table: on the stage's benchmark, once for each seed."""
+    """Return the runs with the chosen settings on the benchmark of ``stage``, one for each seed."""
     if tuned.chosen is None:
         return []
     config = stage.with_settings(tuned.chosen.params)
@@ -60,14 +61,14 @@ def final_configs(tuned: Tuned, stage: RunConfig, seeds: Sequence[int]) -> list[
 
 
 def without_split(config: RunConfig) -> RunConfig:
-    """With the data to choose by given back to training: for what is run when all is chosen."""
+    """Return the configuration that trains on the validation data, too, once all is chosen."""
     return config.with_setting(f"benchmark.{VALIDATION}", 0.0)
 
 
-def record(
+def describe_searches(
     searches: Sequence[Tuned], objectives: Sequence[str], seeds: Sequence[int], finals: Sequence[RunConfig]
 ) -> dict[str, Any]:
-    """The whole search, for a file beside the runs: every trial with its runs, what was chosen, what was run then."""
+    """Return the searches as JSON: every trial with its runs, the chosen ones, the final runs."""
     return {
         "format": 1,
         "objectives": list(objectives),

@@ -1,4 +1,4 @@
-"""Where a setting is looked for: a range or some values, declared by each part or written on a command line."""
+"""Define the space of a setting: a range or values, declared by a component or given."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tmln.experiments.yaml_reader import NUMBER, read_value
 from tmln.methods.registry import FAMILIES
 from tmln.suggest import did_you_mean
 
-DECADE = 10.0  # ranges at least this wide are searched on a logarithmic scale unless they say otherwise
-DIGITS = 4  # of a drawn number: enough to search by, few enough to read
+DECADE = 10.0  # ranges at least this wide have a logarithmic scale by default
+DIGITS = 4  # significant digits of a drawn number
 
 
 @dataclass(frozen=True)
 class Range:
-    """From ``low`` to ``high``, both included; ``log`` is evenly in the logarithm, ``whole`` is in whole numbers."""
+    """From ``low`` to ``high``, both included, uniform in the logarithm if ``log``."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Range:
             raise ValueError(f"a logarithmic range begins above 0, not at {self.low:g}")
 
     def at(self, share: float) -> float | int:
-        """The number at a share between 0 and 1 of the way, rounded."""
+        """Return the rounded number at a share between 0 and 1 of the range."""
         if self.log:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
@@ -41,7 +41,7 @@ class Range:
         return self.rounded(value)
 
     def rounded(self, value: float) -> float | int:
-        """To a few digits, or to a whole number, within the range."""
+        """Round to a few digits, or to a whole number, within the range."""
         if self.whole:
             return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
@@ -52,12 +52,12 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of these."""
+    """One of several values."""
 
     values: tuple[Any, ...]
 
     def at(self, share: float) -> Any:
-        """``Choices((1, 2, 4)).at(0.5)`` is 2: equal shares of [0, 1)."""
+        """Return the value at a share of [0, 1): ``Choices((1, 2, 4)).at(0.5)`` is 2."""
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def __str__(self) -> str:
@@ -71,9 +71,10 @@ LR = Range(0.0003, 0.3, log=True)  # of every method on every benchmark
 
 
 def read_space(text: str, config: RunConfig, key: str) -> Space:
-    """``1e-4..10`` (logarithmic from a factor of ten on), ``0..1:linear``, ``1..8:log``, or values: ``32,64,128``.
+    """Read a range or values: ``1e-4..10``, ``0..1:linear``, ``1..8:log``, ``32,64,128``.
 
-    A range is of whole numbers where the configuration takes nothing else.
+    A range is logarithmic from a factor of ten on unless it says otherwise, and of whole numbers if
+    the configuration accepts no others for this setting.
     """
     ends, _, scale = text.strip().partition(":")
     low, dots, high = (end.strip() for end in ends.partition(".."))
@@ -87,12 +88,12 @@ def read_space(text: str, config: RunConfig, key: str) -> Space:
     wide = first > 0 and last / first >= DECADE
     found = Range(first, last, log=scale == "log" or (wide and not scale))
     for end in (low, high):
-        config.with_setting(key, end)  # its complaint is the better one
-    whole = first.is_integer() and last.is_integer() and not _takes(config, key, first + 0.5)
+        config.with_setting(key, end)  # raises the better error
+    whole = first.is_integer() and last.is_integer() and not _accepts(config, key, first + 0.5)
     return replace(found, whole=whole)
 
 
-def _takes(config: RunConfig, key: str, value: float) -> bool:
+def _accepts(config: RunConfig, key: str, value: float) -> bool:
     try:
         config.with_setting(key, value)
     except ValueError:
@@ -101,7 +102,7 @@ def _takes(config: RunConfig, key: str, value: float) -> bool:
 
 
 def read_values(text: str) -> list[Any]:
-    """Values with commas between, of which those within brackets do not count."""
+    """Read values separated by commas, except for commas within brackets."""
     found = [read_value(part) for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
     if not found:
         raise ValueError("there are no values in it")
@@ -109,7 +110,10 @@ def read_values(text: str) -> list[Any]:
 
 
 def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
-    """What the parts say of their numbers; ``names``: also of names and flags, which make variants of a method."""
+    """Return the spaces that components declare for their numbers.
+
+    ``names`` includes those of names and flags, which make variants of a method.
+    """
     found: dict[str, Space] = {}
     recipe = config.recipe()
     for family in FAMILIES:
@@ -117,25 +121,25 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
         for name, field in part.setting_fields(settings).items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and "search" in extra:
-                space = _of_part(extra["search"], whole=field.annotation is int)
+                space = _read_declaration(extra["search"], whole=field.annotation is int)
                 if names or isinstance(space, Range) or not any(isinstance(v, (str, bool)) for v in space.values):
                     found[f"{family}.{name}"] = space
     return found
 
 
 def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
-    """The declared spaces of these settings; a ValueError names one that has none."""
+    """Return the declared spaces of these settings, or raise a ValueError for one without."""
     every = {"lr": LR, **declared(config, names=True)}
     for key in keys:
         if key not in every:
             raise ValueError(
-                f"no part of {config.method!r} declares where to look for {key!r}{did_you_mean(key, every)} "
+                f"no component of {config.method!r} declares a space for {key!r}{did_you_mean(key, every)} "
                 f"(declared: {', '.join(every) or 'none'}; or write {key}=LOW..HIGH)"
             )
     return {key: every[key] for key in keys}
 
 
-def _of_part(search: Any, whole: bool) -> Space:
+def _read_declaration(search: Any, whole: bool) -> Space:
     if isinstance(search, dict):
         return Range(**search, whole=whole)
     return Choices(tuple(search))

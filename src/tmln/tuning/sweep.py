@@ -1,4 +1,4 @@
-"""Grids and random draws over any field of a configuration, times seeds, times methods: a list of runs."""
+"""List the runs of a sweep: grids or random draws over any settings, times methods, times seeds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tmln.methods.registry import FAMILIES
 from tmln.seeds import seed_of
 from tmln.tuning.space import LR, Space, declared, declared_for, read_space, read_values
 
-LIMIT = 100_000  # runs; more is a slip of the finger
+LIMIT = 100_000  # runs; more is likely a typing error
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every run once, and what a person should know about how they came about."""
+    """Every run once, and notes for the user."""
 
     configs: list[RunConfig]
     notes: list[str]
@@ -33,10 +33,10 @@ def sweep(
     space: Mapping[str, str | None] | None = None,
     seeds: int = 1,
 ) -> Sweep:
-    """Each base with every combination of the grid, ``draws`` points of the space for each, and ``seeds`` seeds.
+    """Return each base with every combination of the grid, draws of the space, and seeds.
 
-    Where a run's parts have no such setting it goes without, which is noted; a setting that none has is an error.
-    Draw number i is the same whatever the number of draws, so that asking for more adds to the old ones.
+    A run whose components lack a setting goes without it, which is noted; a setting that no run has
+    is an error. Draw number i does not depend on the number of draws: more draws add to old ones.
 
     >>> base = RunConfig(benchmark="split-digits", method="tmln")
     >>> len(sweep([base], {"step.trajectory": [0.1, 1, 10]}, seeds=2).configs)
@@ -71,12 +71,12 @@ def sweep(
                     found.setdefault(run_id(run), run)
     for key in lacking:
         if key not in used:
-            next(iter(lacking[key].values())).with_setting(key, 0)  # says what is wrong with it
+            next(iter(lacking[key].values())).with_setting(key, 0)  # raises the error
     return Sweep(list(found.values()), [f"{part}: run without it" for parts in lacking.values() for part in parts])
 
 
 def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """``step.trajectory=0.1,1,10`` and others like it; a field that is named twice has the values of both."""
+    """Read ``step.trajectory=0.1,1,10``; a setting that is given twice has the values of both."""
     grid: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, values = (part.strip() for part in text.partition("="))
@@ -90,7 +90,7 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def read_spaces(texts: Iterable[str]) -> dict[str, str | None]:
-    """``step.damping=1e-4..10``, or ``step.damping`` alone for what the part declares."""
+    """Read ``step.damping=1e-4..10``, or ``step.damping`` for the space that is declared."""
     found: dict[str, str | None] = {}
     for text in texts:
         key, equals, space = (part.strip() for part in text.partition("="))
@@ -101,15 +101,18 @@ def read_spaces(texts: Iterable[str]) -> dict[str, str | None]:
 
 
 def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict[str, Space]:
-    """Where to look for each setting: as given, or, where nothing is, the rate and all numbers that the parts declare.
+    """Return the space of each setting that is searched.
 
-    What the configuration sets itself is not looked for unless it is named.
+    Without any given, these are the learning rate and all numbers that components declare, except
+    for those that the configuration sets itself.
     """
     if not given:
         found = {key: space for key, space in declared(config).items() if key not in config.settings}
         found = {**({"lr": LR} if config.lr is None else {}), **found}
         if not found:
-            raise ValueError(f"lr is set, and no part of {config.method!r} declares a number to search; leave lr out")
+            raise ValueError(
+                f"lr is set, and no component of {config.method!r} declares a number to search; leave lr out"
+            )
         return found
     named = declared_for(config, [key for key, text in given.items() if text is None])
     for key, text in given.items():
@@ -122,11 +125,11 @@ def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict
 
 
 def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> tuple[list[dict[str, Space]], list[str]]:
-    """The same of several methods, each without what its parts lack, which is noted; what all lack is an error."""
+    """Return the spaces of several methods, each without settings that it lacks, and notes."""
     found, notes = [], []
     for key in given:
         if all(_without(base, key) for base in bases):
-            spaces_of(bases[0], {key: given[key]})  # says what is wrong with it
+            spaces_of(bases[0], {key: given[key]})  # raises the error
     for base in bases:
         lacks = {key: part for key in given if (part := _without(base, key))}
         notes += [f"{base.method}: {part}, searched without it" for part in lacks.values()]
@@ -140,7 +143,7 @@ def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> t
 
 
 def draw(config: RunConfig, draws: int, given: Mapping[str, str | None] | None = None) -> list[RunConfig]:
-    """Points of the space, each setting drawn from a generator of its own."""
+    """Draw points of the space, each setting from a random generator of its own."""
     spaces = spaces_of(config, given)
     generators = {key: random.Random(seed_of(config.seed, f"draw {key}")) for key in spaces}
     return [
@@ -150,7 +153,7 @@ def draw(config: RunConfig, draws: int, given: Mapping[str, str | None] | None =
 
 
 def _without(config: RunConfig, key: str) -> str:
-    """What part lacks this setting, if it is a part's and the part has it not."""
+    """Return which component lacks this setting; empty if none does."""
     family, _, name = key.partition(".")
     if family not in FAMILIES or not name:
         return ""

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from tests.paper.conftest import TINY
 from tmln.cli import app
-from tmln.executors.array_slice import ArraySlice, read_slice
-from tmln.executors.plan import plan
+from tmln.executors.plan import ArraySlice, plan, read_slice
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.store import Store
 from tmln.paper import work as paper_work

@@ -1,14 +1,13 @@
-"""The search: its verdicts, its front, going on where it was, and what it says of a database that is not there."""
+"""The search: its means, its front, going on where it was, and what it says of a database that is not there."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from typer.testing import CliRunner
 
 from tmln.cli import app
 from tmln.experiments.config import RunConfig
-from tmln.experiments.lock import Owner
 from tmln.experiments.result import Result
-from tmln.tuning import tune as tunes
-from tmln.tuning.database import in_one_line, open_study
+from tmln.tuning import search as searches
+from tmln.tuning.search import OWNER, Search, Trial, average_objectives, database_errors, open_study
 from tmln.tuning.space import Choices, Range, Space
-from tmln.tuning.tune import OWNER, Search, Trial, judge
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
 SPACES: dict[str, Space] = {
@@ -54,13 +51,16 @@ def result(seed: int = 0, **metrics: float) -> Result:
     return Result("split-digits", "tmln", seed, {}, said=metrics, seconds=3.0)
 
 
-def test_a_verdict_is_the_mean_of_seeds_or_says_why_not() -> None:
+def test_the_mean_over_seeds_or_why_there_is_none() -> None:
     two = [result(fm=0.1, int=0.3), result(1, fm=0.3, int=-0.1)]
-    assert judge(two, ("fm", "int", "seconds")) == pytest.approx((0.2, 0.1, 3.0))
-    assert judge([two[0], replace(two[1], diverged="the loss is nan")], ("fm",)) == "seed 1 diverged: the loss is nan"
-    assert judge([two[0], None], ("fm",)) == "a run failed"
-    assert judge([result(fm=0.1)], ("fm", "int")) == "a run has no INT, its joint reference is missing"
-    assert judge([result(fm=math.nan)], ("fm",)) == "a run has no FM"
+    assert average_objectives(two, ("fm", "int", "seconds")) == pytest.approx((0.2, 0.1, 3.0))
+    assert (
+        average_objectives([two[0], replace(two[1], diverged="the loss is nan")], ("fm",))
+        == "seed 1 diverged: the loss is nan"
+    )
+    assert average_objectives([two[0], None], ("fm",)) == "a run failed"
+    assert average_objectives([result(fm=0.1)], ("fm", "int")) == "a run has no INT, its joint reference is missing"
+    assert average_objectives([result(fm=math.nan)], ("fm",)) == "a run has no FM"
 
 
 def test_the_front_is_that_of_all_pairs(tmp_path: Path) -> None:
@@ -124,23 +124,50 @@ def test_an_interrupted_trial_is_taken_up_again(tmp_path: Path) -> None:
 def test_trials_of_dead_processes_are_taken_up_and_those_of_others_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(searches, "STALE", 2)
+    monkeypatch.setattr(searches, "BEAT", 0.1)
+    monkeypatch.setattr(searches, "PAUSE", 0.1)
     found = search(tmp_path)
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    me = Owner.this_process()
-    dead.wait()
     lost, alive = found._ask(), found._ask()
-    lost.set_user_attr(OWNER, json.dumps(asdict(replace(me, pid=dead.pid, started="1"))))
     again, waited = search(tmp_path), list[int]()
 
     def end(others: int) -> None:
         waited.append(others)
-        found._tell(alive, found._trial(alive), "a run failed")
+        if others == 1 and len(waited) > 1:  # the first one is stale, and was queued again
+            found._end(alive, found._read(alive), "a run failed")
 
-    monkeypatch.setattr(tunes, "PAUSE", 0.0)
-    (taken,) = again.search(2, 5, pretend, on_wait=end)
-    assert waited == [1]
-    assert taken.params["step.damping"] == found._trial(lost).params["step.damping"]
+    with found._heartbeat([alive]):
+        (taken,) = again.search(2, 1, pretend, on_wait=end)
+    assert waited[0] == 2, "both are within their time"
+    assert taken.params["step.damping"] == found._read(lost).params["step.damping"]
     assert taken.number not in (lost.number, alive.number)
+
+
+def test_a_trial_has_heartbeats_while_it_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "BEAT", 0.01)
+    found, beats = search(tmp_path), list[int]()
+    enough = threading.Event()
+
+    def record(trial: int) -> None:
+        beats.append(trial)
+        if len(beats) == 1:
+            raise ConnectionError
+        if len(beats) > 2:
+            enough.set()
+
+    trial = found._ask()
+    monkeypatch.setattr(found._storage, "record_heartbeat", record)
+    with found._heartbeat([trial]):
+        assert enough.wait(60)
+    assert not any(thread.name == "heartbeat of trials" for thread in threading.enumerate())
+    assert len(set(beats)) == 1
+
+
+def test_a_trial_of_an_earlier_version_is_queued_again(tmp_path: Path) -> None:
+    old = search(tmp_path)._ask()
+    old.set_user_attr(OWNER, "{}")
+    (trial,) = search(tmp_path).search(1, 1, pretend)
+    assert trial.params["step.damping"] == search(tmp_path)._read(old).params["step.damping"]
 
 
 def test_a_diverged_trial_counts_and_says_so(tmp_path: Path) -> None:
@@ -222,5 +249,8 @@ def test_a_missing_driver_is_named_and_a_password_is_not(monkeypatch: pytest.Mon
 def test_a_database_that_goes_away_is_one_line(tmp_path: Path) -> None:
     found = search(tmp_path)
     (tmp_path / "tune.db").write_bytes(b"no database any more" * 1000)
-    with pytest.raises(ValueError, match="cannot be reached or written"), in_one_line(f"sqlite:///{tmp_path}/tune.db"):
+    with (
+        pytest.raises(ValueError, match="cannot be reached or written"),
+        database_errors(f"sqlite:///{tmp_path}/tune.db"),
+    ):
         found.search(1, 1, pretend)
