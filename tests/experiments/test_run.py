@@ -262,7 +262,7 @@ def test_intransigence_comes_from_the_joint_run(tmp_path: Path) -> None:
     assert results["tmln"].oracle == "prefix"
     again: list[Event] = []
     execute(store, jobs, RunOptions("prefix"), on_event=again.append)
-    assert [event.kind for event in again] == ["before"] * 3  # nothing is computed twice
+    assert [event.kind for event in again] == ["skipped"] * 3  # nothing is computed twice
 
 
 def test_the_reference_is_shared_by_all_settings_of_all_methods() -> None:

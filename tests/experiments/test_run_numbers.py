@@ -215,7 +215,7 @@ def test_a_run_that_another_finished_meanwhile_is_not_done_again(
     def begin(event: Event) -> None:
         if event.kind == "finished":
             ended.append(event.result)
-        if event.kind != "begun":
+        if event.kind != "started":
             return
         with Run(run.path, run.config).lock as lock:
             other = Run(run.path, run.config)

@@ -75,7 +75,7 @@ def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig
     assert lines[-2].startswith(
         "about 70 s on this machine in its present state, 2 at a time (a few steps of 1 of 3 kinds"
     )
-    assert lines[-1].startswith("at most 1.1 GB of memory each (counted), of ")
+    assert lines[-1].startswith("at most 1.1 GB of memory for each run (calculated), of ")
     assert lines[-1].endswith("; up to 15.0 GB of disk for checkpoints")
     assert execute(store, jobs[:3], RunOptions("prefix"), ExecutorConfig("serial")) == []
     store.open(jobs[3].config)
