@@ -12,8 +12,8 @@ PAGES = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CH
 def moved(text: str) -> str:
     """A page of the root as one of ``made/house``.
 
-    >>> moved("[a](docs/lab.md#x), [b](SECURITY.md)")
-    '[a](../../lab.md#x), [b](security.md)'
+    >>> moved("[a](docs/experiments.md#x), [b](SECURITY.md)")
+    '[a](../../experiments.md#x), [b](security.md)'
     """
     text = re.sub(r"\]\(docs/", "](../../", text)
     return re.sub(r"\]\(([A-Z]+\.md)", lambda found: f"]({PAGES.get(found[1], found[1])}", text)

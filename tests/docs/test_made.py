@@ -284,4 +284,4 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
 
 
 def test_links_of_the_root_follow() -> None:
-    assert moved("[a](docs/lab.md#x) [b](CONTRIBUTING.md)") == "[a](../../lab.md#x) [b](contributing.md)"
+    assert moved("[a](docs/experiments.md#x) [b](CONTRIBUTING.md)") == "[a](../../experiments.md#x) [b](contributing.md)"

@@ -26,7 +26,7 @@ from tmln.printable import one_line
 from tmln.streams.options import LOCATION_OPTIONS
 
 # Mean absolute difference between two accuracy matrices, over tasks that were learned: see
-# docs/lab.md.
+# docs/experiments.md.
 TOLERANCE = 0.02
 SHOULD = ", which should give the same bits"
 KIND = ("processor", "instructions", "device", "threads", "system")  # properties of a machine that decide on bits
