@@ -1,4 +1,4 @@
-"""tmln trains a PyTorch model on one task after another without forgetting, and measures how well that went."""
+"""Continual learning with PyTorch: optimizers, methods, benchmarks and statistics."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""``python -m tmln`` is ``tmln``."""
+"""Run the command line: ``python -m tmln`` is ``tmln``."""
 
 import signal
 
 
 def main() -> None:
-    """Until signals have their owner, who comes before anything large is imported, they end the program."""
+    """Run the command line; until handlers are installed, Ctrl-C ends the process at once."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from tmln.signals import owned
 

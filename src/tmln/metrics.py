@@ -1,8 +1,8 @@
-"""How well it went: one table of metrics, each a pure function of what a run observed, with how it is shown.
+"""Metrics as one table of pure functions of what a run observed.
 
-R[k][j] is the accuracy on task j after learning task k. Accuracies are fractions. What is undefined for a single task
-(forgetting, transfer) is NaN, not 0. A result stores what was observed; metrics are computed when it is read, so that a
-new row of the table is there for older runs, too.
+R[k][j] is the accuracy on task j after learning task k. Accuracies are fractions. What is undefined
+for a single task (forgetting, transfer) is NaN, not 0. A result stores observations, and metrics
+are computed when it is read, so a new row applies to old runs.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def _matrix(R: ArrayLike) -> NDArray[np.float64]:
 
 
 def average_accuracy(R: ArrayLike) -> float:
-    """ACC (Lopez-Paz and Ranzato 2017): the mean of the last row."""
+    """Compute ACC (Lopez-Paz and Ranzato 2017), the mean of the last row."""
     return float(_matrix(R)[-1].mean())
 
 
 def forgetting(R: ArrayLike) -> float:
-    """FM (Chaudhry et al. 2018): how far each earlier task has fallen from its best before the last task.
+    """Compute FM (Chaudhry et al. 2018), the mean drop from each earlier task's best.
 
-    The best is over all rows but the last, also those before the task was learned; it may be below the last value,
-    so that forgetting can be negative.
+    The best is over all rows but the last, also those before the task was learned; it may be below
+    the last value, so that forgetting can be negative.
     """
     matrix = _matrix(R)
     if len(matrix) < 2:
@@ -56,16 +56,16 @@ def forgetting(R: ArrayLike) -> float:
 
 
 def peak(R: ArrayLike) -> float:
-    """What FM falls from: the mean over tasks 1..K-1 of their best accuracy before the last task.
+    """Compute the mean best accuracy of tasks 1..K-1 before the last task.
 
-    A method that learned nothing has nothing to forget: FM is read beside this. FM = peak - the same tasks' last row.
+    FM = peak - the same tasks' last row. A method that learned nothing forgets nothing.
     """
     matrix = _matrix(R)
     return float(matrix[:-1, :-1].max(axis=0).mean()) if len(matrix) > 1 else float("nan")
 
 
 def intransigence_by_task(R: ArrayLike, reference: Sequence[float]) -> NDArray[np.float64]:
-    """I_k = a*_k - R[k][k], with a*_k the accuracy on task k of a reference trained on tasks 1..k together."""
+    """Compute I_k = a*_k - R[k][k], a*_k being a reference's accuracy on task k."""
     diagonal = _matrix(R).diagonal()
     given = np.asarray(reference, dtype=np.float64)
     if given.shape != diagonal.shape:
@@ -74,7 +74,7 @@ def intransigence_by_task(R: ArrayLike, reference: Sequence[float]) -> NDArray[n
 
 
 def intransigence(R: ArrayLike, reference: Sequence[float], over: Literal["from2", "all", "last"] = "from2") -> float:
-    """INT: the mean of I_k over tasks 2..K (default), over all, or the last one alone."""
+    """Compute INT, the mean of I_k over tasks 2..K (default), all, or the last."""
     by_task = intransigence_by_task(R, reference)
     if over == "all":
         return float(by_task.mean())
@@ -86,7 +86,7 @@ def intransigence(R: ArrayLike, reference: Sequence[float], over: Literal["from2
 
 
 def backward_transfer(R: ArrayLike) -> float:
-    """BWT: what learning later tasks did to each earlier one; negative is forgetting."""
+    """Compute BWT, the mean change of earlier tasks by later ones; negative is forgetting."""
     matrix = _matrix(R)
     if len(matrix) < 2:
         return float("nan")
@@ -94,7 +94,7 @@ def backward_transfer(R: ArrayLike) -> float:
 
 
 def forward_transfer(R: ArrayLike, baseline: Sequence[float]) -> float:
-    """FWT: how much better than ``baseline`` (the untrained model) a task is just before it is learned."""
+    """Compute FWT, accuracy above ``baseline`` just before each task is learned."""
     matrix = _matrix(R)
     if len(baseline) != len(matrix):
         raise ValueError(f"the baseline needs one accuracy a task: {len(matrix)} tasks, got {len(baseline)}")
@@ -105,33 +105,33 @@ def forward_transfer(R: ArrayLike, baseline: Sequence[float]) -> float:
 
 
 def learning_accuracy(R: ArrayLike) -> float:
-    """How well each task was known when it had just been learned: the mean of the diagonal."""
+    """Compute the mean of the diagonal: accuracy of each task right after learning it."""
     return float(_matrix(R).diagonal().mean())
 
 
 def average_anytime_accuracy(R: ArrayLike) -> float:
-    """The mean, over all times, of the average accuracy on the tasks seen by then."""
+    """Compute the mean over time of the average accuracy on the tasks so far."""
     matrix = _matrix(R)
     return float(np.mean([matrix[k, : k + 1].mean() for k in range(len(matrix))]))
 
 
 def worst_task_accuracy(R: ArrayLike) -> float:
-    """The lowest accuracy of a task at the end."""
+    """Return the lowest final accuracy of a task."""
     return float(_matrix(R)[-1].min())
 
 
 def last_value(values: Sequence[float]) -> float:
-    """At the end."""
+    """Return the last value."""
     return float(values[-1])
 
 
 def as_observed(value: float) -> float:
-    """What was measured is the metric."""
+    """Return the observed value."""
     return float(value)
 
 
 def mebibytes(count: float) -> float:
-    """Of bytes."""
+    """Convert bytes to MiB."""
     return count / 2**20
 
 
@@ -139,13 +139,12 @@ def mebibytes(count: float) -> float:
 class Metric:
     """One row of the table.
 
-    ``needs`` names what was observed and is given to ``compute``: ``accuracy``, ``masked_accuracy``,
-    ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``, ``train_accuracy``,
-    ``confusion``, ``calibration``, ``within``, ``dormant_units``, ``feature_rank``, ``effective_rate``, ``seconds``,
-    ``peak_memory_bytes``.
-    The unit ``%`` marks fractions; ``digits`` is how other numbers are written. ``shown`` says where it is a column
-    unasked: always, where it is there, or where rows differ in it. Of what is no
-    ``contest`` the best is no merit.
+    ``needs`` names the observations that ``compute`` takes: ``accuracy``, ``masked_accuracy``,
+    ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``,
+    ``train_accuracy``, ``confusion``, ``calibration``, ``within``, ``dormant_units``,
+    ``feature_rank``, ``effective_rate``, ``seconds``, ``peak_memory_bytes``. The unit ``%`` marks
+    fractions; ``digits`` formats other numbers. ``shown`` says when it is a column by default:
+    always, where it exists, or where rows differ. Without ``contest`` the best value is not marked.
     """
 
     heading: str
@@ -161,17 +160,17 @@ class Metric:
 
     @property
     def percent(self) -> bool:
-        """Stored as a fraction, shown times 100."""
+        """Return whether it is a fraction, shown times 100."""
         return self.unit == "%"
 
     @property
     def against_reference(self) -> bool:
-        """Known only where the run's reference is."""
+        """Return whether it needs the run's reference."""
         return "reference_accuracy" in self.needs
 
     @property
     def title(self) -> str:
-        """``ACC % ↑``: the arrow says what is better."""
+        """Return ``ACC % ↑``; the arrow says what is better."""
         arrow = ("↑" if self.more_is_better else "↓") if self.contest else ""
         return " ".join(word for word in (self.heading, self.unit, arrow) if word)
 
@@ -181,7 +180,7 @@ _cost = partial(Metric, compute=as_observed, more_is_better=False, within=POSITI
 _REFERENCE = ("accuracy", "reference_accuracy")
 _WITHIN = ("accuracy", "within")
 
-# In the order of columns. A name that ends in * is a family: a metric for each member of what it needs.
+# In the order of columns. A name that ends in * is a family: one for each key of what it needs.
 METRICS: dict[str, Metric] = {
     "acc": Metric("ACC", "accuracy over all tasks at the end", average_accuracy, shown="always"),
     "fm": _loss("FM", "forgetting: how far tasks fell from their best", forgetting, shown="always"),
@@ -285,7 +284,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric_of(name: str) -> Metric:
-    """The row of a metric, or of its family; what is in neither, a result's own, is shown as it is."""
+    """Return the row of a metric or its family; unknown metrics are shown as they are."""
     if name in METRICS:
         return METRICS[name]
     family = row_of(name)
@@ -295,13 +294,13 @@ def metric_of(name: str) -> Metric:
 
 
 def row_of(name: str) -> str | None:
-    """Under which name the table has a metric: its own, or its family's."""
+    """Return the name of a metric's row: its own, or its family's."""
     families = (row for row in METRICS if row.endswith("*") and name.startswith(row[:-1]))
     return name if name in METRICS else next(families, None)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """As the table has them; what it does not have comes before what is no contest."""
+    """Sort metrics as in the table; unknown ones come before those without contest."""
     rows = list(METRICS)
     end = next((k for k, row in enumerate(rows) if not METRICS[row].contest), len(rows))
 
@@ -313,7 +312,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def measure(observed: Mapping[str, Any]) -> dict[str, float]:
-    """Every metric for which what it needs was observed, by name.
+    """Return every metric whose observations exist, by name.
 
     >>> measure({"accuracy": [[0.5, 0.0], [0.25, 0.75]]})["fm"]
     0.25
@@ -332,10 +331,10 @@ def measure(observed: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _there(value: Any, tasks: int) -> bool:
-    """A number; or one for each task; or a row of them for each task: a run that did not come to its end has fewer.
-    A count of nothing was never taken.
+    """Return whether an observation is complete.
 
-    What was counted by kind (``within``, ``calibration``) is there as soon as there is anything.
+    It is a number, one number per task, or a row per task: an unfinished run has fewer. A count of
+    nothing was never taken; counts by kind (``within``, ``calibration``) need only one entry.
     """
     if isinstance(value, int):
         return value > 0

@@ -10,8 +10,17 @@ import pytest
 from scipy import stats
 
 from tests.analysis.made import result
-from tmln.analysis.across_benchmarks import Across, across, critical_difference, friedman, ranks, why_no_ranks
-from tmln.analysis.across_table import across_lines, across_notes, across_records
+from tmln.analysis.across_benchmarks import (
+    Across,
+    across,
+    across_lines,
+    across_notes,
+    across_records,
+    critical_difference,
+    friedman,
+    ranks,
+    why_no_ranks,
+)
 from tmln.analysis.rows import Row, rows_of
 from tmln.plots.figure import save_figure
 from tmln.plots.ranks import ranks_figure

@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from tmln.analysis.distributions import chi_square_tail, studentized_range_quantile, t_power
+from tmln.analysis.statistics import chi_square_tail, studentized_range_quantile, t_power
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 7, 20])

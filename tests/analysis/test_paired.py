@@ -12,7 +12,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from tmln.analysis.paired import (
+from tmln.analysis.significance import (
     NOWHERE,
     TESTS,
     bootstrap_interval,

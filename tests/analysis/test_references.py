@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tmln import metrics
-from tmln.analysis.references import named, with_reference, with_references
+from tmln.analysis.read import named, with_reference, with_references
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.reference_runs import reference_config, reference_names
 from tmln.experiments.result import Oracle, Result

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
-from tmln.analysis.read import read_results
-from tmln.analysis.searches import Searched, searches_in, trials_of
+from tmln.analysis.read import Searched, read_results, searches_in, trials_of
 from tmln.cli import app
 from tmln.experiments.identity import run_name
 from tmln.report import document

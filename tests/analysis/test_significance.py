@@ -11,8 +11,8 @@ from statsmodels.stats.multitest import multipletests
 
 from tests.analysis.made import result
 from tmln.analysis.differences import column_lines, difference_lines, row_records, row_tree
-from tmln.analysis.learning_check import chance_of, find_unlearned
 from tmln.analysis.rows import Row, rows_of
+from tmln.analysis.selection import chance_of, find_unlearned
 from tmln.analysis.significance import assess_significance, find_identical
 from tmln.analysis.text_table import Strong
 from tmln.experiments.result import Result

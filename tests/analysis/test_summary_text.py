@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.analysis.made import result
-from tmln.analysis.paired import TestName
 from tmln.analysis.rows import rows_of
+from tmln.analysis.significance import TestName
 from tmln.analysis.summary_text import write_headline, write_summary
 from tmln.experiments.result import Result
 

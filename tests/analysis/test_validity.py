@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tmln.analysis.validity import LARGEST, complaint
+from tmln.analysis.read import LARGEST, complaint
 from tmln.experiments.result import Result
 
 GOOD = Result("split-digits", "er", 0, {}, [[0.9, 0.1], [0.5, 0.7]], seconds=1.0)

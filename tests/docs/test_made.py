@@ -284,4 +284,6 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
 
 
 def test_links_of_the_root_follow() -> None:
-    assert moved("[a](docs/experiments.md#x) [b](CONTRIBUTING.md)") == "[a](../../experiments.md#x) [b](contributing.md)"
+    assert (
+        moved("[a](docs/experiments.md#x) [b](CONTRIBUTING.md)") == "[a](../../experiments.md#x) [b](contributing.md)"
+    )

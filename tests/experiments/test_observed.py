@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tmln.analysis.validity import complaint
+from tmln.analysis.read import complaint
 from tmln.evaluation_counts import class_accuracies, unpack_confusion
 from tmln.experiments.config import RunConfig
 from tmln.experiments.predictions import NAME, read_predictions

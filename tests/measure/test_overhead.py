@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from tmln.analysis.measurements import load_analyses, save_analysis
-from tmln.analysis.overhead_table import _bytes, _digits, _seconds, overhead_lines, overhead_notes, overhead_records
+from tmln.analysis.measurements import (
+    _bytes,
+    _digits,
+    _seconds,
+    load_analyses,
+    overhead_lines,
+    overhead_notes,
+    overhead_records,
+    save_analysis,
+)
 from tmln.analysis.text_table import records_csv
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.report.browser import chromium
-from tmln.analysis.references import with_references
+from tmln.analysis.read import with_references
 from tmln.experiments.config import RunConfig
 from tmln.experiments.identity import run_name
 from tmln.experiments.result import Result, write_result

@@ -12,8 +12,7 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row
 from tests.report.conftest import LONG, keep, read, swept
-from tmln.analysis.across_benchmarks import across
-from tmln.analysis.across_table import across_lines, across_notes
+from tmln.analysis.across_benchmarks import across, across_lines, across_notes
 from tmln.analysis.differences import column_lines
 from tmln.analysis.notes import CAPTION
 from tmln.analysis.rows import comparable, rows_of

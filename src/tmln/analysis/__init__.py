@@ -1,1 +1,1 @@
-"""What runs say, without torch: reading, statistics, rows, fronts, the sentence, notes and tables."""
+"""Read runs and analyse them without torch: statistics, tests, rows, fronts, tables, text."""

@@ -1,7 +1,8 @@
-"""Methods over several tables: accuracies side by side, mean ranks, Friedman's test, Nemenyi's critical difference.
+"""Compare methods over several benchmarks: mean ranks, Friedman's test, Nemenyi's difference.
 
-Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). A method stands with one row in
-each table, as in the sentence (:mod:`tmln.analysis.selection`); ranks need methods that are in all of them.
+Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7 (2006). A method has
+one row in each table, selected as in :mod:`tmln.analysis.selection`; only methods that are in all
+tables have ranks.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tmln.analysis.distributions import chi_square_tail, studentized_range_quantile
 from tmln.analysis.rows import Row, comparable
 from tmln.analysis.selection import select_configurations
-from tmln.analysis.statistics import mean
+from tmln.analysis.statistics import chi_square_tail, mean, studentized_range_quantile
+from tmln.analysis.summary_text import p_text
+from tmln.analysis.tables import cell
 from tmln.metrics import metric_of
 
 LEVEL = 0.05
@@ -21,7 +24,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Across:
-    """``cells`` are by method and table; ``ranks`` of methods that are in every table, 1 is best, from the best on."""
+    """Rows by method and table, and ranks of methods in every table (1 is best), best first."""
 
     metric: str
     tables: tuple[str, ...]
@@ -33,7 +36,7 @@ class Across:
 
     @property
     def cliques(self) -> list[tuple[str, ...]]:
-        """The largest groups, in the order of ranks, of which no two differ."""
+        """Return the largest groups, in order of rank, of which no two differ."""
         names = list(self.ranks)
         found: list[tuple[str, ...]] = []
         for at, first in enumerate(names):
@@ -44,7 +47,7 @@ class Across:
 
 
 def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], dict[str, dict[str, Row]]]:
-    """The tables, and of each method the row it stands with in each of them that it can be ranked in."""
+    """Return the tables, and each method's row in every table where it can be ranked."""
     cells: dict[str, dict[str, Row]] = {}
     tables = comparable(rows)
     for name, mine in tables.items():
@@ -55,14 +58,14 @@ def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], d
 
 
 def why_no_ranks(rows: Sequence[Row], metric: str = "acc") -> str:
-    """What there is instead: ``cifar10 (er, tmln), pacs (naive)``."""
+    """Return which methods each table has: ``cifar10 (er, tmln), pacs (naive)``."""
     tables, cells = side_by_side(rows, metric)
     mine = {name: sorted(method for method, there in cells.items() if name in there) for name in tables}
     return ", ".join(f"{name} ({', '.join(methods) or 'none'})" for name, methods in mine.items()) or "no runs"
 
 
 def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
-    """Of rows of several tables; None where there are not two tables and two methods that both have."""
+    """Compare rows of several tables; None without two tables and two methods that both have."""
     tables, cells = side_by_side(rows, metric)
     common = [method for method, mine in cells.items() if len(mine) == len(tables)]
     if len(tables) < 2 or len(common) < 2:
@@ -84,7 +87,7 @@ def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
 
 
 def ranks(costs: Sequence[float]) -> list[float]:
-    """1 for the least; equal ones share the mean of their places.
+    """Return ranks, 1 for the least; equal values share the mean of their ranks.
 
     >>> ranks([0.3, 0.1, 0.3])
     [2.5, 1.0, 2.5]
@@ -93,8 +96,9 @@ def ranks(costs: Sequence[float]) -> list[float]:
 
 
 def friedman(ranked: Sequence[Sequence[float]]) -> float:
-    """P(chi-square with k - 1 degrees of freedom is this large), corrected for equal ranks; cautious for few tables.
+    """Return Friedman's p-value, corrected for ties; it is conservative for few tables.
 
+    P(chi-square with k - 1 degrees of freedom is this large), where
     chi^2 = 12 / (n k (k + 1)) sum_j R_j^2 - 3 n (k + 1), over 1 - sum (t^3 - t) / (n k (k^2 - 1)).
     """
     n, k = len(ranked), len(ranked[0])
@@ -106,6 +110,48 @@ def friedman(ranked: Sequence[Sequence[float]]) -> float:
 
 
 def critical_difference(methods: int, tables: int) -> float:
-    """Nemenyi's: q sqrt(k (k + 1) / (6 n)), with q of the studentized range over sqrt(2)."""
+    """Return Nemenyi's q sqrt(k (k + 1) / (6 n)), q of the studentized range over sqrt(2)."""
     q = studentized_range_quantile(1 - LEVEL, methods) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * tables))
+
+
+def across_lines(found: Across) -> list[list[str]]:
+    """Return heading and a line per method: means by table and the mean rank."""
+    metric = metric_of(found.metric)
+    lines = [["method", *found.tables, "mean rank"]]
+    for method, mine in found.cells.items():
+        rank = found.ranks.get(method, math.nan)
+        texts = [cell(mine[table].summary(found.metric), metric) if table in mine else "-" for table in found.tables]
+        lines.append([method, *texts, "-" if math.isnan(rank) else f"{rank:.2f}"])
+    return lines
+
+
+def across_notes(found: Across) -> list[str]:
+    """Return what the ranks say: no difference, or the groups that do not differ significantly."""
+    metric, count = metric_of(found.metric).title, len(found.tables)
+    test = f"Friedman p {p_text(found.friedman)}"
+    said = [f"{metric}; ranks are over {count} tables, of methods that are in all of them, 1 is best"]
+    if found.friedman >= LEVEL:
+        return [*said, f"over {count} tables no method ranks above another: {test}"]
+    groups = "; ".join(" = ".join(group) for group in found.cliques) or "none"
+    return [
+        *said,
+        f"ranks differ over {count} tables: {test}; Nemenyi's critical difference is {found.critical:.2f}; within it, "
+        f"not told apart, are: {groups}",
+    ]
+
+
+def across_records(found: Across) -> list[Mapping[str, Any]]:
+    """Return one record per method and table."""
+    return [
+        {
+            "method": method,
+            "benchmark": table,
+            **row.summary(found.metric).parts(f"{found.metric}_"),
+            "mean_rank": found.ranks.get(method),
+            "friedman_p": found.friedman,
+            "critical_difference": found.critical,
+        }
+        for method, mine in found.cells.items()
+        for table, row in mine.items()
+    ]

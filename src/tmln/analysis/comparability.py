@@ -1,7 +1,8 @@
-"""Which runs may be held against each other: those of one benchmark, its options, its data and its test sets.
+"""Decide which runs are comparable: same benchmark, options, data and test sets.
 
-Whatever else a configuration says (method, network, rate, epochs) is what is compared. An order of classes or sessions
-that a run draws from its own seed is the seed's, like its weights: such runs are replicates.
+Everything else in a configuration (method, network, learning rate, epochs) is what is compared. An
+order of classes or sessions drawn from a run's own seed belongs to the seed, like its weights: such
+runs are replicates.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ BY_RUN = "run-seed"  # as tmln.streams has it: each run by its own seed
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands: ``table`` is what its table is called, ``config`` what is left to tell its row by."""
+    """The title of a run's table, and the configuration that tells its row apart there."""
 
     table: str
     config: Mapping[str, Any]
 
 
 def places(results: Sequence[Result]) -> list[Place]:
-    """Of each result. A table is called by its benchmark, and by what differs where the benchmark has several."""
+    """Return each result's place; titles name the benchmark and the options that differ."""
     options = _options(results)
     keys: list[Key] = [(r.benchmark, canonical(mine)) for r, mine in zip(results, options, strict=True)]
     keys = _told_apart(keys, [str(r.stream.get("tests") or "") for r in results])
@@ -41,7 +42,7 @@ def places(results: Sequence[Result]) -> list[Place]:
 
 
 def draws_orders(result: Result) -> bool:
-    """Whether the order in which classes or sessions arrive is the run's own."""
+    """Return whether the run draws the order of classes or sessions from its own seed."""
     found = _given(result)
     return any(found.get(key) == BY_RUN or _drawn(found, key) == result.seed for key in ORDERS)
 
@@ -52,16 +53,17 @@ def _given(result: Result) -> dict[str, Any]:
 
 
 def _drawn(options: Mapping[str, Any], key: str) -> int | None:
-    """The seed that an order is drawn with, if it is."""
+    """Return the seed that an order is drawn with, or None."""
     spec = options.get(key)
     number = str(options.get("seed")) if spec == "seeded" else str(spec).partition("seed:")[2]
     return int(number) if number.isdecimal() else None
 
 
 def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Each result's, where an order that was drawn with the run's own seed says just that.
+    """Return benchmark options, with orders drawn from the run's own seed marked as such.
 
-    Seed 0 with the order of seed 0 is not: with seed 1 and the order of seed 0 beside it, that order is fixed.
+    Seed 0 with the order of seed 0 is not marked if seed 1 with that order is beside it: the order
+    is then fixed.
     """
     given = [_given(result) for result in results]
     raw = [(result.benchmark, canonical(options)) for result, options in zip(results, given, strict=True)]
@@ -85,7 +87,7 @@ def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _told_apart(keys: Sequence[Key], facts: Sequence[str]) -> list[Key]:
-    """The keys with one more fact of each run; where an earlier version did not note it, what the others agree on."""
+    """Return the keys with one more fact per run; unknown facts follow the others if they agree."""
     known: dict[Key, set[str]] = {}
     for key, fact in zip(keys, facts, strict=True):
         known.setdefault(key, set()).update([fact] if fact else [])
@@ -96,7 +98,10 @@ def _told_apart(keys: Sequence[Key], facts: Sequence[str]) -> list[Key]:
 
 
 def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[Key, str]:
-    """``split-digits, tasks=2``: the options that differ; the test data, or their number, where none does."""
+    """Return titles such as ``split-digits, tasks=2``, from the options that differ.
+
+    Where no option differs, the test data or the number of tasks are named.
+    """
     kinds: dict[str, dict[Key, Mapping[str, Any]]] = {}
     for key, mine in zip(keys, options, strict=True):
         kinds.setdefault(key[0], {})[key] = mine
@@ -119,7 +124,7 @@ def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[K
 
 
 def _short_paths(paths: Iterable[Any]) -> dict[str, str]:
-    """Folders by as many of their last names as tell them apart: a page says nothing of the machine."""
+    """Return folders by as many of their last names as tell them apart."""
     given = {str(path) for path in paths if path is not None}
     for length in range(1, 1 + max((len(PurePath(path).parts) for path in given), default=0)):
         short = {path: "/".join(PurePath(path).parts[-length:]) for path in given}

@@ -1,4 +1,4 @@
-"""How far each row of a table is from one of them, for people to use: points, how sure, seeds to be sure, price."""
+"""Write differences to a reference row: points, significance, seeds needed, cost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.analysis.learning_check import find_unlearned
 from tmln.analysis.notes import UNLEARNED
-from tmln.analysis.paired import TestName
 from tmln.analysis.rows import Row, columns_of, comparable
-from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, assess_significance
+from tmln.analysis.selection import find_unlearned
+from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, TestName, assess_significance
 from tmln.analysis.tables import row_lines
 from tmln.analysis.text_table import Strong
 from tmln.metrics import METRICS
@@ -20,7 +19,7 @@ HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "s
 
 
 def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]]:
-    """Heading, the reference, and the others: those that are told from it stand out in their corrected p."""
+    """Return heading, the reference, and the other rows; significant p-values are strong."""
     lines, lazy = [list(HEADING)], find_unlearned(rows)
     for row in rows:
         label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
@@ -49,7 +48,7 @@ OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "se
 
 
 def column_lines(rows: Sequence[Row], found: Significance, columns: Sequence[str]) -> list[list[str]]:
-    """One table of what was asked for: metrics, and of :data:`OTHERS` what says how sure they are."""
+    """Return one table of the requested columns: metrics, and those of :data:`OTHERS`."""
     metrics = [name for name in columns if name not in (*OTHERS, "method")]
     if unknown := [name for name in metrics if name not in {m for row in rows for m in row.values} | set(METRICS)]:
         known = [*OTHERS, *columns_of(rows)]
@@ -67,7 +66,7 @@ def column_lines(rows: Sequence[Row], found: Significance, columns: Sequence[str
 def row_records(
     rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
 ) -> list[Mapping[str, Any]]:
-    """Flat, for a CSV file: of each metric n, mean, deviation, interval and every seed's value; then the comparison."""
+    """Return flat records for CSV: summaries and values by seed of each metric, and the test."""
     columns = columns_of(rows, metrics)
     return [
         {
@@ -84,7 +83,7 @@ def row_records(
 def row_tree(
     rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
 ) -> list[Mapping[str, Any]]:
-    """Nested, for JSON: with what is missing, too."""
+    """Return nested records for JSON, with missing seeds."""
     columns = columns_of(rows, metrics)
     return [
         {
@@ -101,12 +100,12 @@ def row_tree(
 
 
 def points(difference: float) -> str:
-    """``+1.2``: percent of accuracy."""
+    """Return a difference of accuracies in percentage points: ``+1.2``."""
     return "-" if math.isnan(difference) else f"{100 * difference:+.1f}"
 
 
 def p_cell(p: float) -> str:
-    """``0.012`` or ``<0.001``; a dash where no test applies."""
+    """Return ``0.012`` or ``<0.001``; a dash where no test applies."""
     return "-" if math.isnan(p) else f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
@@ -131,7 +130,7 @@ def _by_seed(row: Row, metric: str) -> dict[int, float]:
 
 
 def _compared(found: Significance, row: Row) -> dict[str, Any]:
-    """``difference`` is the row's ACC minus the reference's; low and high are of the corrected interval."""
+    """Return the row's ACC minus the reference's, with the corrected interval and p-values."""
     pair = found.of(row)
     reference = None if found.reference is None else found.reference.label
     numbers: dict[str, Any] = dict.fromkeys(("shared", "difference", "low", "high", "p", "p_holm", "seeds_to_tell"))
@@ -156,7 +155,7 @@ def _compared(found: Significance, row: Row) -> dict[str, Any]:
 
 
 def _with_significance(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Significance]]:
-    """Each row with the tests of its table; a row that was named is the reference of the tables that have it."""
+    """Return each row with its table's tests; a named row is the reference where it exists."""
     tables = {}
     for name, mine in comparable(rows).items():
         named = next((row for row in mine if row.label == reference), None)

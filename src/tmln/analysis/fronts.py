@@ -1,7 +1,7 @@
-"""Which configurations are not beaten in two metrics at once: fronts of each method and of all, and their hypervolume.
+"""Find Pareto fronts of two metrics, of each method and of all, and their hypervolumes.
 
-A point dominates another if it is at least as good in both metrics and better in one (the paper's appendix D.1). Equal
-points do not dominate each other, so that duplicates are on the front together; what is not finite is on no front.
+A point dominates another if it is at least as good in both metrics and better in one (the paper's
+appendix D.1). Equal points do not dominate each other; points that are not finite are on no front.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MINIMISE = (False, False)  # for each of the two metrics: is more better?
 
 
 def front(points: Sequence[Pair], more_is_better: tuple[bool, bool] = MINIMISE) -> list[int]:
-    """The numbers of the points that no other dominates, from the best in the first metric on."""
+    """Return the numbers of the points that no other dominates, best in the first metric first."""
     costs = {
         number: cost for number, cost in enumerate(_costs(points, more_is_better)) if all(map(math.isfinite, cost))
     }
@@ -35,7 +35,7 @@ def front(points: Sequence[Pair], more_is_better: tuple[bool, bool] = MINIMISE) 
 
 
 def hypervolume(points: Sequence[Pair], reference: Pair, more_is_better: tuple[bool, bool] = MINIMISE) -> float:
-    """The area that the points dominate up to the reference; points beyond the reference add nothing.
+    """Return the area that the points dominate up to the reference.
 
     >>> hypervolume([(0.25, 0.5), (0.5, 0.25)], reference=(1.0, 1.0))
     0.5
@@ -55,7 +55,7 @@ def hypervolume(points: Sequence[Pair], reference: Pair, more_is_better: tuple[b
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: the means of the two metrics over the seeds that have both."""
+    """A configuration: means of the two metrics over the seeds that have both."""
 
     method: str
     settings: str  # in which it differs from the method's other configurations
@@ -65,21 +65,21 @@ class Point:
 
     @property
     def at(self) -> Pair:
-        """Means, for dominance and drawing."""
+        """Return the two means."""
         return self.x.mean, self.y.mean
 
     @property
     def label(self) -> str:
-        """``tmln step.damping=0.2``."""
+        """Return ``tmln step.damping=0.2``."""
         return f"{self.method} {self.settings}".strip()
 
 
 @dataclass(frozen=True)
 class Front:
-    """``members`` are numbers of points; the hypervolume is NaN where no point could be placed.
+    """Numbers of the points on a front, and its hypervolume; NaN without a finite point.
 
-    It is the share that the front dominates of all that lies between the ideal and the worst of both metrics, from 0
-    to 1. With FM and INT, which reach from -1 to 1, neither forgetting nor intransigence is a quarter of it.
+    The hypervolume is the share of the space between the ideal and the worst of both metrics that
+    the front dominates, from 0 to 1. FM and INT range from -1 to 1, so FM = INT = 0 is a quarter.
     """
 
     members: tuple[int, ...]
@@ -88,9 +88,9 @@ class Front:
 
 @dataclass(frozen=True)
 class Fronts:
-    """What one table's runs say: every configuration, each method's front, and the front of all of them.
+    """All configurations of a table, each method's front, and the front of all methods.
 
-    On the last is, of a method with validation data, only the configuration that was chosen on them.
+    The last contains, of a method with validation data, only the configuration chosen on them.
     """
 
     benchmark: str
@@ -105,7 +105,7 @@ class Fronts:
 
 
 def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
-    """The fronts of one benchmark's rows; the references of INT do not compete."""
+    """Return the fronts of one benchmark's rows; references of INT do not take part."""
     rows = list(rows)
     if x == y:
         raise ValueError(f"a front needs two different metrics, not {x!r} twice")
@@ -156,7 +156,7 @@ def _order(point: Point) -> tuple[str, bool, Pair, str]:
 
 
 def _ends(metric: str, values: Sequence[float]) -> Pair:
-    """The worst and the ideal of what the metric can be; where that has no end, of what was found."""
+    """Return the worst and the ideal value of a metric; where unbounded, of the values found."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = metric_of(metric).within
     low = min(finite) if math.isinf(low) else min(low, *finite)
@@ -169,6 +169,6 @@ def _lacking(points: Sequence[Point], metrics: tuple[str, str]) -> dict[str, lis
 
 
 def _costs(points: Sequence[Pair], more_is_better: tuple[bool, bool]) -> list[Pair]:
-    """Both metrics turned so that less is better."""
+    """Return both metrics with signs such that less is better."""
     first, second = (-1.0 if more else 1.0 for more in more_is_better)
     return [(first * x, second * y) for x, y in points]

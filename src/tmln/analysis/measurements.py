@@ -1,8 +1,9 @@
-"""What was measured about runs, beside them: overheads, landscapes, barriers, for the report and the paper to show."""
+"""Store measurements beside runs (overheads, landscapes, barriers), and write overheads as text."""
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,19 +20,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Analysis:
-    """``kind`` is overhead, losses, landscape or barrier; ``name`` tells those of one kind apart."""
+    """A measurement: its kind (overhead, losses, landscape, barrier), a name, and the content."""
 
     kind: str
     name: str
     content: dict[str, Any]
 
     def plain(self) -> dict[str, Any]:
-        """What a file has of it."""
+        """Return what its file holds."""
         return {"format": FORMAT, "kind": self.kind, "name": self.name, "content": self.content}
 
 
 def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) -> Path:
-    """Plain values, in a file that appears whole; an older one of this name gives way."""
+    """Write a measurement atomically; it replaces an older one of this name."""
     readable = re.sub(r"[^a-z0-9+.-]+", "-", f"{kind}-{name}".lower())
     path = runs / FOLDER / f"{readable}.json"
     refuse_link(path.parent)
@@ -41,7 +42,7 @@ def save_analysis(runs: Path, kind: str, name: str, content: Mapping[str, Any]) 
 
 
 def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
-    """All that can be read, by name; others are said and passed over."""
+    """Yield all readable measurements by name; warn about others."""
     for path in sorted((runs / FOLDER).glob("*.json")):
         try:
             refuse_link(path.parent)
@@ -54,7 +55,119 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
 
 
 def analysis_of(found: Any) -> Analysis:
-    """From the plain values of :meth:`Analysis.plain`; an error of whatever kind if they are none."""
+    """Return a measurement from plain values; raise if they are none."""
     if found["format"] > FORMAT:
         raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
     return Analysis(str(found["kind"]), str(found["name"]), dict(found["content"]))
+
+
+BUSY = 0.5  # load by core from which on seconds are not to be trusted
+
+
+def overhead_lines(content: Mapping[str, Any], formulas: bool = True) -> list[list[str]]:
+    """Return heading and one line per method, on request with formulas of memory."""
+    columns = ["by formula", "bytes"] if formulas else []
+    lines = [["method", "step", "95%", "run", "boundary", "epochs", *columns, "held", "peak"]]
+    for name, found in content["methods"].items():
+        ratio, memory = found["step"]["ratio"], found["auxiliary"]
+        times = [_times(ratio["mean"]), "-" if name == "naive" else _interval(ratio), _times(_mean(found["training"]))]
+        ends = [_seconds(found["boundary"]["seconds"]["mean"]), _digits(found["boundary"]["epochs"]["mean"])]
+        form = [memory["formula"] or "-", _bytes(memory["formula_bytes"])] if formulas else []
+        lines.append([name, *times, *ends, *form, _bytes(memory["held_bytes"]), _bytes(found["peak_bytes"])])
+    return lines
+
+
+def overhead_notes(content: Mapping[str, Any]) -> list[str]:
+    """Return notes on how overheads were measured."""
+    machine, control, units = content["machine"], content["control"], content["units"]
+    methods = content["methods"]
+    said = [
+        f"{content['rounds']} rounds of {content['steps']} steps in turns, from the second task on: "
+        f"{content['model']}, {content['parameters']} parameters, batches of {content['batch_size']}; "
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
+        f"torch {content['versions']['torch']}",
+        "step: time of a step over naive's, geometric mean and 95% t-interval (of logarithms) over rounds; run: the "
+        f"same of a whole run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
+        "boundary: what is done when a task ends; epochs: the same in epochs of naive",
+        f"control, naive against itself: {_times(control['mean'])} {_interval(control)}",
+        "held: what the method's parts keep beside the model, as found; peak: of the whole process, torch included",
+        "by formula: " + "; ".join(f"{name} {_formula(found['auxiliary'])}" for name, found in methods.items()),
+        f"N, the weights: {_bytes(units['N'])}; K, Kronecker factors: {_bytes(units['K'])}; "
+        f"a sample: {units['samples']} bytes",
+    ]
+    derived = {name: found["auxiliary"]["derived"] for name, found in methods.items()}
+    if any(derived.values()):
+        listed = "; ".join(f"{name} {', '.join(names)}" for name, names in derived.items() if names)
+        said.append(f"of which derived, and in no checkpoint: {listed}")
+    if content["rounds"] == 1:
+        said.append("one round only, so no interval")
+    if machine["load"] is not None and machine["load"] > BUSY * (machine["cores"] or 1):
+        said.append(
+            f"others were at work (load {machine['load']:.1f} on {machine['cores']} cores): the intervals are wider, "
+            "and the seconds longer, than on a free machine"
+        )
+    for name, found in methods.items():
+        if found["diverged"]:
+            said.append(f"{name} diverged {found['diverged']}")
+    return said
+
+
+def overhead_records(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return flat records for CSV, with full precision."""
+    pairs = {"step": ("ratio", "seconds"), "training": ("ratio",), "boundary": ("seconds", "epochs")}
+    summaries = [(group, key) for group, keys in pairs.items() for key in keys]
+    return [
+        {
+            "benchmark": content["benchmark"],
+            "method": name,
+            **{f"{a}_{b}_{part}": found[a][b][part] for a, b in summaries for part in ("mean", "low", "high", "n")},
+            **{size: found["auxiliary"][size] for size in ("formula", "formula_bytes", "held_bytes", "saved_bytes")},
+            "peak_bytes": found["peak_bytes"],
+            "diverged": found["diverged"],
+        }
+        for name, found in content["methods"].items()
+    ]
+
+
+def _formula(memory: Mapping[str, Any]) -> str:
+    """Return the formula of memory, with its bytes where they differ from those measured."""
+    formula: str | None = memory["formula"]
+    if formula is None:
+        return "unknown"
+    differs = memory["held_bytes"] not in (None, memory["formula_bytes"])
+    return formula + (f" ({_bytes(memory['formula_bytes'])}, unlike what is held)" if differs else "")
+
+
+def _mean(group: Mapping[str, Any]) -> float | None:
+    mean: float | None = group["ratio"]["mean"]
+    return mean
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _interval(summary: Mapping[str, Any]) -> str:
+    return "-" if summary["low"] is None else f"[{summary['low']:.2f}, {summary['high']:.2f}]"
+
+
+def _digits(value: float | None) -> str:
+    """Return the number with two significant digits."""
+    if value is None:
+        return "-"
+    if 0 < value < 0.001:
+        return "<0.001"
+    return f"{value:.0f}" if value >= 10 or not value else f"{value:.{1 - math.floor(math.log10(value))}f}"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{_digits(1000 * value)} ms" if value < 1 else f"{_digits(value)} s"
+
+
+def _bytes(size: int | None) -> str:
+    if size is None:
+        return "-"
+    unit, name = (1e3, "kB") if size < 1e6 else (1e6, "MB") if size < 1e9 else (1e9, "GB")
+    return f"{_digits(size / unit)} {name}"

@@ -1,6 +1,7 @@
-"""Every note to the reader: what must be known before a table, a front or a page is trusted.
+"""Write notes to tables, fronts and pages: what a reader must know to trust them.
 
-A note is said once, about all the rows or runs that it concerns; a terminal has it as a line, the page as a list.
+A note is written once for all the rows or runs that it concerns; a terminal shows it as a line, the
+page as a list.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.analysis.comparability import draws_orders
-from tmln.analysis.learning_check import find_unlearned
-from tmln.analysis.paired import TESTS
 from tmln.analysis.read import Problem
 from tmln.analysis.rows import Row, comparable
-from tmln.analysis.selection import find_unselected
-from tmln.analysis.significance import Significance, find_identical
+from tmln.analysis.selection import find_unlearned, find_unselected
+from tmln.analysis.significance import TESTS, Significance, find_identical
 from tmln.experiments.result import REFERENCES, Result
 from tmln.metrics import metric_of
 from tmln.printable import one_line
@@ -45,7 +44,7 @@ FRONT = (
 
 @dataclass(frozen=True)
 class Note:
-    """``about`` are the rows or runs that the text is about, or their seeds; nothing if it is about all."""
+    """A note; ``about`` names the rows, runs or seeds that it concerns, empty for all."""
 
     text: str
     about: tuple[str, ...] = ()
@@ -55,15 +54,15 @@ class Note:
         return ": ".join([self.text, *(["; ".join(self.about)] if self.about else [])])
 
     def plain(self) -> dict[str, Any]:
-        """For the page."""
+        """Return the note for the page."""
         return {"benchmark": self.table, "text": self.text[0].upper() + self.text[1:], "about": list(self.about)}
 
 
-# -- of tables of rows -------------------------------------------------------------------------------------------------
+# -- of tables of rows --
 
 
 def table_notes(rows: Sequence[Row]) -> list[str]:
-    """Of a table in a terminal: what its columns are, then what is wrong with its rows."""
+    """Return the notes of a table: its columns, then problems of its rows."""
     said = ["n seeds: mean ± sample standard deviation, 95% t-interval", STRONG]
     if any(row.summary("acc").cut for row in rows):
         said.append(CUT)
@@ -71,7 +70,7 @@ def table_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def difference_notes(found: Significance) -> list[str]:
-    """Of a table of differences: what it is against, by which test, and how that was corrected."""
+    """Return the notes of a table of differences: reference, test and correction."""
     if found.reference is None:
         return []
     pairs = len(found.nearest) if found.named else math.comb(len(found.candidates), 2)
@@ -84,7 +83,7 @@ def difference_notes(found: Significance) -> list[str]:
 
 
 def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """What is wrong with the rows of one table."""
+    """Yield notes on problems of one table's rows."""
     yield from _rates(rows)
     yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
     for group in find_identical(rows):
@@ -95,20 +94,20 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
 
 
 def gap_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """What is missing, was left out, or stands on a single seed; and what INT is against."""
+    """Yield notes on missing and single seeds, and on the reference of INT."""
     yield from seed_notes(rows)
     yield from reference_notes(rows)
 
 
 def seed_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """Seeds that are missing, were left out, or stand alone."""
+    """Yield notes on seeds that are missing, diverged, or single."""
     yield from _about("runs that diverged are left out of means", (_seeds(r.label, r.diverged) for r in rows))
     yield from _about("seeds that others have are missing", (_seeds(r.label, r.missing) for r in rows))
     yield from _about("one seed only: no spread, no interval, no test", (_single(row) for row in rows), len(rows))
 
 
 def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """What INT is against."""
+    """Yield notes on the reference of INT."""
     kinds = {oracle for row in rows for oracle in row.oracles}
     for oracle in (name for name in REFERENCE if name in kinds):
         held = [row.label for row in rows if oracle in row.oracles]
@@ -118,7 +117,7 @@ def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
 
 
 def _rates(rows: Sequence[Row]) -> Iterator[Note]:
-    """That rows at one eta are not at one rate (eta/lambda), where it is so."""
+    """Yield a note where rows with one lr have different effective learning rates."""
     groups: dict[float, list[str]] = {}
     for row in rows:
         if row.competes and not math.isnan(row.rate):
@@ -147,15 +146,15 @@ def _seeds(label: str, seeds: Sequence[int]) -> str:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """``seed 3`` or ``seeds 0, 1``."""
+    """Return ``seed 3`` or ``seeds 0, 1``."""
     return f"seed{'s' if len(seeds) != 1 else ''} {', '.join(map(str, seeds))}"
 
 
-# -- of runs -----------------------------------------------------------------------------------------------------------
+# -- of runs --
 
 
 def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Note]:
-    """Of a folder of runs as a page shows it, table by table."""
+    """Yield the notes of a folder of runs for the page, table by table."""
     corrupt, unfinished = (tuple(_problems(problems, state)) for state in ("corrupt", "unfinished"))
     if searched := tuple(_problems(problems, "searched")):
         yield Note(SEARCHED, searched)
@@ -170,7 +169,7 @@ def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Not
 
 
 def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iterator[str]:
-    """Of a folder of runs in a terminal: what it holds besides results is counted, and the first few named."""
+    """Yield notes on what a folder holds besides results, counted, with the first few names."""
     for state, what in (("unfinished", "left out, not finished"), ("corrupt", "passed over")):
         mine = [one_line(text) for text in _problems(problems, state)]
         if mine:
@@ -185,7 +184,7 @@ def folder_notes(results: Sequence[Result], problems: Sequence[Problem]) -> Iter
 
 
 def version_notes(results: Iterable[Result]) -> Iterator[Note]:
-    """Runs of different versions may differ for reasons that are none of the methods'."""
+    """Yield a note where runs were made with different versions of a package."""
     given = [result.versions for result in results if result.versions]
     for package in ("tmln", "torch"):
         found = Counter(str(versions.get(package, "unknown")) for versions in given)
@@ -198,11 +197,11 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
     return (f"{p.name}: {p.reason}" if p.reason else p.name for p in problems if p.state == state)
 
 
-# -- of fronts ---------------------------------------------------------------------------------------------------------
+# -- of fronts --
 
 
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
-    """``lacking``: which of the two metrics each configuration has not."""
+    """Yield the notes of fronts; ``lacking`` maps configurations to metrics they do not have."""
     asked = any(metric_of(name).against_reference for name in metrics)
     said = [str(note) for note in (gap_notes(rows) if asked else seed_notes(rows))]
     if find_unselected(rows):

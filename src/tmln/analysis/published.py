@@ -1,9 +1,10 @@
-"""A results file for others to check: every run's matrix, configuration, versions, machine and command, in one file.
+"""Read and write a published file: matrices, configurations, versions, commands, a checksum.
 
-It is JSON: ``{"kind": "tmln results", "format": 1, "tmln": version, "runs": [...], "checksum": sha256}``, a line a run.
-A run is what its ``result.json`` says, its ``name``, the hash of its ``config``, and the ``command`` that makes it
-again. Before them stand ``"measurements": [...]``, where there are some: overheads, landscapes and the like, which are
-no runs. The same runs give the same bytes. Nothing in it says on which machine it was made, only on what kind.
+It is JSON, one line per run: ``{"kind": "tmln results", "format": 1, "tmln": version, "runs":
+[...], "checksum": sha256}``. A run is its ``result.json``, its ``name``, the hash of its
+``config``, and the ``command`` that repeats it. ``"measurements": [...]`` holds overheads,
+landscapes and barriers. The same runs give the same bytes. The kind of machine is in it, not which
+machine.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ log = logging.getLogger(__name__)
 
 
 class NotPublished(ValueError):
-    """A file of another kind: whatever it is, it holds no results."""
+    """A file that holds no published results."""
 
 
 def publish(results: Iterable[Result], path: Path, measured: Iterable[Analysis] = (), *, light: bool = False) -> str:
-    """Write the file whole; its checksum is returned, to be told apart from it.
+    """Write the file atomically and return its checksum.
 
-    A light one lacks confusions and bins of confidence, not the metrics that follow from them: of 100 classes in ten
-    tasks a tenth of the bytes.
+    A light one lacks confusions and bins of confidence, not the metrics that follow from them: a
+    tenth of the bytes for 100 classes in ten tasks.
     """
     left_out = COUNTED if light else ()
     runs = [_entry(result, left_out) for result in sorted(results, key=lambda result: result.name)]
@@ -82,7 +83,7 @@ def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
 
 
 def names_places(one: Result | Analysis) -> bool:
-    """Whether it holds the path of a folder or file, as the configuration of ``folder:PATH`` does."""
+    """Return whether it holds the path of a folder or file, as ``folder:PATH`` does."""
     return any(PLACE.search(text) for text in _texts({**vars(one), "name": ""}))
 
 
@@ -99,7 +100,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def read_published(path: Path) -> tuple[list[Result], dict[str, str]]:
-    """The results of a file, and of runs in it that are not believed the reason; an error for another kind of file."""
+    """Return the results of a file, and by name why others in it were refused."""
     runs = _content(path).get("runs")
     if not isinstance(runs, list):
         raise ValueError(f"{path.name} holds no list of runs")
@@ -117,7 +118,7 @@ def read_published(path: Path) -> tuple[list[Result], dict[str, str]]:
 
 
 def read_measured(path: Path) -> list[Analysis]:
-    """What was measured beside the runs of a file; what cannot be read is said and passed over."""
+    """Return the measurements in a file; warn about those that cannot be read."""
     found = []
     listed = _content(path).get(MEASURED, [])
     for number, one in enumerate(listed if isinstance(listed, list) else []):
@@ -129,7 +130,7 @@ def read_measured(path: Path) -> list[Analysis]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """A file of this kind, whole, less its checksum."""
+    """Return the checked content of a published file, without its checksum."""
     try:
         content = from_json(read_own(path, MOST_BYTES))
     except FileNotFoundError:
@@ -149,9 +150,9 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def commands_to_repeat(result: Result, seeds: Sequence[int]) -> tuple[list[str], str]:
-    """What makes the run again under these seeds, or else why nothing does.
+    """Return the commands that repeat a run under these seeds, or why there are none.
 
-    A result of an earlier version does not say what was changed: that is worked out, which takes torch.
+    Results of earlier versions do not say what was changed; working that out takes torch.
     """
     try:
         changed = result.changed

@@ -1,4 +1,4 @@
-"""Read a row by the names of its runs, seed by seed, with the reason for each run that is missing."""
+"""Read a row by the names of its runs, with the reason for each missing run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tmln.analysis.notes import seeds_text
-from tmln.analysis.references import named, with_reference
+from tmln.analysis.read import named, with_reference
 from tmln.analysis.rows import Row, rows_of
 from tmln.analysis.statistics import Summary, summarise
 from tmln.analysis.tables import cell

@@ -1,15 +1,14 @@
-"""Runs become rows: one for each configuration, its metrics by seed, compared seed by seed with another row."""
+"""Group runs into rows: one per configuration, with its metrics by seed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from tmln.analysis.comparability import places
-from tmln.analysis.controls import with_controls
 from tmln.analysis.statistics import Comparison, Summary, compare, mean, summarise
 from tmln.experiments.result import REFERENCES, Result
 from tmln.metrics import METRICS, in_order, metric_of, row_of
@@ -18,7 +17,7 @@ from tmln.suggest import did_you_mean
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one benchmark: its metrics by seed, and what is missing."""
+    """One configuration of a method on one benchmark: metrics by seed, and missing seeds."""
 
     benchmark: str
     label: str
@@ -34,39 +33,39 @@ class Row:
 
     @property
     def method(self) -> str:
-        """The label's first word: the rest are settings."""
+        """Return the label's first word; the rest are settings."""
         return self.label.partition(" ")[0]
 
     @property
     def where(self) -> str:
-        """Its table: rows of one may be compared."""
+        """Return the title of its table; rows of one table are comparable."""
         return self.table or self.benchmark
 
     @property
     def contender(self) -> str:
-        """What competes: the method, with all its settings; or a row of its own."""
+        """Return what competes: the method with all its settings, or a row of its own."""
         return self.label if self.alone else self.method
 
     @property
     def settings(self) -> str:
-        """In which it differs from the method's other rows."""
+        """Return the settings in which it differs from the method's other rows."""
         return self.label.partition(" ")[2]
 
     def summary(self, metric: str) -> Summary:
-        """Of no values where the runs do not have the metric."""
+        """Summarise a metric over seeds; ``n=0`` where the runs do not have it."""
         if metric not in self.summaries:
             found = self.values.get(metric, {}).values()
             self.summaries[metric] = summarise(found, within=metric_of(metric).within)
         return self.summaries[metric]
 
     def against(self, other: Row, metric: str) -> Comparison:
-        """The paired difference to another row, seed by seed."""
+        """Return the paired difference to another row, seed by seed."""
         first, second = self.values.get(metric, {}), other.values.get(metric, {})
         return compare(first, second, within=metric_of(metric).within)
 
     @property
     def rate(self) -> float:
-        """eta/lambda without what rounding does to it: 0.01 / 0.1 is 0.1 here."""
+        """Return eta/lambda without rounding noise: 0.01 / 0.1 is 0.1."""
         return float(f"{self.summary('rate').mean:.9g}")
 
     @cached_property
@@ -78,20 +77,20 @@ class Row:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Its configuration, flat, without the seed."""
+        """Return its configuration, flat, without the seed."""
         config = self.results[0].config if self.results else {}
         return flat_fields({key: value for key, value in config.items() if key != "seed"})
 
     @property
     def competes(self) -> bool:
-        """Not so the references, which see more of the data at once, or fewer."""
+        """Return whether it competes; references, which see other data, do not."""
         return (self.results[0].method if self.results else self.method) not in REFERENCES
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
-    """One row for each configuration apart from its seed, in order of table, then of mean accuracy.
+    """Return one row per configuration, by table, then by mean accuracy.
 
-    The shortcut's references, which learn all tasks as one, are no rows.
+    References that learn all tasks as one are no rows.
     """
     given = [result for result in results if not result.merged]
     stands = places(given)
@@ -109,7 +108,7 @@ def rows_of(results: Iterable[Result]) -> list[Row]:
 
 
 def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows that may stand in one table, by what the table is called: see :mod:`tmln.analysis.comparability`."""
+    """Return the rows by table (:mod:`tmln.analysis.comparability`)."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.where, []).append(row)
@@ -117,7 +116,7 @@ def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The method's name; where runs of one method on one benchmark differ, with the fields in which they do."""
+    """Return method names, with the fields in which runs of one method differ."""
     flat = [flat_fields({key: value for key, value in config.items() if key != "seed"}) for config in configs]
     heads = [(config.get("benchmark"), config.get("method")) for config in configs]
     found: dict[tuple[Any, Any], dict[str, set[str | None]]] = {}  # a method's fields, and the values they take
@@ -133,13 +132,13 @@ def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def rates_matter(rows: Iterable[Row]) -> bool:
-    """Whether some row's rate is not what its configuration says, or not that of the others."""
+    """Return whether rows differ in effective learning rate, or it differs from lr."""
     found = [row for row in rows if row.competes and not math.isnan(row.rate)]
     return len({row.rate for row in found}) > 1 or any(row.rate != row.lr for row in found)
 
 
 def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tuple[str, ...]:
-    """What a table shows: the metrics asked for, or those that the table of metrics shows unasked."""
+    """Return the metrics that a table shows: those asked for, or the default ones."""
     there = {metric for row in rows for metric in row.values}
     if metrics is None:
         always = {name for name, metric in METRICS.items() if metric.shown == "always"}
@@ -153,7 +152,7 @@ def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tup
 
 
 def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
-    """The labels of the best mean; the oracle, which sees all data at once, does not compete."""
+    """Return the labels with the best mean; references do not compete."""
     means = {
         row.label: row.summary(metric).mean for row in rows if row.competes and math.isfinite(row.summary(metric).mean)
     }
@@ -164,7 +163,7 @@ def best_rows(rows: Sequence[Row], metric: str) -> set[str]:
 
 
 def best_row(rows: Sequence[Row], metric: str = "acc") -> Row | None:
-    """The first of those with the best mean."""
+    """Return the first row with the best mean."""
     top = best_rows(rows, metric)
     return next((row for row in rows if row.label in top), None)
 
@@ -190,7 +189,7 @@ def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
 
 
 def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
-    """A nested configuration as ``settings.step.damping: '0.1'``."""
+    """Return a nested configuration as ``settings.step.damping: '0.1'``."""
     if isinstance(value, Mapping) and value:
         found: dict[str, str] = {}
         for key, item in value.items():
@@ -201,3 +200,37 @@ def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
 
 def _sortable(value: float) -> float:
     return value if math.isfinite(value) else -math.inf
+
+
+MOMENTUM = "settings.step.momentum"
+AT_RATE = " at eta/lambda"
+
+
+def with_controls(rows: Sequence[Row]) -> list[Row]:
+    """Label rows at another method's effective learning rate ``naive at eta/lambda``.
+
+    Such a row differs from the only other row of its method in its rate and in having no momentum,
+    and its rate is one at which another method starts though its lr is not (TMLN's eta/lambda). It
+    competes as a row of its own; rows with more settings belong to a search.
+    """
+    rates = {row.rate for row in rows if row.competes and not math.isnan(row.rate) and row.rate != row.lr}
+    named: dict[str, tuple[str, bool]] = {}  # label -> the new one, and whether it is the control's
+    for method in {row.method for row in rows if row.competes}:
+        kin = [row for row in rows if row.method == method]
+        fast = [row for row in kin if row.lr == row.rate in rates and _is_plain(row)]
+        if len(kin) == 2 and len(fast) == 1 and _differ_in(*kin) <= {"lr", MOMENTUM}:
+            named |= {row.label: (method, False) for row in kin}
+            named[fast[0].label] = (f"{method}{AT_RATE}", True)
+    return [
+        replace(row, label=named[row.label][0], alone=named[row.label][1]) if row.label in named else row
+        for row in rows
+    ]
+
+
+def _is_plain(row: Row) -> bool:
+    return row.fields.get(MOMENTUM, "0") in ("0", "0.0")
+
+
+def _differ_in(first: Row, second: Row) -> set[str]:
+    one, other = first.fields, second.fields
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}

@@ -1,7 +1,7 @@
-"""Statistics over seeds: mean, sample deviation, Student's t-interval, and paired comparison of two methods.
+"""Compute statistics over seeds: mean, deviation, t-interval, paired comparison, distributions.
 
-NaN (a metric that is undefined) is left out and counted; every result says how many values it is of. Nothing here
-depends on what happens to be installed: Student's t is computed from the incomplete beta function (DLMF 8.17).
+NaN (an undefined metric) is left out and counted; every result has its number of values.
+Distributions are computed from their definitions (DLMF), independent of what is installed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tmln.metrics import ANY, Range
 
 Seed = TypeVar("Seed", int, str)
@@ -19,9 +22,9 @@ Seed = TypeVar("Seed", int, str)
 
 @dataclass(frozen=True)
 class Summary:
-    """Of ``n`` values, ``excluded`` NaN not among them; deviation and interval are NaN for fewer than two.
+    """Statistics of ``n`` values and the number of NaN; NaN for fewer than two.
 
-    ``cut`` says that the interval would have left the range of what is possible, and ends where that does.
+    ``cut`` says that the interval ends at a bound of what is possible.
     """
 
     n: int
@@ -34,17 +37,17 @@ class Summary:
     cut: bool = False
 
     def parts(self, prefix: str = "", scale: float = 1.0) -> dict[str, float]:
-        """For programs: n, and the other numbers times ``scale``, by name."""
+        """Return n and the other numbers times ``scale``, by name."""
         numbers = {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high}
         return {f"{prefix}n": self.n, **{f"{prefix}{part}": scale * value for part, value in numbers.items()}}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """First minus second over the ``n`` seeds that both have; the seeds that only one has, or that are NaN, are named.
+    """First minus second over the ``n`` seeds that both have, and the seeds of only one.
 
-    ``p_value`` is of the two-sided paired t-test. Where all differences are equal the test says nothing: the p-value is
-    1 if they are all zero, else NaN.
+    ``p_value`` is of the two-sided paired t-test: if all differences are equal, 1 if they are zero,
+    else NaN.
     """
 
     n: int
@@ -60,13 +63,13 @@ class Comparison:
 
 
 def mean(values: Iterable[float]) -> float:
-    """NaN of nothing."""
+    """Return the mean; NaN of nothing."""
     kept = _numbers(values)
     return math.fsum(kept) / len(kept) if kept else math.nan
 
 
 def sample_std(values: Iterable[float]) -> float:
-    """With n - 1 in the denominator; NaN for fewer than two."""
+    """Return the deviation with n - 1 in the denominator; NaN for fewer than two."""
     kept = _numbers(values)
     if len(kept) < 2:
         return math.nan
@@ -75,7 +78,7 @@ def sample_std(values: Iterable[float]) -> float:
 
 
 def summarise(values: Iterable[float], confidence: float = 0.95, within: Range = ANY) -> Summary:
-    """Of values that lie ``within`` a range their mean does, too: the interval is cut there and covers it as often."""
+    """Summarise values; the interval is cut at the range ``within``, with equal coverage."""
     given = list(values)
     kept = _numbers(given)
     n, middle, deviation = len(kept), mean(kept), sample_std(kept)
@@ -90,10 +93,9 @@ def summarise(values: Iterable[float], confidence: float = 0.95, within: Range =
 
 
 def summarise_ratios(values: Iterable[float], confidence: float = 0.95) -> Summary:
-    """Of positive ratios: the geometric mean, the factor they vary by, and the t-interval, all from their logarithms.
+    """Summarise positive ratios by their logarithms: geometric mean, factor, t-interval.
 
-    Twice as fast and twice as slow are equally far from 1, the ratios of b to a say the same as those of a to b, and
-    the interval stays above 0.
+    Twice as fast and twice as slow are equally far from 1, and the interval stays above 0.
     """
     given = list(values)
     wrong = [value for value in given if not (value > 0 or math.isnan(value))]
@@ -114,7 +116,7 @@ def summarise_ratios(values: Iterable[float], confidence: float = 0.95) -> Summa
 def compare(
     first: Mapping[Seed, float], second: Mapping[Seed, float], confidence: float = 0.95, within: Range = ANY
 ) -> Comparison:
-    """Two methods, each as seed -> value ``within`` a range, by what they differ in on the same seeds."""
+    """Compare two methods, each as seed -> value, on the seeds that both have."""
     both = sorted(first.keys() & second.keys())
     kept = [seed for seed in both if not math.isnan(first[seed]) and not math.isnan(second[seed])]
     differences = [first[seed] - second[seed] for seed in kept]
@@ -135,7 +137,7 @@ def compare(
 
 
 def paired_p(differences: Sequence[float]) -> float:
-    """The p-value of the paired t-test alone, of values about as large as 1."""
+    """Return the p-value of the paired t-test for values about as large as 1."""
     return _paired_p(summarise(differences), 1.0)
 
 
@@ -149,7 +151,7 @@ def _paired_p(differences: Summary, scale: float) -> float:
 
 
 def t_tails(t: float, freedom: int) -> float:
-    """P(|T| >= |t|) for Student's t: I_x(freedom / 2, 1 / 2) at x = freedom / (freedom + t^2)."""
+    """Return P(|T| >= |t|): I_x(freedom / 2, 1 / 2) at x = freedom / (freedom + t^2)."""
     if freedom < 1:
         raise ValueError(f"Student's t has at least 1 degree of freedom, not {freedom}")
     if math.isnan(t) or math.isinf(t):
@@ -159,7 +161,7 @@ def t_tails(t: float, freedom: int) -> float:
 
 @cache
 def t_quantile(confidence: float, freedom: int) -> float:
-    """The t with P(|T| < t) = confidence, by bisection to the last digit."""
+    """Return the t with P(|T| < t) = confidence, by bisection."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence is between 0 and 1, not {confidence}")
     low, high = 0.0, 1.0
@@ -171,7 +173,7 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
-    """I_x(a, b), where rest = 1 - x is given with its own digits; the continued fraction of DLMF 8.17.22."""
+    """Return I_x(a, b) for rest = 1 - x, by the continued fraction of DLMF 8.17.22."""
     if x == 0.0 or rest == 0.0:
         return 0.0 if x == 0.0 else 1.0
     if x > (a + 1.0) / (a + b + 2.0):  # where the fraction converges slowly
@@ -198,3 +200,70 @@ def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
 
 def _numbers(values: Iterable[float]) -> Sequence[float]:
     return [float(value) for value in values if not math.isnan(value)]
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def chi_square_tail(x: float, freedom: int) -> float:
+    """Return P(X >= x) = Q(freedom / 2, x / 2), by DLMF 8.11.4 or 8.9.2."""
+    a, z = freedom / 2, x / 2
+    if z <= 0:
+        return 1.0
+    front = math.exp(a * math.log(z) - z - math.lgamma(a))
+    if z < a + 1:
+        term = total = 1 / a
+        k = a
+        while term > 1e-17 * total:
+            k += 1
+            term *= z / k
+            total += term
+        return 1.0 - front * total
+    fraction = 0.0
+    for k in range(500, 0, -1):
+        fraction = k * (k - a) / (z + 2 * k + 1 - a - fraction)
+    return front / (z + 1 - a - fraction)
+
+
+@cache
+def studentized_range_quantile(confidence: float, groups: int) -> float:
+    """Return q with P(range of ``groups`` standard normals < q) = confidence."""
+    low, high = 0.0, 20.0
+    while low < (middle := (low + high) / 2) < high and high - low > 1e-12:
+        low, high = (middle, high) if _range_below(middle, groups) < confidence else (low, middle)
+    return high
+
+
+def _range_below(q: float, groups: int) -> float:
+    """Return k * integral of phi(z) (Phi(z) - Phi(z - q))^(k - 1), by Simpson's rule."""
+    z = np.linspace(-8.0, 8.0 + q, 801)
+    values = np.exp(-z * z / 2) / math.sqrt(2 * math.pi) * (_normal(z) - _normal(z - q)) ** (groups - 1)
+    return groups * _simpson(values, float(z[1] - z[0]))
+
+
+def t_power(effect: float, n: int, level: float) -> float:
+    """Return the power of a two-sided paired t-test of ``n`` differences.
+
+    The mean is ``effect`` standard deviations: the expectation over the sample deviation s (in
+    units of the true one) of Phi(delta - t s) + Phi(-delta - t s), with delta = effect sqrt(n).
+    """
+    if n < 2:
+        return 0.0
+    freedom, delta, t = n - 1, effect * math.sqrt(n), t_quantile(1 - level, n - 1)
+    spread = 1 / math.sqrt(2 * freedom)
+    x = np.linspace(math.log(max(1e-6, 1 - 12 * spread)), math.log(1 + 12 * spread), 401)  # of few values s is near 0
+    s = np.exp(x)
+    log = math.log(2) + freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2)
+    density = np.exp(log + freedom * x - freedom * s * s / 2)
+    seen = _normal(delta - t * s) + _normal(-delta - t * s)
+    step = float(x[1] - x[0])
+    return min(1.0, _simpson(seen * density, step) / _simpson(density, step))
+
+
+def _normal(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(0.5 + 0.5 * _erf(z / math.sqrt(2)))
+
+
+def _simpson(values: NDArray[np.float64], step: float) -> float:
+    """Integrate an odd number of values by Simpson's rule."""
+    return float(step / 3 * (values[0] + values[-1] + 4 * values[1:-1:2].sum() + 2 * values[2:-1:2].sum()))

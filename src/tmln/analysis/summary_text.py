@@ -1,8 +1,8 @@
-"""Write what a table shows as text: which method leads, whether that is significant, and what a run costs.
+"""Write the summary of a table: which method leads, significance, and cost of a run.
 
 "leads" is written only where the best differs significantly from every other candidate
-(:mod:`tmln.analysis.significance`); otherwise it names the methods that do not differ significantly. Fewer than three
-shared seeds claim nothing.
+(:mod:`tmln.analysis.significance`); otherwise it names the methods that do not differ
+significantly. Fewer than three shared seeds claim nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tmln.analysis.controls import AT_RATE
-from tmln.analysis.learning_check import find_unlearned
-from tmln.analysis.paired import TestName
-from tmln.analysis.rows import Row
-from tmln.analysis.selection import Selection, select_configurations
-from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, assess_significance, find_identical
+from tmln.analysis.rows import AT_RATE, Row
+from tmln.analysis.selection import Selection, find_unlearned, select_configurations
+from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, TestName, assess_significance, find_identical
 
 NAMED = 4  # methods that are named of a group; the others are counted
 ROOM = 46  # characters for the names of a group, and
@@ -23,8 +20,10 @@ PLACE = 32  # of a table, in a headline: three lines of a phone
 
 
 def write_summary(rows: Sequence[Row], test: TestName = "t") -> str:
-    """Of the rows of one table, one a method: ``joint``, which sees all data at once, does not compete, nor does
-    what was chosen among several by the test data, which is named at the end.
+    """Write the summary of one table's rows, one per method.
+
+    ``joint``, which sees all data at once, does not compete, nor do rows chosen on the test data,
+    which are named at the end.
     """
     if not rows:
         return "Nothing has finished yet."
@@ -54,9 +53,9 @@ def write_summary(rows: Sequence[Row], test: TestName = "t") -> str:
 
 
 def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
-    """The claim alone, for three lines of a phone: no settings, no margin, and names no longer than there is room.
+    """Write the claim alone, short enough for a phone.
 
-    It says "leads" where :func:`sentence` does, and nowhere else.
+    It says "leads" where :func:`write_summary` does, and nowhere else.
     """
     if not rows:
         return "Nothing has finished yet."
@@ -83,7 +82,7 @@ def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
 
 
 def p_text(p: float) -> str:
-    """``= 0.012`` or ``< 0.001``."""
+    """Return ``= 0.012`` or ``< 0.001``."""
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 
 
@@ -136,7 +135,7 @@ def _acc(row: Row) -> str:
 
 
 def _sure(pair: PairwiseTest) -> str:
-    """``[5.0, 15.0], corrected p = 0.013``: what the reference is above the other by, with the corrected interval."""
+    """Return ``[5.0, 15.0], corrected p = 0.013`` of the reference over another row."""
     if math.isnan(pair.corrected):
         return "by the same on every seed, where no test applies" if pair.plain.n > 1 else "with too few shared seeds"
     low, high = sorted((-100 * pair.high, -100 * pair.low))
@@ -158,7 +157,7 @@ def _listed(names: Sequence[str], named: int = NAMED) -> str:
 
 
 def _forgetting(names: Mapping[str, str], found: Significance, first: Row) -> list[str]:
-    """FM beside the peak that it falls from; "the least" is a claim, made where the seeds say so."""
+    """Return FM with its peak; "the least" only where it is significant."""
     if math.isnan(first.summary("fm").mean):
         return []
     least, sure = found.reference or first, ", which is confirmed" if found.won else ", not confirmed"
@@ -173,7 +172,7 @@ def _fm(row: Row) -> str:
 
 
 def _controls(rows: Sequence[Row]) -> list[str]:
-    """The rows on an equal footing with the one that starts at eta/lambda."""
+    """Return the rows at the effective learning rate of the one that starts at eta/lambda."""
     found = [f"{row.label.removesuffix(AT_RATE)} {_acc(row)}" for row in rows if row.label.endswith(AT_RATE)]
     return [f"at the rate eta/lambda: ACC of {_listed(found)}"] if found else []
 

@@ -1,4 +1,4 @@
-"""Rows and fronts as tables: lines of text for :mod:`tmln.analysis.text_table`, and fronts as numbers for programs."""
+"""Write rows and fronts as tables for :mod:`tmln.analysis.text_table` and as records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tmln.analysis.fronts import Front, Fronts
-from tmln.analysis.learning_check import find_unlearned
 from tmln.analysis.notes import FRONT, UNLEARNED
-from tmln.analysis.paired import TestName
 from tmln.analysis.rows import Row, columns_of
-from tmln.analysis.significance import assess_significance
+from tmln.analysis.selection import find_unlearned
+from tmln.analysis.significance import TestName, assess_significance
 from tmln.analysis.statistics import Summary
 from tmln.analysis.text_table import Strong
 from tmln.metrics import Metric, metric_of
@@ -23,7 +22,8 @@ Records = list[Mapping[str, Any]]
 def cell(summary: Summary, metric: Metric, spread: bool = False) -> str:
     """Write ``94.9 ± 1.0``, mean and sample deviation; a dash where there is no value.
 
-    Metrics that are no fractions have their deviation only with ``spread``, and never at significant digits (``.3g``).
+    Metrics that are no fractions have their deviation only with ``spread``, and never at
+    significant digits (``.3g``).
     """
     if not summary.n or math.isnan(summary.mean):
         return "-"
@@ -34,16 +34,16 @@ def cell(summary: Summary, metric: Metric, spread: bool = False) -> str:
 
 
 def interval(summary: Summary, metric: Metric | None = None) -> str:
-    """Write ``[81.2, 84.0]``, in percent unless the metric is no fraction; a dash where one seed gives none."""
+    """Write ``[81.2, 84.0]``, in percent for fractions; a dash for a single seed."""
     unit = 100 if metric is None or metric.percent else 1
     return "-" if math.isnan(summary.low) else f"[{unit * summary.low:.1f}, {unit * summary.high:.1f}]"
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows --
 
 
 def named_row(rows: Sequence[Row], name: str | None) -> Row | None:
-    """The row that others are to be held against, by its label; None where none was named."""
+    """Return the row with this label, None without a name; raise if there is none."""
     found = next((row for row in rows if row.label == name), None)
     if name is not None and found is None:
         raise ValueError(f"no row is called {name!r}; there are {', '.join(row.label for row in rows)}")
@@ -51,7 +51,7 @@ def named_row(rows: Sequence[Row], name: str | None) -> Row | None:
 
 
 def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t") -> Lines:
-    """Heading and rows as text; what a corrected test cannot tell from the best of a metric stands out."""
+    """Return heading and rows as text; values not significantly below the best are strong."""
     columns = columns_of(rows, metrics)
     lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%"]]
     strong = {metric: assess_significance(rows, metric, test).strong for metric in columns if metric_of(metric).contest}
@@ -66,11 +66,11 @@ def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: T
     return lines
 
 
-# -- fronts ------------------------------------------------------------------------------------------------------------
+# -- fronts --
 
 
 def configuration_lines(fronts: Fronts) -> Lines:
-    """Heading and a line for each configuration; the skyline's stand out."""
+    """Return heading and a line per configuration; those on the front of all are strong."""
     x, y = metric_of(fronts.x), metric_of(fronts.y)
     lines = [["configuration", "n", x.title, y.title, "front"]]
     for number, point in enumerate(fronts.points):
@@ -81,7 +81,7 @@ def configuration_lines(fronts: Fronts) -> Lines:
 
 
 def volume_lines(fronts: Fronts) -> Lines:
-    """Heading, a line for each method and one for all of them; the largest hypervolume of a method stands out."""
+    """Return heading, a line per method and one for all; the largest hypervolume is strong."""
     lines = [["method", "configurations", "on its front", "on the skyline", "hypervolume"]]
     largest = max((f.hypervolume for f in fronts.methods.values() if f.members), default=math.nan)
     for method, own in fronts.methods.items():
@@ -94,7 +94,7 @@ def volume_lines(fronts: Fronts) -> Lines:
 
 
 def volume_notes(fronts: Fronts) -> list[str]:
-    """What a reader must know before trusting a front."""
+    """Return the notes to fronts and hypervolumes."""
     ideal, worst = (
         ", ".join(
             f"{m.heading} {100 * end:.0f} %" if m.percent else f"{end:{m.digits}} {m.heading}"
@@ -107,7 +107,7 @@ def volume_notes(fronts: Fronts) -> list[str]:
 
 
 def front_records(every: Sequence[Fronts]) -> Records:
-    """Flat, for a CSV file: one line a configuration."""
+    """Return one flat record per configuration, for CSV."""
     return [
         {
             "benchmark": fronts.benchmark,
@@ -125,7 +125,7 @@ def front_records(every: Sequence[Fronts]) -> Records:
 
 
 def front_tree(every: Sequence[Fronts]) -> Records:
-    """Nested, for JSON: fronts as the labels of their configurations."""
+    """Return nested records for JSON; fronts are labels of configurations."""
 
     def members(fronts: Fronts, found: Front) -> dict[str, Any]:
         return {"hypervolume": found.hypervolume, "front": [fronts.points[n].label for n in found.members]}

@@ -1,4 +1,4 @@
-"""A grid of text, heading first, for a terminal, Markdown, LaTeX or CSV: one way to write every table."""
+"""Write a grid of text, heading first, for a terminal, Markdown, LaTeX or CSV."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _UNLABELLED = re.compile(r"[^A-Za-z0-9:.+-]+")
 
 
 class Strong(str):
-    """A cell that stands out: bold where the format has bold, plain text elsewhere."""
+    """A cell that is bold where the format has bold."""
 
     __slots__ = ()
 
 
 def grid_rich(lines: Lines, title: str = "") -> Table:
-    """The first column on the left, the others on the right; names are shown as they are, whatever is in them."""
+    """Return a rich table, the first column left, the others right; text is not interpreted."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -68,14 +68,14 @@ def grid_rich(lines: Lines, title: str = "") -> Table:
 
 
 def grid_width(lines: Lines) -> int:
-    """Columns that a terminal needs for it."""
+    """Return the width that the grid needs in a terminal."""
     from rich.console import Console
 
     return Console(width=10_000).measure(grid_rich(lines)).maximum
 
 
 def grid_markdown(lines: Lines) -> str:
-    """The first column to the left, numbers to the right, the best in bold."""
+    """Write Markdown, numbers on the right, strong cells bold."""
 
     def cell(text: str) -> str:
         plain = " ".join(text.split()).replace("|", "\\|")
@@ -87,9 +87,9 @@ def grid_markdown(lines: Lines) -> str:
 
 
 def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
-    """A ``tabular`` with the rules of the booktabs package; with a caption in a float of its own, to be referred to.
+    """Write a ``tabular`` with booktabs rules, in a float if it has a caption or label.
 
-    Every special character is escaped, a minus is one, and what is not there is a dash.
+    Special characters are escaped, a hyphen before a number is a minus, missing values are dashes.
     """
 
     def cell(text: str) -> str:
@@ -113,14 +113,14 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
 
 
 def grid_csv(lines: Lines) -> str:
-    """Numbers are numbers; text that a spreadsheet would run as a formula is made text by an apostrophe."""
+    """Write CSV; text that a spreadsheet would run as a formula gets an apostrophe."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([csv_cell(text) for text in line] for line in _checked(lines))
     return out.getvalue().rstrip("\n")
 
 
 def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """Numbers whole, a line a record, a column for every key that some record has; empty where there is none."""
+    """Write records as CSV with full precision, one column per key; empty where missing."""
     heads = list(dict.fromkeys(key for record in records for key in record))
     return grid_csv([heads, *([_whole(record.get(head)) for head in heads] for record in records)])
 

@@ -82,8 +82,7 @@ def ranks(
     Example:
       tmln ranks runs -o ranks.pdf
     """
-    from tmln.analysis.across_benchmarks import across, why_no_ranks
-    from tmln.analysis.across_table import across_lines, across_notes, across_records
+    from tmln.analysis.across_benchmarks import across, across_lines, across_notes, across_records, why_no_ranks
     from tmln.analysis.rows import columns_of, rows_of
     from tmln.plots.figure import check_suffix, save_figure
 
@@ -134,8 +133,7 @@ def overhead(
     """
     import torch
 
-    from tmln.analysis.measurements import save_analysis
-    from tmln.analysis.overhead_table import overhead_lines, overhead_notes, overhead_records
+    from tmln.analysis.measurements import overhead_lines, overhead_notes, overhead_records, save_analysis
     from tmln.measure.overhead import measure_overhead
     from tmln.plots.figure import check_suffix, new_figure, save_figure
     from tmln.plots.overhead import overhead_figure

@@ -94,7 +94,7 @@ def print_failures(failures: Sequence[Failure]) -> None:
 def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], options: RunOptions) -> None:
     """Print the table of all finished runs, then what is missing or failed, and why."""
     from tmln.analysis.notes import version_notes
-    from tmln.analysis.references import with_references
+    from tmln.analysis.read import with_references
     from tmln.experiments.config import run_id
 
     failed = {run_id(failure.job.config) for failure in failures}

@@ -139,7 +139,7 @@ def verify(
       tmln verify results.json --sample 3
     """
     from tmln.analysis.published import read_published
-    from tmln.analysis.validity import complaint
+    from tmln.analysis.read import complaint
     from tmln.cli.execution import display_of
     from tmln.executors.plan import state_of
     from tmln.experiments.store import Store

@@ -14,8 +14,8 @@ from tmln.cli.echo import echo, echo_block
 from tmln.cli.options import OracleName, split_names
 
 if TYPE_CHECKING:
-    from tmln.analysis.paired import TestName
     from tmln.analysis.rows import Row
+    from tmln.analysis.significance import TestName
     from tmln.experiments.result import Result
 
 
@@ -30,7 +30,7 @@ class Format(str, Enum):
 
 
 class TestOption(str, Enum):
-    """Values of ``--test``, the names of :data:`tmln.analysis.paired.TESTS`."""
+    """Values of ``--test``, the names of :data:`tmln.analysis.significance.TESTS`."""
 
     t = "t"
     wilcoxon = "wilcoxon"
@@ -76,8 +76,7 @@ def print_results(
     test: TestName = "t",
 ) -> None:
     """Print a table, a summary, differences and notes for each group of comparable runs."""
-    from tmln.analysis.across_benchmarks import across
-    from tmln.analysis.across_table import across_lines, across_notes
+    from tmln.analysis.across_benchmarks import across, across_lines, across_notes
     from tmln.analysis.differences import row_records, row_tree
     from tmln.analysis.rows import comparable, rows_of
     from tmln.analysis.tables import named_row

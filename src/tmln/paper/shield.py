@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tmln.analysis.paired import holm
 from tmln.analysis.requested_rows import NOT_RUN, RequestedRow
+from tmln.analysis.significance import holm
 from tmln.analysis.statistics import Comparison, compare
 from tmln.analysis.text_table import Strong
 from tmln.experiments.config import RunConfig

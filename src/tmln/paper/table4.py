@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.overhead_table import overhead_notes
+from tmln.analysis.measurements import overhead_notes
 from tmln.analysis.requested_rows import NOT_RUN
 from tmln.measure.overhead import measure_overhead
 from tmln.methods.recipes import RECIPES

@@ -1,4 +1,4 @@
-"""Describe runs as one plain document: everything that the page shows, and nothing of the machine it was made on."""
+"""Describe runs as one plain document with everything that the page shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tmln.report.table_data import Table, describe_row, describe_table, make_tab
 
 
 def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
-    """Read a folder of runs, or a published file, into plain values; what cannot be read is named with the reason."""
+    """Read a folder of runs or a published file into plain values, with what is unreadable."""
     results, problems = read_results(runs, oracle)
     rows = rows_of(results)
     metrics = in_order({metric for row in rows for metric in row.values})

@@ -1,4 +1,4 @@
-"""Write the document and the assets as one HTML file that makes no request: its policy forbids every one."""
+"""Write the document and the assets as one HTML file that makes no requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def page(content: dict[str, Any]) -> str:
 
 
 def plain_page(title: str, sentences: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a page without scripts: title, sentences and a table, its heading first, as one self-contained file.
+    """Return a self-contained page without scripts: title, sentences and a table.
 
     >>> "<td>a&lt;b</td>" in plain_page("kept", ["All of it."], [["set"], ["a<b"]])
     True

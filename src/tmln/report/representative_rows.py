@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmln.analysis.across_benchmarks import Across, across
-from tmln.analysis.across_table import across_notes
+from tmln.analysis.across_benchmarks import Across, across, across_notes
 from tmln.analysis.rows import Row
 from tmln.analysis.selection import select_configurations
 from tmln.analysis.tables import cell
@@ -19,7 +18,7 @@ UNRANKED = "ranks need two methods on every benchmark, each with one configurati
 
 @dataclass(frozen=True)
 class Representative:
-    """The row that represents a method; ``words`` say how it was chosen, and are empty if it is the only one."""
+    """The row that represents a method; ``words`` say how it was chosen, if among several."""
 
     row: Row
     words: str
@@ -27,7 +26,7 @@ class Representative:
 
 
 def find_representative_rows(rows: Sequence[Row]) -> dict[str, Representative]:
-    """Return one row of each method of a table, most accurate first; a method without an accuracy has its first row."""
+    """Return one row per method, most accurate first, or its first row without accuracy."""
     kin: dict[str, list[Row]] = {}
     for row in rows:
         kin.setdefault(row.contender, []).append(row)
@@ -42,7 +41,7 @@ def find_representative_rows(rows: Sequence[Row]) -> dict[str, Representative]:
 def describe_benchmarks(
     rows: Sequence[Row], tables: Mapping[str, Mapping[str, Representative]], metrics: Iterable[str]
 ) -> dict[str, Any] | None:
-    """Return methods by benchmarks for each ranked metric, from representative rows by table; None for one table."""
+    """Return methods by benchmarks for each ranked metric; None for one table."""
     if len(tables) < 2:
         return None
     ranked = [metric for metric in metrics if metric_of(metric).contest]

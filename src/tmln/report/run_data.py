@@ -1,4 +1,4 @@
-"""Describe what the runs of a row observed: task names, mean accuracy matrix, curves over time, classes."""
+"""Describe what the runs of a row observed: tasks, mean matrix, curves, classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVE_DIGITS = 6
 
 
 def shorten(value: Any) -> Any:
-    """Round every number in nested plain values to the digits that a picture needs; not finite becomes None."""
+    """Round every number in nested values to the digits of a figure; not finite is None."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -29,7 +29,7 @@ def shorten(value: Any) -> Any:
     return [shorten(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-# -- tasks -------------------------------------------------------------------------------------------------------------
+# -- tasks --
 
 
 def name_tasks(results: Sequence[Result]) -> list[str]:
@@ -39,7 +39,7 @@ def name_tasks(results: Sequence[Result]) -> list[str]:
 
 
 def task_names(result: Result) -> list[str]:
-    """Return a name for each column of the accuracy matrix: the data's own, else the classes, else empty."""
+    """Return a name per column of the accuracy matrix: the data's, else the classes, else empty."""
     count = len(result.accuracy[0]) if result.accuracy else 0
     for key in ("tasks", "domains"):
         names = result.stream.get(key)
@@ -52,11 +52,11 @@ def task_names(result: Result) -> list[str]:
     return [""] * count
 
 
-# -- accuracy ----------------------------------------------------------------------------------------------------------
+# -- accuracy --
 
 
 def mean_matrix(results: Sequence[Result]) -> list[list[float]]:
-    """Average the accuracy matrices of the runs that did not diverge, those with the most tasks; empty if none."""
+    """Average the longest accuracy matrices of runs that did not diverge; empty if none."""
     found = [one.accuracy for one in results if not one.diverged and one.accuracy]
     tasks = max(map(len, found), default=0)
     whole = [matrix for matrix in found if len(matrix) == tasks]
@@ -64,9 +64,10 @@ def mean_matrix(results: Sequence[Result]) -> list[list[float]]:
 
 
 def summarise_curves(results: Sequence[Result]) -> dict[str, Any]:
-    """Summarise accuracy after each task over seeds: ``average`` on the tasks seen so far, ``tasks`` on each task.
+    """Summarise accuracy after each task over seeds: ``average`` so far, and ``tasks``.
 
-    A point is ``[n, mean, std, low, high]`` with a 95% interval; a task's curve begins when it is learned.
+    A point is ``[n, mean, std, low, high]`` with a 95% interval; a task's curve begins when it is
+    learned.
     """
     found = [one.accuracy for one in results if not one.diverged and one.accuracy]
     times = max(map(len, found), default=0)
@@ -88,14 +89,15 @@ def plain_summary(found: Summary) -> list[float | None]:
     return [found.n, *(x if math.isfinite(x) else None for x in (found.mean, found.std, found.low, found.high))]
 
 
-# -- classes -----------------------------------------------------------------------------------------------------------
+# -- classes --
 
 
 def describe_classes(results: Sequence[Result]) -> dict[str, Any] | None:
-    """Return the accuracy of each class after each task, its mean, and the confusion at the end, seeds summed.
+    """Return each class's accuracy after each task, its mean, and the final confusion.
 
-    ``confusion`` lists true class, predicted class, count and the share of the true class, for counts above 0. Only
-    runs that finished and counted classes are used; None where there are none, or where they do not fit together.
+    ``confusion`` lists true class, predicted class, count and share of the true class, for counts
+    above 0, seeds summed. Only finished runs with counts are used; None where there are none, or
+    they do not fit together.
     """
     counted = [one for one in results if one.confusion and not one.diverged and len(one.confusion) == len(one.accuracy)]
     try:
@@ -125,11 +127,11 @@ def _class_names(results: Sequence[Result], classes: int) -> list[str]:
     return list(names) if len(names) == classes else [str(number) for number in range(classes)]
 
 
-# -- barriers ----------------------------------------------------------------------------------------------------------
+# -- barriers --
 
 
 def summarise_barriers(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to each method of a saved barrier analysis the mean and deviation over seeds of its loss on each line."""
+    """Add mean and deviation over seeds of the loss on each line to a barrier analysis."""
     try:
         return {**content, "methods": [{**one, "lines": _barrier_lines(one["seeds"])} for one in content["methods"]]}
     except (KeyError, TypeError, ValueError):  # damaged: the page says that it cannot show it
@@ -137,7 +139,7 @@ def summarise_barriers(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _barrier_lines(seeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one line from each task's solution to the next: mean over earlier tasks, then over seeds."""
+    """Return the mean loss, over earlier tasks and seeds, between consecutive solutions."""
     lines = []
     for pairs in zip(*(seed["pairs"] for seed in seeds), strict=True):
         curves = [

@@ -1,4 +1,4 @@
-"""Describe one table for the page: summaries, tests against every offered reference, fronts, and the summary tiles."""
+"""Describe one table for the page: summaries, tests, fronts, and the summary tiles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from itertools import combinations
 from typing import Any
 
 from tmln.analysis.fronts import fronts_of
-from tmln.analysis.learning_check import find_unlearned
 from tmln.analysis.rows import Row
-from tmln.analysis.selection import select_configurations
+from tmln.analysis.selection import find_unlearned, select_configurations
 from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, assess_significance
 from tmln.analysis.summary_text import duration, p_text, write_headline, write_summary
 from tmln.analysis.tables import cell, interval
@@ -45,7 +44,7 @@ def make_table(name: str, rows: Sequence[Row], metrics: Iterable[str]) -> Table:
 
 
 def describe_table(table: Table, numbers: dict[int, int], warnings: int) -> dict[str, Any]:
-    """Return what the page shows of a table; ``numbers`` are the rows' numbers on the page, by ``id``."""
+    """Return what the page shows of a table; ``numbers`` maps ``id(row)`` to its number."""
     rows = table.rows
     chosen = [one.row for one in table.representatives.values()]
     references = rows if len(rows) <= MOST_REFERENCES else [row for row in rows if any(row is one for one in chosen)]
@@ -61,7 +60,7 @@ def describe_table(table: Table, numbers: dict[int, int], warnings: int) -> dict
 
 
 def describe_row(table: Table, row: Row) -> dict[str, Any]:
-    """Return what is known of a row by its table: summaries of its metrics, how it was chosen, where it is bold."""
+    """Return a row's summaries, how it was chosen, and the metrics in which it is bold."""
     mine = table.representatives[row.contender]
     return {
         "metrics": {metric: _summary(row, metric) for metric in table.metrics if row.summary(metric).n},
@@ -79,13 +78,13 @@ def _summary(row: Row, metric: str) -> dict[str, Any]:
     return {**numbers, "text": cell(found, about, spread=True), "interval": interval(found, about)}
 
 
-# -- tests -------------------------------------------------------------------------------------------------------------
+# -- tests --
 
 
 def _comparisons(
     table: Table, metric: str, references: Sequence[Row], numbers: dict[int, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tests against the best row, under an empty label, and against each offered reference."""
+    """Return the tests against the best row (empty label) and each offered reference."""
     found = {"": table.tests[metric]}
     for row in references if metric_of(metric).contest else ():
         if row.summary(metric).n:
@@ -106,11 +105,14 @@ def _pair(pair: PairwiseTest) -> list[Any]:
     return [pair.plain.n, *written, pair.is_significant]
 
 
-# -- fronts ------------------------------------------------------------------------------------------------------------
+# -- fronts --
 
 
 def _fronts(table: Table, x: str, y: str, numbers: dict[int, int]) -> dict[str, Any]:
-    """Return the rows on the front of all methods and on each method's own; ``points`` where fewer seeds have both."""
+    """Return rows on the front of all methods and on each method's own.
+
+    ``points`` has the rows of which fewer seeds have both metrics.
+    """
     found = fronts_of(table.rows, x, y)
     named = {(row.method, row.settings): row for row in table.rows}
     rows = [named[point.method, point.settings] for point in found.points]
@@ -126,11 +128,11 @@ def _fronts(table: Table, x: str, y: str, numbers: dict[int, int]) -> dict[str, 
     }
 
 
-# -- tiles -------------------------------------------------------------------------------------------------------------
+# -- tiles --
 
 
 def _tiles(table: Table, numbers: dict[int, int], warnings: int) -> list[dict[str, Any]]:
-    """Return the tiles under the headline: best accuracy, least forgetting, cost, significance, warnings."""
+    """Return the tiles: best accuracy, least forgetting, cost, significance, warnings."""
     tests = {metric: table.tests.get(metric) for metric in ("acc", "fm")}
     found = tests["acc"]
     if found is None or found.reference is None:
