@@ -279,7 +279,7 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
         assert len(found) == 1, f"{name} is not on the page of {package}"
         ((where, place),) = found
         assert f'id="{place}"' in made[where]
-    assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: theta &lt;- theta' in made["tmln"]
+    assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: ' in made["tmln"]
     assert '<a href="report.html#tmln.report.page.page"><code>page</code></a>' in made["report"]
 
 
