@@ -19,7 +19,7 @@ from tmln.experiments.result import Result
 from tmln.methods.recipes import RECIPES
 from tmln.methods.registry import FAMILIES
 from tmln.metrics import metric_of
-from tmln.paper.table1 import METHODS as PAPERS_NAMES
+from tmln.paper.tables import METHODS as PAPERS_NAMES
 
 RESULTS = Path(__file__).parents[2] / "results"
 PAGE = PAGES[0]  # docs/results.md

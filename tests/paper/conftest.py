@@ -15,21 +15,21 @@ from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper import confirm, recipes, shield, table1, table4, table6
-from tmln.paper.evidence import Study
+from tmln.paper import recipes, shield, table4, tables
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE6
-from tmln.paper.scales import SCALES, Scale, Stand
-from tmln.paper.work import jobs_of
+from tmln.paper.scales import SCALES, BenchmarkSetup, Scale
+from tmln.paper.study import Study
+from tmln.paper.work import plan_jobs
 
 SMALL = {"benchmark.per_class": 10, "benchmark.per_class_test": 6, "benchmark.tasks": 2, "epochs": 1}
 TINY = Scale(
     "smoke",
     "seconds",
     {
-        "split-cifar100": Stand("split-cifar100", "split-digits", SMALL),
-        "split-cifar10": Stand("split-cifar10", "split-digits", SMALL),
-        "core50": Stand("core50", "rotated-digits", SMALL),
+        "split-cifar100": BenchmarkSetup("split-cifar100", "split-digits", SMALL),
+        "split-cifar10": BenchmarkSetup("split-cifar10", "split-digits", SMALL),
+        "core50": BenchmarkSetup("core50", "rotated-digits", SMALL),
     },
     seeds=2,
     grid_seeds=1,
@@ -51,21 +51,21 @@ def _quiet() -> Iterator[None]:
 def _few() -> Iterator[None]:
     """A few methods, one value of each grid, no processes for memory."""
     with pytest.MonkeyPatch.context() as patch:
-        names = dict(table1.METHODS)
-        patch.setattr(table1, "METHODS", {m: names[m] for m in ("joint", "naive", "tmln")})
+        names = tables.METHODS
+        patch.setattr(tables, "TABLE1_METHODS", ("joint", "naive", "tmln"))
         patch.setattr(recipes, "METHODS", ("tmln", "tmln+"))
-        patch.setattr(confirm, "METHODS", ("tmln", "tmln+"))
+        patch.setattr(recipes, "CONFIRM_METHODS", ("tmln", "tmln+"))
         patch.setattr(shield, "SHIELDS", shield.SHIELDS[:1])
         patch.setattr(shield, "FEWER", (2,))
         patch.setattr(shield, "MEMORIES", (20,))
         patch.setattr(shield, "SEEDS", 2)
-        patch.setattr(shield, "DOMAINS", TINY.stand("core50"))
+        patch.setattr(shield, "DOMAINS", TINY.setup("core50"))
         patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
         patch.setattr(table4, "STEPS", 3)
         patch.setattr("tmln.measure.overhead.measure_peak_memory", lambda config, threads: 10**8)
-        patch.setattr(table6, "SWEPT", {m: table6.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
+        patch.setattr(tables, "SWEPT", {m: tables.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
         first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}
-        patch.setattr(table6, "TABLE6", first)
+        patch.setattr(tables, "TABLE6", first)
         yield
 
 
@@ -73,7 +73,7 @@ def _few() -> Iterator[None]:
 def store(tmp_path_factory: pytest.TempPathFactory, _few: None) -> Store:
     """Every run of the tiny scale, done once."""
     store = Store(tmp_path_factory.mktemp("paper") / "runs")
-    assert execute(store, jobs_of(ITEMS.values(), TINY), RunOptions("prefix"), ExecutorConfig("serial")) == []
+    assert execute(store, plan_jobs(ITEMS.values(), TINY), RunOptions("prefix"), ExecutorConfig("serial")) == []
     return store
 
 

@@ -12,9 +12,9 @@ from tmln.analysis.notes import version_notes
 from tmln.analysis.requested_rows import RequestedRow
 from tmln.experiments.config import run_id
 from tmln.experiments.store import Store
-from tmln.paper.evidence import Study, find
+from tmln.paper.study import Study, find_row
 
-STAND = TINY.stand("split-cifar10")
+STAND = TINY.setup("split-cifar10")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def study(tmp_path: Path) -> Study:
 
 
 def two(study: Study, method: str = "er", seeds: int = 2) -> RequestedRow:
-    return find(study, STAND, method, {}, seeds)
+    return find_row(study, STAND, method, {}, seeds)
 
 
 def test_intransigence_is_against_the_joint_run_of_the_seed(study: Study) -> None:
@@ -37,7 +37,7 @@ def test_intransigence_is_against_the_joint_run_of_the_seed(study: Study) -> Non
     assert found.row.values["int"] == pytest.approx({0: 0.3, 1: 0.1})  # a*_2 - a_22
     assert found.text("int") == "20.0 ± 14.1"
     assert found.text("acc") == "50.0 ± 0.0"
-    faster = find(study, STAND, "er", {"lr": 0.5}, 2)  # another rate, the same reference
+    faster = find_row(study, STAND, "er", {"lr": 0.5}, 2)  # another rate, the same reference
     assert faster.row is not None
     assert faster.row.values["int"] == pytest.approx({0: 0.4, 1: 0.2})
     assert two(study).notes("ER") == []
@@ -87,7 +87,7 @@ def test_what_did_not_run_says_why(study: Study) -> None:
 
 
 def test_missing_data_are_named_with_the_command(nowhere: Study) -> None:
-    found = find(nowhere, nowhere.stand("core50"), "er", {}, 2)
+    found = find_row(nowhere, nowhere.setup("core50"), "er", {}, 2)
     assert (found.n, found.text("int")) == (0, "not run")
     assert "tmln data get core50" in found.notes("ER")[0]
 

@@ -15,14 +15,13 @@ from tmln.executors.plan import Job
 from tmln.experiments.config import run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper import table1, table6
-from tmln.paper.evidence import Study, find
+from tmln.paper import tables
 from tmln.paper.items import ITEMS
-from tmln.paper.lines import equal_rate
-from tmln.paper.page import Page
 from tmln.paper.published import TABLE6
-from tmln.paper.scales import SCALES, Stand
-from tmln.paper.work import jobs_of
+from tmln.paper.scales import SCALES, BenchmarkSetup
+from tmln.paper.study import Page, Study, find_row
+from tmln.paper.tables import match_rate
+from tmln.paper.work import plan_jobs
 from tmln.paper.write import write_page
 
 
@@ -76,7 +75,7 @@ def test_table_1_has_the_papers_rows_beside_ours(study: Study) -> None:
     assert not isinstance(joint[2], Strong)
     assert not any(isinstance(line[2], Strong) for line in cifar.lines)  # two seeds claim nothing
     assert any("2 seeds claim nothing" in note and "at the rate eta/lambda" in note for note in page.notes)
-    row = find(study, TINY.stand("split-cifar100"), "tmln", {}, 2).row
+    row = find_row(study, TINY.setup("split-cifar100"), "tmln", {}, 2).row
     assert row is not None
     record = next(r for r in page.records if (r["row"], r["metric"]) == ("TMLN", "acc"))
     assert record["mean"] == pytest.approx(100 * row.summary("acc").mean)
@@ -91,12 +90,12 @@ def test_one_seed_has_no_deviation_and_says_so(study: Study) -> None:
 
 
 def test_equal_rate_is_tmlns_in_task_1() -> None:
-    assert equal_rate(SCALES["full"].stand("split-cifar10")) == {"lr": 0.1, "step.momentum": 0.0}
+    assert match_rate(SCALES["full"].setup("split-cifar10")) == {"lr": 0.1, "step.momentum": 0.0}
 
 
 def test_sgd_with_replay_is_tmln_without_its_parts(study: Study) -> None:
-    stand = TINY.stand("split-cifar10")
-    control = study.store.result(run_id(stand.config("er", 0, equal_rate(stand))))
+    stand = TINY.setup("split-cifar10")
+    control = study.store.result(run_id(stand.config("er", 0, match_rate(stand))))
     bare = stand.config("tmln", 0, {"step.trajectory": 0.0, "step.geometry": "euclidean"})
     assert execute(study.store, [Job(bare)]) == []
     other = study.store.result(run_id(bare))
@@ -106,8 +105,8 @@ def test_sgd_with_replay_is_tmln_without_its_parts(study: Study) -> None:
 
 
 def test_table_3_is_read_from_the_recipes(study: Study) -> None:
-    changed = Stand("split-cifar100", "split-digits", {**SMALL, "lr": 0.5})
-    scale = replace(TINY, stands={**TINY.stands, "split-cifar100": changed})
+    changed = BenchmarkSetup("split-cifar100", "split-digits", {**SMALL, "lr": 0.5})
+    scale = replace(TINY, setups={**TINY.setups, "split-cifar100": changed})
     page = ITEMS["table3"].render(Study(scale, study.store))
     table, protocol = page.sheets
     assert ["TMLN", "step.damping", "lambda", "0.1", "0.1"] in table.lines
@@ -137,8 +136,8 @@ def test_table_5_has_three_losses_of_two_tasks(study: Study) -> None:
 
 
 def test_table_6_sweeps_the_union_and_marks_what_the_paper_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table6, "TABLE6", TABLE6)
-    lines = table6.lines(SCALES["full"].stand("split-cifar10"))
+    monkeypatch.setattr(tables, "TABLE6", TABLE6)
+    lines = tables.list_table6_rows(SCALES["full"].setup("split-cifar10"))
     taus = [line.changes["step.damping"] for line in lines if line.method == "ocar"]
     assert taus == [1e-4, 1e-3, 1e-2, 0.1, 1, 10]
     assert [line.cells for line in lines if line.ours] == [("+ RWalk", "lambda = 10, explicit"), ("OCAR", "tau = 0.1")]
@@ -165,11 +164,11 @@ def test_a_measurement_that_fails_is_said(study: Study, monkeypatch: pytest.Monk
 
 def test_runs_that_diverge_are_on_every_page_that_needs_them(tmp_path: Path) -> None:
     wild = {**SMALL, "lr": 1e20}
-    stands = {paper: Stand(paper, stand.benchmark, wild) for paper, stand in TINY.stands.items()}
-    scale = replace(TINY, stands=stands, seeds=1)
+    stands = {paper: BenchmarkSetup(paper, stand.benchmark, wild) for paper, stand in TINY.setups.items()}
+    scale = replace(TINY, setups=stands, seeds=1)
     study = Study(scale, Store(tmp_path))
     wanted = [ITEMS[name] for name in ("table2", "figure3")]
-    assert execute(study.store, jobs_of(wanted, scale), RunOptions("prefix"), ExecutorConfig("serial")) == []
+    assert execute(study.store, plan_jobs(wanted, scale), RunOptions("prefix"), ExecutorConfig("serial")) == []
     for name in ("table2", "table5", "figure2", "figure3", "barrier"):
         page = ITEMS[name].render(study)
         assert any("diverged" in note for note in page.notes), name
@@ -178,4 +177,4 @@ def test_runs_that_diverge_are_on_every_page_that_needs_them(tmp_path: Path) -> 
 
 def test_table_1_declares_every_method_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = SCALES["smoke"]
-    assert {line.method for line in table1.lines(scale.stand("core50"))} == set(table1.METHODS)
+    assert {line.method for line in tables.list_table1_rows(scale.setup("core50"))} == set(tables.TABLE1_METHODS)

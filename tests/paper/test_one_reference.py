@@ -19,13 +19,13 @@ from tmln.executors.plan import plan
 from tmln.experiments.result import Oracle, Result
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper.evidence import Study, find
-from tmln.paper.lines import Line, configs_of
-from tmln.paper.scales import Stand
+from tmln.paper.scales import BenchmarkSetup
+from tmln.paper.study import Study, find_row
+from tmln.paper.tables import TableRow, list_configs
 from tmln.report.document import document
 
 SMALL = {"benchmark.per_class": 24, "benchmark.per_class_test": 20, "benchmark.tasks": 3, "epochs": 2}
-STAND = Stand("split-cifar10", "split-digits", SMALL)
+STAND = BenchmarkSetup("split-cifar10", "split-digits", SMALL)
 CHANGES = {"lr": 0.05}
 
 
@@ -68,7 +68,7 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     assert [run["metrics"].get("int") for run in page["runs"] if page["rows"][run["row"]]["method"] == "naive"] == [
         by_hand
     ]
-    paper = find(Study(TINY, store), STAND, "naive", CHANGES, 1)
+    paper = find_row(Study(TINY, store), STAND, "naive", CHANGES, 1)
     assert paper.row is not None
     assert paper.row.values["int"] == {0: by_hand}
     assert paper.text("int") == shown
@@ -76,8 +76,8 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
 
 def test_the_papers_rows_declare_the_references_that_are_looked_up() -> None:
     """One joint run a seed for all rates, and another for another number of epochs."""
-    lines = [Line(("a",), "naive"), Line(("b",), "naive", {"lr": 0.5}), Line(("c",), "er", {"epochs": 7})]
-    joint = [config for config in configs_of(STAND, lines, 2) if config.method == "joint"]
+    lines = [TableRow(("a",), "naive"), TableRow(("b",), "naive", {"lr": 0.5}), TableRow(("c",), "er", {"epochs": 7})]
+    joint = [config for config in list_configs(STAND, lines, 2) if config.method == "joint"]
     epochs = STAND.config("naive").epochs
     assert [(config.lr, config.epochs, config.seed) for config in joint] == [
         (None, epochs, 0),

@@ -73,5 +73,5 @@ def test_the_papers_own_front_is_not_tmlns_alone() -> None:
 
 def test_the_hyper_parameters_are_settings_that_we_have() -> None:
     for method, listed in TABLE3.items():
-        settings = SCALES["full"].stand("split-cifar100").config(method).resolved()["settings"]
+        settings = SCALES["full"].setup("split-cifar100").config(method).resolved()["settings"]
         assert {key: value for key, (_, value) in listed.items()} == {key: settings[key] for key in listed}

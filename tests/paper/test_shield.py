@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tmln.paper import shield
-from tmln.paper.evidence import Study
 from tmln.paper.scales import SCALES
+from tmln.paper.study import Study
 
 
 def test_all_rows_of_a_case_have_one_rate_and_one_memory() -> None:
@@ -16,7 +16,7 @@ def test_all_rows_of_a_case_have_one_rate_and_one_memory() -> None:
         assert max(rates) == pytest.approx(min(rates))
         assert {full["settings"].get("replay.capacity") for full in found} == {case.memory}
         assert {full["benchmark_options"]["tasks"] for full in found} == {
-            case.tasks or case.stand.config("tmln").resolved()["benchmark_options"]["tasks"]
+            case.tasks or case.setup.config("tmln").resolved()["benchmark_options"]["tasks"]
         }
         assert all(not full["settings"].get("step.momentum") for full in found)
 

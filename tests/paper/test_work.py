@@ -18,26 +18,26 @@ from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper.evidence import Study
 from tmln.paper.items import ITEMS
 from tmln.paper.scales import SCALES, Scale
-from tmln.paper.work import by_data, foretold, jobs_of
+from tmln.paper.study import Study
+from tmln.paper.work import estimate_study, group_by_data, plan_jobs
 
-STAND = TINY.stand("split-cifar10")
+STAND = TINY.setup("split-cifar10")
 
 
 def test_items_share_their_runs() -> None:
     scale = SCALES["smoke"]
-    apart = [{run_id(job.config) for job in jobs_of([item], scale)} for item in ITEMS.values()]
-    together = [run_id(job.config) for job in jobs_of(ITEMS.values(), scale)]
+    apart = [{run_id(job.config) for job in plan_jobs([item], scale)} for item in ITEMS.values()]
+    together = [run_id(job.config) for job in plan_jobs(ITEMS.values(), scale)]
     assert len(together) == len(set(together)) < sum(map(len, apart))
     assert set(together) == set().union(*apart)
-    assert jobs_of(ITEMS.values(), scale)[0].config.method == "joint"
+    assert plan_jobs(ITEMS.values(), scale)[0].config.method == "joint"
 
 
 def test_runs_without_data_wait(nowhere: Study) -> None:
-    assert {job.config.benchmark for job in jobs_of(ITEMS.values(), nowhere.scale)} == {"rotated-digits"}
-    found = by_data([ITEMS["table1"]], nowhere.scale)
+    assert {job.config.benchmark for job in plan_jobs(ITEMS.values(), nowhere.scale)} == {"rotated-digits"}
+    found = group_by_data([ITEMS["table1"]], nowhere.scale)
     assert found.keys() == {"cifar100", "core50"}
 
 
@@ -62,12 +62,12 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def said(store: Store, *items: str) -> list[str]:
-    return foretold([ITEMS[item] for item in items], TINY, store, RunOptions("prefix"), ExecutorConfig(workers=2))
+    return estimate_study([ITEMS[item] for item in items], TINY, store, RunOptions("prefix"), ExecutorConfig(workers=2))
 
 
 def test_a_forecast_counts_what_is_left(tmp_path: Path, foreseen: list[RunConfig]) -> None:
     store = Store(tmp_path)
-    jobs = jobs_of([ITEMS["table2"]], TINY)
+    jobs = plan_jobs([ITEMS["table2"]], TINY)
     assert len(jobs) == 14  # joint and six rows, two seeds
     lines = said(store, "table2")
     assert "14 runs: 0 finished, 0 begun, 14 not begun" in lines
@@ -90,7 +90,7 @@ def test_a_forecast_counts_recordings_once(tmp_path: Path) -> None:
 
 
 def test_a_forecast_says_which_data_are_awaited(nowhere: Study) -> None:
-    lines = foretold([ITEMS["table1"]], nowhere.scale, nowhere.store, RunOptions(), ExecutorConfig())
+    lines = estimate_study([ITEMS["table1"]], nowhere.scale, nowhere.store, RunOptions(), ExecutorConfig())
     assert "0 runs: 0 finished, 0 begun, 0 not begun" in lines
     assert any("wait for core50, which is not at hand: tmln data get core50" in line for line in lines)
     assert lines[-1] == "nothing is to be trained"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tmln.analysis.text_table import Strong
-from tmln.paper.page import Page, Sheet
 from tmln.paper.scales import SCALES
-from tmln.paper.write import as_text, head_of, print_page, write_index, write_page
+from tmln.paper.study import Page, Sheet
+from tmln.paper.write import format_page, print_page, write_head, write_index, write_page
 
 LINES = [["method", "ACC % ↑", "paper"], ["TMLN", Strong("94.4 ± 1.1"), "17.63 ± 0.34"]]
 PAGE = Page(
@@ -21,18 +21,18 @@ PAGE = Page(
 
 
 def test_markdown_and_latex_have_the_table_and_the_notes() -> None:
-    markdown = as_text(PAGE, "md")
+    markdown = format_page(PAGE, "md")
     assert "| TMLN | **94.4 ± 1.1** | 17.63 ± 0.34 |" in markdown
     assert "- hm" in markdown
-    latex = as_text(PAGE, "latex")
+    latex = format_page(PAGE, "latex")
     assert r"TMLN & \textbf{94.4 $\pm$ 1.1} & 17.63 $\pm$ 0.34 \\" in latex
     assert all(word in latex for word in ("booktabs", r"\toprule", r"\bottomrule", "% hm"))
 
 
 def test_csv_and_json_have_the_numbers_whole() -> None:
-    rows = list(csv.DictReader(io.StringIO(as_text(PAGE, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(format_page(PAGE, "csv"))))
     assert rows == [{"a": "1.5", "b": "", "c": ""}, {"a": "2", "b": "", "c": "x,y"}]
-    assert json.loads(as_text(PAGE, "json"))["records"][0] == {"a": 1.5, "b": None}
+    assert json.loads(format_page(PAGE, "json"))["records"][0] == {"a": 1.5, "b": None}
 
 
 def test_a_terminal_gets_all_of_it() -> None:
@@ -59,7 +59,7 @@ def test_a_narrow_terminal_loses_the_papers_deviations_and_no_number(monkeypatch
 
 def test_the_index_has_everything(tmp_path: Path) -> None:
     write_page(PAGE, tmp_path)
-    index = write_index([PAGE], tmp_path, head_of(SCALES["smoke"], Path("runs")))
+    index = write_index([PAGE], tmp_path, write_head(SCALES["smoke"], Path("runs")))
     text = index.read_text()
     for word in (
         "Scale `smoke`",

@@ -16,9 +16,7 @@ from tmln.cli.tables import Format
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
-    from tmln.paper.evidence import Study
-    from tmln.paper.item import Item
-    from tmln.paper.page import Page
+    from tmln.paper.study import Item, Page, Study
 
 
 class ItemName(str, Enum):
@@ -92,10 +90,10 @@ def paper(
     from tmln.executors.plan import read_slice
     from tmln.experiments.config import run_id
     from tmln.experiments.store import Store
-    from tmln.paper.evidence import Study
     from tmln.paper.items import ITEMS
     from tmln.paper.scales import find_scale, with_seeds
-    from tmln.paper.work import foretold, jobs_of, published_study
+    from tmln.paper.study import Study
+    from tmln.paper.work import estimate_study, plan_jobs, published_study
     from tmln.plots.figure import new_figure
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
@@ -107,7 +105,7 @@ def paper(
         return
     terms, share = run_options(recording, "prefix", executor), read_slice(shard)
     if dry_run:
-        for line in foretold(items, chosen, store, terms, executor, share):
+        for line in estimate_study(items, chosen, store, terms, executor, share):
             echo_block(line)
         return
     if share.whole and any(wanted.picture for wanted in items):
@@ -115,11 +113,11 @@ def paper(
     threads = executor.threads or chosen.threads
     if threads is not None:
         torch.set_num_threads(threads)  # for what is recorded and measured in this process
-    jobs = jobs_of(items, chosen, share)
+    jobs = plan_jobs(items, chosen, share)
     with display_of(jobs) as display:
         failures = execute(store, jobs, terms, executor, on_event=display.update)
     if not share.whole:
-        echo(describe_share(len(jobs), len(jobs_of(items, chosen)), share), err=True)
+        echo(describe_share(len(jobs), len(plan_jobs(items, chosen)), share), err=True)
         print_failures(failures)
         raise typer.Exit(1 if failures else 0)
     failed = {run_id(failure.job.config): failure.error for failure in failures}
@@ -128,10 +126,10 @@ def paper(
 
 def _finish(item: ItemName, study: Study, items: Sequence[Item], folder: Path, format: Format, runs: Path) -> None:
     """Write the pages, and an index where there are several."""
-    from tmln.paper.write import head_of, write_index
+    from tmln.paper.write import write_head, write_index
 
     pages = _pages(items, study, folder, format)
-    index = write_index(pages, folder, head_of(study.scale, runs)) if item is ItemName.all else None
+    index = write_index(pages, folder, write_head(study.scale, runs)) if item is ItemName.all else None
     echo(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
 
 
@@ -139,7 +137,7 @@ def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) ->
     """Print and write each page as soon as it is ready."""
     import warnings
 
-    from tmln.paper.write import as_text, print_page, write_page
+    from tmln.paper.write import format_page, print_page, write_page
 
     pages = []
     for item in items:
@@ -152,5 +150,5 @@ def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) ->
         if format is Format.table:
             print_page(page)
         else:
-            echo_block(as_text(page, format.value))
+            echo_block(format_page(page, format.value))
     return pages

@@ -1,1 +1,1 @@
-"""The paper's tables and figures from runs, beside what it prints: each is a list of runs and a renderer."""
+"""The paper's tables and figures from runs, beside the printed numbers."""

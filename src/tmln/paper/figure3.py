@@ -1,4 +1,4 @@
-"""Figure 3: forgetting against intransigence over the grids of Table 6, ours beside the paper's printed points."""
+"""Figure 3: forgetting against intransigence over the grids of Table 6, beside printed points."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any
 from tmln.analysis.fronts import Fronts, fronts_of
 from tmln.analysis.rows import Row
 from tmln.analysis.tables import configuration_lines, volume_lines, volume_notes
-from tmln.paper.evidence import Study, find
-from tmln.paper.item import Item
-from tmln.paper.lines import Line
-from tmln.paper.notes import notes_at
-from tmln.paper.page import Page, Sheet
+from tmln.paper.notes import select_notes
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES
-from tmln.paper.table6 import BENCHMARK, SWEPT, lines, runs
+from tmln.paper.study import Item, Page, Sheet, Study, find_row
+from tmln.paper.tables import SWEPT, TABLE6_BENCHMARK, TABLE6_ITEM, TableRow, list_table6_rows
 from tmln.plots.fronts import pareto_figure
 
 TITLE = "Figure 3: stability against plasticity"
@@ -24,52 +21,52 @@ SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")
 
 
 def render(study: Study) -> Page:
-    """FM against INT, ours and the printed points, each with fronts and hypervolumes."""
-    stand = study.stand(BENCHMARK)
+    """Return FM against INT, ours and printed, each with fronts and hypervolumes."""
+    setup = study.setup(TABLE6_BENCHMARK)
     fronts = [_printed()]
     rows, missing = _rows(study)
-    page = Page("figure3", TITLE, notes=[stand.remark, *missing])
+    page = Page("figure3", TITLE, notes=[setup.remark, *missing])
     if rows:
-        ours = replace(fronts_of(rows), benchmark=f"ours: {stand.benchmark}")
+        ours = replace(fronts_of(rows), benchmark=f"ours: {setup.benchmark}")
         fronts.insert(0, ours)
         page.notes.extend(volume_notes(ours))
         page.sheets.append(Sheet(f"{ours.benchmark}, configurations", configuration_lines(ours)))
     for each in fronts:
         page.sheets.append(Sheet(f"{each.benchmark}, hypervolumes", volume_lines(each)))
         page.records.extend(_records(each))
-    page.notes.extend(notes_at(SAID, study.scale))
+    page.notes.extend(select_notes(SAID, study.scale))
     return replace(page, figure=pareto_figure(fronts, shared=True))
 
 
 def _rows(study: Study) -> tuple[list[Row], list[str]]:
-    """The runs of Table 6, by the method and the setting that varies; and what is not there."""
-    stand = study.stand(BENCHMARK)
+    """Return the runs of Table 6 by method and swept setting, and what is missing."""
+    setup = study.setup(TABLE6_BENCHMARK)
     rows, lacking = [], []
-    for line in (line for line in lines(stand) if not line.joint):
-        row = find(study, stand, line.method, line.changes, study.scale.grid_seeds).row
+    for line in (line for line in list_table6_rows(setup) if not line.joint):
+        row = find_row(study, setup, line.method, line.changes, study.scale.grid_seeds).row
         if row is None:
             lacking.append(_label(line))
         else:
             rows.append(replace(row, label=_label(line)))
     if not rows:
-        get = f": tmln data get {stand.missing}" if stand.missing else ""
-        return [], [f"{stand.title} was not run{get}; only the paper's points are drawn"]
+        get = f": tmln data get {setup.missing}" if setup.missing else ""
+        return [], [f"{setup.title} was not run{get}; only the paper's points are drawn"]
     return rows, [f"not run, so on no front: {', '.join(lacking)}"] if lacking else []
 
 
-def _label(line: Line) -> str:
+def _label(line: TableRow) -> str:
     return f"{line.method} {line.cells[1].replace(' = ', '=')}"
 
 
 def _printed() -> Fronts:
-    """The paper's Table 6 as points without spread."""
+    """Return the paper's Table 6 as points without deviation."""
     rows = []
     for method, grid in TABLE6.items():
         for value, cells in grid.items():
             values = {metric: {0: cells[metric].mean / 100} for metric in ("int", "fm")}
             label = f"{method} {SWEPT[method].symbol}={value:g}"
-            rows.append(Row(BENCHMARK, label, values, oracles=("prefix",)))
-    return replace(fronts_of(rows), benchmark=f"paper: {TITLES[BENCHMARK]}")
+            rows.append(Row(TABLE6_BENCHMARK, label, values, oracles=("prefix",)))
+    return replace(fronts_of(rows), benchmark=f"paper: {TITLES[TABLE6_BENCHMARK]}")
 
 
 def _records(fronts: Fronts) -> list[Mapping[str, Any]]:
@@ -90,4 +87,4 @@ def _records(fronts: Fronts) -> list[Mapping[str, Any]]:
     ]
 
 
-ITEM = Item("figure3", TITLE, runs, render, picture=True)
+ITEM = Item("figure3", TITLE, TABLE6_ITEM.runs, render, picture=True)

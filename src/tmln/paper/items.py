@@ -1,23 +1,15 @@
-"""Every table and figure of the paper, by name, and the barrier that it only speaks of."""
+"""Every table and figure by name, and the items beyond the paper."""
 
 from __future__ import annotations
 
-from tmln.paper import (
-    barrier,
-    confirm,
-    figure2,
-    figure3,
-    recipes,
-    shield,
-    table1,
-    table2,
-    table3,
-    table4,
-    table5,
-    table6,
-    tuning,
-)
-from tmln.paper.item import Item
+from tmln.paper import figure3, shield, table3, table4, tuning
+from tmln.paper.landscapes import BARRIER_ITEM, FIGURE2_ITEM, TABLE5_ITEM
+from tmln.paper.recipes import CONFIRM_ITEM, RECIPES_ITEM
+from tmln.paper.study import Item
+from tmln.paper.tables import TABLE1_ITEM, TABLE2_ITEM, TABLE6_ITEM
 
-_MODULES = (tuning, table1, table2, table3, table4, table5, table6, figure2, figure3, barrier, recipes, confirm, shield)
-ITEMS: dict[str, Item] = {module.ITEM.name: module.ITEM for module in _MODULES}
+_ITEMS = (
+    tuning.ITEM, TABLE1_ITEM, TABLE2_ITEM, table3.ITEM, table4.ITEM, TABLE5_ITEM, TABLE6_ITEM, FIGURE2_ITEM,
+    figure3.ITEM, BARRIER_ITEM, RECIPES_ITEM, CONFIRM_ITEM, shield.ITEM,
+)  # fmt: skip
+ITEMS: dict[str, Item] = {item.name: item for item in _ITEMS}

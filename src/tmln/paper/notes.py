@@ -1,4 +1,4 @@
-"""Where the paper is silent or contradicts itself, and what is done here instead: a sentence or two on each."""
+"""Where the paper is silent or contradicts itself, and what is done here instead."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NOTES: dict[str, str] = {
     "measures it.",
 }
 
-# The same where every method was tuned alike on what stands for the paper's benchmark.
+# The same for a scale at which every method was tuned.
 TUNED: dict[str, str] = {
     "rate": "In task 1 TMLN is SGD at eta/lambda; the rows with a + are ours, SGD and ER at the rate that TMLN has so.",
     "eta": "The paper states a learning rate for Naive alone; here every method has the one that tuning chose for it.",
@@ -83,11 +83,11 @@ TUNED: dict[str, str] = {
     "does not say which tasks it averages.",
     "core50 settings": "The paper states no hyper-parameters for CORe50: here every method is tuned on what is run.",
 }
-OF_CORE50 = ("core50 tests",)  # said where it is run, and nothing in its place
+OF_CORE50 = ("core50 tests",)  # only if CORe50 itself is run
 
 
-def notes_at(keys: Iterable[str], scale: Scale) -> list[str]:
-    """These notes, as they hold at this scale."""
+def select_notes(keys: Iterable[str], scale: Scale) -> list[str]:
+    """Return these notes as they hold at this scale."""
     notes = {**NOTES, **(TUNED if scale.tuned else {})}
-    other = scale.stand("core50").substitute
+    other = scale.setup("core50").substitute
     return [notes[key] for key in keys if not (other and key in OF_CORE50)]

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints (Aguilar et al. 2026), as data: mean and deviation, in percent."""
+"""The numbers that the paper prints (Aguilar et al. 2026): mean and deviation, in percent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ METRICS = ("acc", "fm", "int")
 
 @dataclass(frozen=True)
 class Printed:
-    """A number of the paper with its deviation, in percent where it is an accuracy."""
+    """A printed number with its deviation."""
 
     mean: float
     std: float
@@ -18,7 +18,7 @@ class Printed:
         return f"{self.mean:.2f} ± {self.std:.2f}"
 
 
-Cells = dict[str, Printed]  # metric -> what is printed; none where the paper has a dash
+Cells = dict[str, Printed]  # metric -> printed number; none for a dash
 
 
 def _cells(numbers: list[str]) -> Cells:
@@ -79,7 +79,8 @@ TABLE3: dict[str, dict[str, tuple[str, float]]] = {
     "upgd": {"step.beta_utility": ("beta_utility", 0.99), "step.sigma": ("sigma", 0.1)},
     "ocar": {"step.damping": ("tau", 0.1)},
 }
-# what the text of section 4 says beside it: tasks (not said of Split CIFAR-10), epochs, network and runs
+# what the text of section 4 says beside it: tasks (not said of Split CIFAR-10), epochs, network and
+# runs
 PROTOCOL: dict[str, tuple[int | None, int, str, int]] = {
     "split-cifar100": (10, 50, "simplified ResNet18", 5),
     "split-cifar10": (None, 20, "simplified ResNet18", 5),

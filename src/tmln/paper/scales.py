@@ -1,4 +1,4 @@
-"""What a scale means: which benchmark stands for each of the paper's, how long it is trained, with how many seeds."""
+"""Scales: which benchmark is run for each of the paper's, how long, and with how many seeds."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ TITLES = {name: BENCHMARKS[name].title for name in ("split-cifar100", "split-cif
 
 
 @dataclass(frozen=True)
-class Stand:
-    """What runs where the paper runs ``paper``: a benchmark, and the settings in which runs differ from its own."""
+class BenchmarkSetup:
+    """The benchmark that is run for ``paper``, and the settings that differ from its own."""
 
     paper: str
     benchmark: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    memory: int | None = None  # samples, of methods that have a memory; their own unless given
-    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: what tuning chose
-    past: bool = True  # whether recipes past the paper are run on it
+    memory: int | None = None  # samples of methods with a memory; by default their own
+    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method: the settings chosen by tuning
+    has_recipes: bool = True  # whether recipes beyond the paper are run on it
 
     def config(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
-        """A run on it, with the scale's settings, those that tuning chose, then ``changes``."""
+        """Return a run with the scale's settings, those chosen by tuning, then ``changes``."""
         return self.plain(method, seed, {**self.chosen.get(method, {}), **(changes or {})})
 
     def plain(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
-        """The same untuned."""
+        """Return a run with the scale's settings and ``changes``, without those of tuning."""
         config = RunConfig(benchmark=self.benchmark, method=method, seed=seed)
         keeps = self.memory is not None and "replay.capacity" in config.resolved()["settings"]
         memory = {"replay.capacity": self.memory} if keeps else {}
@@ -40,20 +40,20 @@ class Stand:
 
     @property
     def substitute(self) -> bool:
-        """Another benchmark than the paper's: every table says so."""
+        """Return whether this is another benchmark than the paper's; every table says so."""
         return self.benchmark != self.paper
 
     @property
     def title(self) -> str:
-        """``split-digits for Split CIFAR-100``, or the paper's name alone."""
+        """Return ``split-digits for Split CIFAR-100``, or the paper's name alone."""
         return f"{self.benchmark} for {TITLES[self.paper]}" if self.substitute else TITLES[self.paper]
 
     @property
     def remark(self) -> str:
-        """How far our numbers can be held against the paper's."""
+        """Return how far our numbers can be compared with the paper's."""
         if self.substitute:
             return (
-                f"{self.benchmark} stands in the place of {TITLES[self.paper]}: the paper's numbers are of another "
+                f"{self.benchmark} is run in place of {TITLES[self.paper]}: the paper's numbers are of another "
                 "benchmark and not comparable, only their order may be"
             )
         if self.settings:
@@ -63,43 +63,44 @@ class Stand:
 
     @property
     def missing(self) -> str | None:
-        """The data set that is not at hand, if it is not: ``tmln data get`` takes its name."""
+        """Return the data set that is missing, a name for ``tmln data get``; else None."""
         return missing_data(self.benchmark)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """``seeds`` are for the tables of methods, ``grid_seeds`` for the grid and the barriers."""
+    """A scale; ``seeds`` are those of method tables, ``grid_seeds`` those of grids and barriers."""
 
     name: str
     about: str
-    stands: Mapping[str, Stand]
+    setups: Mapping[str, BenchmarkSetup]
     seeds: int
     grid_seeds: int
-    resolution: int = 25  # points a side of a landscape
-    samples: int = 500  # whose loss is taken at a point of a landscape or of a line
-    rounds: int = 5  # turns of each method when overheads are measured
-    tuned: bool = False  # every method as the tuning item chose
-    larger: Mapping[str, Any] = field(default_factory=dict)  # what the confirmation sets otherwise
-    threads: int | None = None  # of this process, which records and measures; all cores unless given
+    resolution: int = 25  # points per side of a landscape
+    samples: int = 500  # samples of a loss in a landscape or on a line
+    rounds: int = 5  # turns of each method in overhead measurements
+    tuned: bool = False  # every method with the settings chosen by tuning
+    larger: Mapping[str, Any] = field(default_factory=dict)  # settings of the confirmation
+    threads: int | None = None  # of the process that records and measures; by default all cores
 
-    def stand(self, benchmark: str) -> Stand:
-        """By the paper's benchmark."""
-        return self.stands[benchmark]
-
-
-def _stands(*stands: Stand) -> dict[str, Stand]:
-    return {stand.paper: stand for stand in stands}
+    def setup(self, benchmark: str) -> BenchmarkSetup:
+        """Return what is run for a benchmark of the paper."""
+        return self.setups[benchmark]
 
 
-# The protocol of ``cpu``: a run takes 10 to 20 seconds on one core. Untuned, of one seed: on Split CIFAR-10 joint 51.9
-# and er 38.2; on Split CIFAR-100 joint 18.0, er 11.6, naive 4.4; on PACS, of two seeds, joint 49.6, er 41.0 and naive
-# 28.1 (with a memory of 100 samples er is as good as joint).
+def _by_paper(*setups: BenchmarkSetup) -> dict[str, BenchmarkSetup]:
+    return {setup.paper: setup for setup in setups}
+
+
+# The protocol of ``cpu``: a run takes 10 to 20 seconds on one core. Untuned, of one seed: on Split
+# CIFAR-10 joint 51.9 and er 38.2; on Split CIFAR-100 joint 18.0, er 11.6, naive 4.4; on PACS, of
+# two seeds, joint 49.6, er 41.0 and naive 28.1 (with a memory of 100 samples er is as good as
+# joint).
 _SMALL = {"model": "convnet", "batch_size": 32, "epochs": 5}
 
 
 def _chosen(benchmark: str) -> Mapping[str, Mapping[str, Any]]:
-    """What ``tmln paper tuning --scale cpu`` chose, by method."""
+    """Return the settings by method that ``tmln paper tuning --scale cpu`` chose."""
     text = resources.files("tmln.paper").joinpath("chosen.json").read_text(encoding="utf-8")
     found: Mapping[str, Mapping[str, Any]] = json.loads(text).get(benchmark, {})
     return found
@@ -109,10 +110,10 @@ SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
         "digits that ship with scikit-learn for the paper's images",
-        _stands(
-            Stand("split-cifar100", "split-digits"),
-            Stand("split-cifar10", "split-digits"),
-            Stand("core50", "rotated-digits"),
+        _by_paper(
+            BenchmarkSetup("split-cifar100", "split-digits"),
+            BenchmarkSetup("split-cifar10", "split-digits"),
+            BenchmarkSetup("core50", "rotated-digits"),
         ),
         seeds=3,
         grid_seeds=2,
@@ -122,22 +123,29 @@ SCALES: dict[str, Scale] = {
     "cpu": Scale(
         "cpu",
         "real images of 16x16 pixels, a small network, every method tuned alike",
-        _stands(
-            Stand(
+        _by_paper(
+            BenchmarkSetup(
                 "split-cifar100",
                 "split-cifar100",
                 {**_SMALL, "benchmark.shrink": 2, "benchmark.per_class": 100},
                 memory=500,
                 chosen=_chosen("split-cifar100"),
             ),
-            Stand(
+            BenchmarkSetup(
                 "split-cifar10",
                 "split-cifar10",
                 {**_SMALL, "benchmark.shrink": 2, "benchmark.per_class": 1000},
                 memory=200,
                 chosen=_chosen("split-cifar10"),
             ),
-            Stand("core50", "pacs", {**_SMALL, "benchmark.shrink": 4}, memory=50, chosen=_chosen("pacs"), past=False),
+            BenchmarkSetup(
+                "core50",
+                "pacs",
+                {**_SMALL, "benchmark.shrink": 4},
+                memory=50,
+                chosen=_chosen("pacs"),
+                has_recipes=False,
+            ),
         ),
         seeds=5,
         grid_seeds=3,
@@ -151,7 +159,7 @@ SCALES: dict[str, Scale] = {
     "full": Scale(
         "full",
         "the paper's protocol: its epochs, width 64, five seeds",
-        _stands(*(Stand(name, name) for name in TITLES)),
+        _by_paper(*(BenchmarkSetup(name, name) for name in TITLES)),
         seeds=5,
         grid_seeds=5,
         resolution=41,
@@ -160,19 +168,19 @@ SCALES: dict[str, Scale] = {
 
 
 def missing_data(benchmark: str) -> str | None:
-    """The data set that this benchmark needs and that is not at hand."""
+    """Return the data set that a benchmark needs and that is missing, or None."""
     name = BENCHMARKS[benchmark].data
     there = {status.name for status in list_data() if status.path is not None}
     return name if name is not None and name not in there else None
 
 
 def with_seeds(scale: Scale, seeds: int | None) -> Scale:
-    """The same with so many seeds for everything; None leaves it as it is."""
+    """Return the scale with this number of seeds for everything; None leaves it unchanged."""
     return scale if seeds is None else replace(scale, seeds=seeds, grid_seeds=seeds)
 
 
 def find_scale(name: str) -> Scale:
-    """``find_scale("cpu")``; an unknown name is an error that lists what there is."""
+    """Return a scale by name."""
     if name not in SCALES:
         raise ValueError(f"unknown scale {name!r}{did_you_mean(name, SCALES)} (scales: {', '.join(SCALES)})")
     return SCALES[name]

@@ -1,4 +1,7 @@
-"""When does the shield pay: TMLN less plain steps at its rate, over numbers of tasks, memories, lambda and gamma."""
+"""When the division by F + lambda + gamma*S helps: TMLN against plain steps at equal rate.
+
+Numbers of tasks, memory sizes, lambda and gamma are varied.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +14,38 @@ from tmln.analysis.significance import holm
 from tmln.analysis.statistics import Comparison, compare
 from tmln.analysis.text_table import Strong
 from tmln.experiments.config import RunConfig
-from tmln.paper.evidence import Study, find
-from tmln.paper.item import Item
-from tmln.paper.lines import equal_rate
-from tmln.paper.page import Page, Sheet
-from tmln.paper.scales import Scale, Stand
+from tmln.paper.scales import BenchmarkSetup, Scale
+from tmln.paper.study import Item, Page, Sheet, Study, find_row
+from tmln.paper.tables import match_rate
 
 TITLE = "Shield: what dividing by F + lambda + gamma*S changes, at one rate"
 TASKS = (5, 10, 20, 50)
-FEWER = (2, 5)  # of what stands for it at a small scale
+FEWER = (2, 5)  # of the substitute at a small scale
 MEMORIES = (50, 150, 500)
 SHIELDS = ((0.1, 1.0), (0.01, 1.0), (0.001, 1.0), (0.01, 0.1), (0.01, 10.0))  # lambda and gamma
 SEEDS = 3
-DOMAINS = Stand("core50", "rotated-digits")  # of all scales: it takes seconds
-SURE = 0.05
+DOMAINS = BenchmarkSetup("core50", "rotated-digits")  # at all scales: it takes seconds
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Case:
-    """A stream and a memory; without one, no old sample is seen again."""
+    """A stream and a memory; without a memory nothing is replayed."""
 
-    stand: Stand
+    setup: BenchmarkSetup
     tasks: int | None
     memory: int | None
 
     @property
     def label(self) -> str:
-        """``split-cifar100, 20 tasks, memory 150``."""
+        """Return ``split-cifar100, 20 tasks, memory 150``."""
         kept = "no memory" if self.memory is None else f"memory {self.memory}"
         tasks = "" if self.tasks is None else f", {self.tasks} tasks"
-        return f"{self.stand.benchmark}{tasks}, {kept}"
+        return f"{self.setup.benchmark}{tasks}, {kept}"
 
     def changes(self, shield: tuple[float, float] | None) -> tuple[str, Mapping[str, Any]]:
-        """The method and its settings: TMLN's, or those of plain steps, at the same rate in task 1."""
-        rate = equal_rate(self.stand)["lr"]
+        """Return method and settings of TMLN, or of plain steps at the same rate in task 1."""
+        rate = match_rate(self.setup)["lr"]
         shared: dict[str, Any] = {} if self.tasks is None else {"benchmark.tasks": self.tasks}
         shared |= {"replay": "none"} if self.memory is None else {"replay.capacity": self.memory}
         if shield is None:
@@ -56,27 +57,27 @@ class Case:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Classes in ever more tasks with ever larger memories; and digits in ever new guises, with no memory."""
-    stand = scale.stand("split-cifar100")
-    tasks = TASKS if stand.benchmark == stand.paper else FEWER
-    return [*(Case(stand, count, memory) for count in tasks for memory in MEMORIES), Case(DOMAINS, None, None)]
+    """Return class-incremental cases of several sizes, and rotated digits without memory."""
+    setup = scale.setup("split-cifar100")
+    tasks = TASKS if setup.benchmark == setup.paper else FEWER
+    return [*(Case(setup, count, memory) for count in tasks for memory in MEMORIES), Case(DOMAINS, None, None)]
 
 
 def configs(case: Case) -> Iterator[RunConfig]:
-    """Plain steps and every shield, each with every seed."""
+    """Yield plain steps and every pair of lambda and gamma, with every seed."""
     for shield in (None, *SHIELDS):
         method, changes = case.changes(shield)
-        bare = replace(case.stand, memory=None)
+        bare = replace(case.setup, memory=None)
         yield from (bare.plain(method, seed, changes) for seed in range(SEEDS))
 
 
 def runs(scale: Scale) -> list[RunConfig]:
-    """All of them; INT is not asked for, so that no reference is run."""
+    """Return the runs of all cases; INT is left out, so that no reference is run."""
     return [config for case in cases(scale) for config in configs(case)]
 
 
 def render(study: Study) -> Page:
-    """A row a case: plain steps, and how many points each shield is above them; corrected over the whole table."""
+    """Return a row per case: plain steps, and differences of TMLN with Holm's correction."""
     page = Page("shield", TITLE)
     found: list[tuple[Case, RequestedRow, list[Comparison | None]]] = []
     for case in cases(study.scale):
@@ -112,7 +113,7 @@ def render(study: Study) -> Page:
 
 def _find(study: Study, case: Case, shield: tuple[float, float] | None) -> RequestedRow:
     method, changes = case.changes(shield)
-    return find(study, replace(case.stand, memory=None, chosen={}), method, changes, SEEDS)
+    return find_row(study, replace(case.setup, memory=None, chosen={}), method, changes, SEEDS)
 
 
 def _against(each: RequestedRow, plain: RequestedRow) -> Comparison | None:
@@ -128,12 +129,12 @@ def _cell(duel: Comparison | None, corrected: Mapping[int, float]) -> str:
     text = f"{100 * duel.mean_difference:+.1f}"
     if duel.n > 1:
         text += f" [{100 * duel.low:+.1f}, {100 * duel.high:+.1f}]"
-    return Strong(text) if corrected[id(duel)] < SURE else text
+    return Strong(text) if corrected[id(duel)] < LEVEL else text
 
 
 def _missing(found: list[tuple[Case, RequestedRow, list[Comparison | None]]]) -> list[str]:
-    stands = {case.stand.benchmark: case.stand for case, *_ in found}
-    missing = [stand.missing for stand in stands.values() if stand.missing]
+    setups = {case.setup.benchmark: case.setup for case, *_ in found}
+    missing = [setup.missing for setup in setups.values() if setup.missing]
     return [f"{name} is not at hand: tmln data get {name}" for name in missing]
 
 

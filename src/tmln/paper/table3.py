@@ -1,4 +1,4 @@
-"""Table 3: the hyper-parameters, read from the recipes as they run, and the protocol of each benchmark."""
+"""Table 3: hyper-parameters as they are run, and the protocol of each benchmark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tmln.methods.recipes import RECIPES
-from tmln.paper.evidence import Study
-from tmln.paper.item import Item, no_runs
-from tmln.paper.notes import notes_at
-from tmln.paper.page import Page, Sheet
+from tmln.paper.notes import select_notes
 from tmln.paper.published import MEMORY, PROTOCOL, TABLE3
 from tmln.paper.scales import TITLES
-from tmln.paper.table1 import METHODS
+from tmln.paper.study import Item, Page, Sheet, Study, no_runs
+from tmln.paper.tables import METHODS
 
 TITLE = "Table 3: hyper-parameters"
 BENCHMARK = "split-cifar100"
@@ -29,9 +27,9 @@ UNSTATED = {
 
 
 def render(study: Study) -> Page:
-    """What each recipe runs with beside what the paper states, and what it leaves unsaid."""
-    stand = study.stand(BENCHMARK)
-    used = {method: stand.config(method).resolved()["settings"] for method in METHODS if not RECIPES[method].joint}
+    """Return each recipe's settings beside those that the paper states."""
+    setup = study.setup(BENCHMARK)
+    used = {method: setup.config(method).resolved()["settings"] for method in METHODS if not RECIPES[method].joint}
     body, notes = [], []
     for method, settings in used.items():
         stated = _stated(method, settings)
@@ -40,15 +38,15 @@ def render(study: Study) -> Page:
             same = not isinstance(printed, str) and float(printed) == float(settings[key])
             body.append([METHODS[method], key, symbol, _text(printed), _text(settings[key])])
             if key in stated and not same:
-                said = f"{METHODS[method]}: {key} is {_text(settings[key])} on {stand.benchmark}, not the paper's"
+                said = f"{METHODS[method]}: {key} is {_text(settings[key])} on {setup.benchmark}, not the paper's"
                 notes.append(f"{said} {_text(printed)}: that is what runs of this benchmark take unless told otherwise")
-    table = Sheet(f"as they run on {stand.title}", [["method", "setting", "symbol", "paper", "ours"], *body])
+    table = Sheet(f"as they run on {setup.title}", [["method", "setting", "symbol", "paper", "ours"], *body])
     records: list[Mapping[str, Any]] = [
         {"method": method, "setting": key, "ours": value, "paper": _stated(method, settings).get(key, ("", None))[1]}
         for method, settings in used.items()
         for key, value in settings.items()
     ]
-    return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *notes_at(SAID, study.scale)])
+    return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *select_notes(SAID, study.scale)])
 
 
 def _stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
@@ -61,10 +59,10 @@ def _stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, fl
 def _protocol(study: Study) -> Sheet:
     lines = [["benchmark", "whose", "runs on", "tasks", "epochs", "network", "batch", "eta", "seeds"]]
     for benchmark, (tasks, epochs, network, seeds) in PROTOCOL.items():
-        stand = study.stand(benchmark)
-        full = stand.config("tmln").resolved()
+        setup = study.setup(benchmark)
+        full = setup.config("tmln").resolved()
         options = ", ".join(f"{key} {value}" for key, value in full["model_options"].items() if key != "dropout")
-        ours = [stand.benchmark, full["benchmark_options"]["tasks"], full["epochs"], f"{full['model']}, {options}"]
+        ours = [setup.benchmark, full["benchmark_options"]["tasks"], full["epochs"], f"{full['model']}, {options}"]
         ours += [full["batch_size"], full["lr"], study.scale.seeds]
         paper = [benchmark, tasks or "not stated", epochs, network, "not stated", "not stated", seeds]
         lines.append([TITLES[benchmark], "ours", *map(_text, ours)])

@@ -1,4 +1,4 @@
-"""Table 4: what each method costs over naive training, in time and memory, on Split CIFAR-100."""
+"""Table 4: overhead over naive training in time and memory, on Split CIFAR-100."""
 
 from __future__ import annotations
 
@@ -10,38 +10,35 @@ from tmln.analysis.measurements import overhead_notes
 from tmln.analysis.requested_rows import NOT_RUN
 from tmln.measure.overhead import measure_overhead
 from tmln.methods.recipes import RECIPES
-from tmln.paper.evidence import Study
-from tmln.paper.item import Item, no_runs
-from tmln.paper.measured import Content, measured
-from tmln.paper.notes import notes_at
-from tmln.paper.page import Page, Sheet
+from tmln.paper.notes import select_notes
 from tmln.paper.published import TABLE4
-from tmln.paper.table1 import METHODS
+from tmln.paper.study import Content, Item, Page, Sheet, Study, measure_once, no_runs
+from tmln.paper.tables import METHODS
 from tmln.plots.overhead import overhead_figure
 
 TITLE = "Table 4: overhead"
 BENCHMARK = "split-cifar100"
-STEPS = 50  # a turn: whatever is periodic in a method falls into it
+STEPS = 50  # per turn: includes whatever is periodic in a method
 SAID = ("time", "memory", "width")
 HEADING = ["method", "step", "95%", "run", "paper", "holds", "paper", "held MB", "peak GB", "paper"]
 
 
 def render(study: Study) -> Page:
-    """Time and memory over naive SGD, measured on this machine, beside the printed ones."""
-    stand = study.stand(BENCHMARK)
+    """Return time and memory relative to naive SGD, measured here, beside the printed numbers."""
+    setup = study.setup(BENCHMARK)
     methods = [method for method in METHODS if not RECIPES[method].joint]
-    configs = [stand.config(method) for method in methods]
+    configs = [setup.config(method) for method in methods]
     rounds = study.scale.rounds
 
     def measure() -> Content:
         return measure_overhead(configs, rounds, STEPS)
 
-    found, why = measured(study, stand, "overhead", configs, measure, rounds=rounds, steps=STEPS)
+    found, why = measure_once(study, setup, "overhead", configs, measure, rounds=rounds, steps=STEPS)
     costs = {} if found is None else found["methods"]
     lines = [_line(method, costs.get(method)) for method in methods]
     said = [] if found is None else overhead_notes(found)
-    notes = [stand.remark, *why, "paper: one Tesla P100; GB are of its memory", *said, *notes_at(SAID, study.scale)]
-    page = Page("table4", TITLE, [Sheet(stand.title, [HEADING, *lines])], notes=notes)
+    notes = [setup.remark, *why, "paper: one Tesla P100; GB are of its memory", *said, *select_notes(SAID, study.scale)]
+    page = Page("table4", TITLE, [Sheet(setup.title, [HEADING, *lines])], notes=notes)
     page.records.extend(_record(method, costs.get(method)) for method in methods)
     return page if found is None else replace(page, figure=overhead_figure(found))
 

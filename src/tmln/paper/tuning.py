@@ -1,4 +1,7 @@
-"""Equal tuning: as many trials for every method, over its rate and main strength, on validation data of one seed."""
+"""Equal tuning: as many trials for every method, over rate and main strength.
+
+Trials are compared on validation data of one seed.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,14 @@ from tmln.analysis.text_table import Strong
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result
 from tmln.experiments.store import Store
-from tmln.paper.evidence import Study
-from tmln.paper.item import Item
-from tmln.paper.page import Page, Sheet
-from tmln.paper.scales import SCALES, Scale, Stand
-from tmln.paper.table1 import METHODS as PAPER
+from tmln.paper.scales import SCALES, BenchmarkSetup, Scale
+from tmln.paper.study import Item, Page, Sheet, Study
+from tmln.paper.tables import METHODS as PAPER
 
 TITLE = "Tuning: every method over its rate and its main strength"
-SEED = 100  # of no run in any table
-VALIDATION = 0.1  # of the training data; runs of the tables train on all
-RATES = (0.03, 0.1, 0.3, 1.0)  # of a gradient step where nothing shields: eta/lambda, eta/(1 - momentum)
+SEED = 100  # not used in any table
+VALIDATION = 0.1  # of the training data; the tables' runs train on all
+RATES = (0.03, 0.1, 0.3, 1.0)  # effective rates: eta/lambda, eta/(1 - momentum)
 
 _MOMENTUM = ("step.momentum", (0.0, 0.9))
 _DAMPING = ("step.damping", (0.01, 0.1))
@@ -54,54 +55,54 @@ MAIN: dict[str, tuple[str, tuple[float, ...]]] = {
     "wa": _MOMENTUM,
     "cls-er": _MOMENTUM,
 }
-"""The main strength of each method, and the two values that it is tried at."""
+"""The main strength of each method, and its two values."""
 
 
-def searched(stand: Stand) -> list[str]:
-    """The methods that a table of this benchmark has."""
-    return [method for method in MAIN if stand.past or method in PAPER]
+def list_tuned_methods(setup: BenchmarkSetup) -> list[str]:
+    """Return the methods in the tables of this benchmark."""
+    return [method for method in MAIN if setup.has_recipes or method in PAPER]
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One point of a method's grid, and what it reached on validation data; None if it has not run, or diverged."""
+    """One point of a method's grid and its validation accuracy; None if missing or diverged."""
 
     settings: Mapping[str, Any]
     value: float | None
     why: str = ""
 
 
-def grid(stand: Stand, method: str) -> list[dict[str, Any]]:
-    """The settings to try: every rate with every strength."""
+def grid(setup: BenchmarkSetup, method: str) -> list[dict[str, Any]]:
+    """Return the settings to try: every rate with every strength."""
     field, values = MAIN[method]
     found = []
     for value in values:
-        full = stand.plain(method, SEED, {field: value}).resolved()["settings"]
+        full = setup.plain(method, SEED, {field: value}).resolved()["settings"]
         unit = full.get("step.damping", 1 - full.get("step.momentum", 0.0))
         found += [{"lr": float(f"{rate * unit:.6g}"), field: value} for rate in RATES]
     return found
 
 
-def trial(stand: Stand, method: str, settings: Mapping[str, Any]) -> RunConfig:
-    """A run of the search."""
-    return stand.plain(method, SEED, {**settings, "benchmark.validation": VALIDATION})
+def make_trial(setup: BenchmarkSetup, method: str, settings: Mapping[str, Any]) -> RunConfig:
+    """Return the run of one trial."""
+    return setup.plain(method, SEED, {**settings, "benchmark.validation": VALIDATION})
 
 
 def runs(scale: Scale) -> list[RunConfig]:
-    """Every trial of every method on every benchmark."""
+    """Return every trial of every method on every benchmark."""
     return [
-        trial(stand, method, settings)
-        for stand in scale.stands.values()
-        for method in (searched(stand) if scale.tuned else ())
-        for settings in grid(stand, method)
+        make_trial(setup, method, settings)
+        for setup in scale.setups.values()
+        for method in (list_tuned_methods(setup) if scale.tuned else ())
+        for settings in grid(setup, method)
     ]
 
 
-def attempts(stand: Stand, method: str, find: Callable[[str], Result | None]) -> list[Attempt]:
-    """What the search of one method found."""
+def read_attempts(setup: BenchmarkSetup, method: str, find_row: Callable[[str], Result | None]) -> list[Attempt]:
+    """Return the results of one method's trials."""
     found = []
-    for settings in grid(stand, method):
-        result = find(run_id(trial(stand, method, settings)))
+    for settings in grid(setup, method):
+        result = find_row(run_id(make_trial(setup, method, settings)))
         value = None if result is None or result.diverged else result.metrics.get("val_acc")
         why = "not run" if result is None else "diverged" if result.diverged else ""
         sound = value is not None and math.isfinite(value)
@@ -109,8 +110,8 @@ def attempts(stand: Stand, method: str, find: Callable[[str], Result | None]) ->
     return found
 
 
-def best(found: Sequence[Attempt]) -> Attempt | None:
-    """The first of those with the highest validation accuracy; None unless all have run."""
+def choose_best(found: Sequence[Attempt]) -> Attempt | None:
+    """Return the first with the highest validation accuracy; None unless all have run."""
     if any(attempt.why == "not run" for attempt in found):
         return None
     sound = [attempt for attempt in found if attempt.value is not None]
@@ -118,20 +119,20 @@ def best(found: Sequence[Attempt]) -> Attempt | None:
 
 
 def render(study: Study) -> Page:
-    """A sheet a benchmark: every trial, the chosen ones in bold, and whether the tables use them."""
+    """Return a sheet per benchmark: every trial, the chosen ones in bold."""
     page = Page("tuning", TITLE)
     if not study.scale.tuned:
         return _untuned(page, study.scale)
-    for stand in study.scale.stands.values():
+    for setup in study.scale.setups.values():
         lines = [["method", "main strength", *(f"rate {rate:g}" for rate in RATES), "chosen"]]
-        for method in searched(stand):
-            found = attempts(stand, method, study.result)
-            chosen = best(found)
+        for method in list_tuned_methods(setup):
+            found = read_attempts(setup, method, study.result)
+            chosen = choose_best(found)
             lines += _lines(method, found, chosen)
-            page.records.extend(_records(stand, method, found, chosen))
-            if chosen is not None and dict(chosen.settings) != dict(stand.chosen.get(method, {})):
-                page.notes.append(f"{stand.benchmark}, {method}: the tables use {dict(stand.chosen.get(method, {}))}")
-        page.sheets.append(Sheet(stand.title, lines))
+            page.records.extend(_records(setup, method, found, chosen))
+            if chosen is not None and dict(chosen.settings) != dict(setup.chosen.get(method, {})):
+                page.notes.append(f"{setup.benchmark}, {method}: the tables use {dict(setup.chosen.get(method, {}))}")
+        page.sheets.append(Sheet(setup.title, lines))
     page.notes.append(
         f"Accuracy on {VALIDATION:.0%} of the training data, seed {SEED}, which no table has. A rate is that of a step "
         "where nothing shields: eta/lambda with damping, eta/(1 - momentum) with momentum"
@@ -140,15 +141,15 @@ def render(study: Study) -> Page:
 
 
 def _untuned(page: Page, scale: Scale) -> Page:
-    """What the methods run at where nothing is searched."""
-    for stand in scale.stands.values():
+    """Return the settings of all methods at a scale without tuning."""
+    for setup in scale.setups.values():
         lines = [["method", "lr", "main strength"]]
         for method, (field, _) in MAIN.items():
-            full = stand.config(method).resolved()
+            full = setup.config(method).resolved()
             value = full["settings"][field]
             lines.append([method, f"{full['lr']:g}", f"{field} = {value:g}"])
-            page.records.append({"benchmark": stand.benchmark, "method": method, "lr": full["lr"], field: value})
-        page.sheets.append(Sheet(stand.title, lines))
+            page.records.append({"benchmark": setup.benchmark, "method": method, "lr": full["lr"], field: value})
+        page.sheets.append(Sheet(setup.title, lines))
     page.notes.append(f"nothing is tuned at scale {scale.name}: every method runs at its own numbers")
     return page
 
@@ -166,10 +167,12 @@ def _lines(method: str, found: Sequence[Attempt], chosen: Attempt | None) -> lis
     return lines
 
 
-def _records(stand: Stand, method: str, found: Sequence[Attempt], chosen: Attempt | None) -> list[Mapping[str, Any]]:
+def _records(
+    setup: BenchmarkSetup, method: str, found: Sequence[Attempt], chosen: Attempt | None
+) -> list[Mapping[str, Any]]:
     return [
         {
-            "benchmark": stand.benchmark,
+            "benchmark": setup.benchmark,
             "method": method,
             "settings": dict(attempt.settings),
             "val_acc": attempt.value,
@@ -184,16 +187,18 @@ ITEM = Item("tuning", TITLE, runs, render)
 
 
 def chosen(scale: Scale, store: Store) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """By benchmark and method, the settings of every search that is complete: what ``chosen.json`` keeps."""
+    """Return the settings of complete searches by benchmark and method, as in ``chosen.json``."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for stand in scale.stands.values():
-        winners = {method: best(attempts(stand, method, store.result)) for method in searched(stand)}
-        found[stand.benchmark] = {method: dict(one.settings) for method, one in winners.items() if one is not None}
+    for setup in scale.setups.values():
+        winners = {
+            method: choose_best(read_attempts(setup, method, store.result)) for method in list_tuned_methods(setup)
+        }
+        found[setup.benchmark] = {method: dict(one.settings) for method, one in winners.items() if one is not None}
     return found
 
 
 def main(folder: str) -> None:
-    """``python -m tmln.paper.tuning RUNS`` keeps what the search of a folder chose."""
+    """Write ``chosen.json`` from a folder of runs: ``python -m tmln.paper.tuning RUNS``."""
     place = Path(__file__).with_name("chosen.json")
     place.write_text(json.dumps(chosen(SCALES["cpu"], Store(Path(folder))), indent=1) + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The runs that items declare, each once, and what they would take."""
+"""The runs that items need, each once, and an estimate of their time."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from tmln.executors.progress_display import duration
 from tmln.experiments.config import canonical, run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper.evidence import Study
-from tmln.paper.item import Item, Recorded
-from tmln.paper.measured import mark
 from tmln.paper.scales import Scale, missing_data
+from tmln.paper.study import Item, RecordingRequest, Study, get_scale_mark
 
 ALL = ArraySlice()
 
 
-def jobs_of(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> list[Job]:
-    """Every run once, the joint ones, which are the reference of INT, first; only those whose data are at hand.
+def plan_jobs(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> list[Job]:
+    """Return every run whose data are there, once; references of INT come first.
 
-    Runs are dealt out before that is looked at: machines that have other data deal alike.
+    Runs are divided before data are checked, so that machines with other data divide alike.
     """
-    return by_data(items, scale, share).get(None, [])
+    return group_by_data(items, scale, share).get(None, [])
 
 
-def by_data(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> dict[str | None, list[Job]]:
-    """By the data set that they wait for; None: it is at hand."""
+def group_by_data(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> dict[str | None, list[Job]]:
+    """Return the runs by the data set that they wait for; None if it is there."""
     found: dict[str | None, list[Job]] = {}
     missing = cache(missing_data)
     for job in share.of(plan([config for item in items for config in item.runs(scale)], "none")):
@@ -41,12 +39,12 @@ def by_data(items: Iterable[Item], scale: Scale, share: ArraySlice = ALL) -> dic
 
 
 def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[Study, list[Item]]:
-    """Published results in place of runs, and the items that they have a run or a measurement of."""
+    """Return a study of published results, and the items that they cover."""
     found = {result.name: result for result in read_results(path)[0]}
-    measured = {one.kind for one in read_analyses(path) if mark(scale) in one.name}
+    measure_once = {one.kind for one in read_analyses(path) if get_scale_mark(scale) in one.name}
     asked = list(items)
     kept = [
-        item for item in asked if item.measures in measured or any(run_id(one) in found for one in item.runs(scale))
+        item for item in asked if item.measures in measure_once or any(run_id(one) in found for one in item.runs(scale))
     ]
     if not kept:
         names = ", ".join(item.name for item in asked)
@@ -54,7 +52,7 @@ def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[St
     return Study(scale, Store(path), published=found), kept
 
 
-def foretold(
+def estimate_study(
     items: Sequence[Item],
     scale: Scale,
     store: Store,
@@ -62,8 +60,8 @@ def foretold(
     executor: ExecutorConfig,
     share: ArraySlice = ALL,
 ) -> list[str]:
-    """Sentences for ``--dry-run``: runs by their state, those that wait for data, and what the rest takes."""
-    waiting = by_data(items, scale, share)
+    """Return sentences for ``--dry-run``: runs by state, missing data, estimated time."""
+    waiting = group_by_data(items, scale, share)
     jobs = waiting.pop(None, [])
     states = [state_of(store, job) for job in jobs]
     counts = Counter(states)
@@ -87,14 +85,14 @@ def foretold(
     return lines
 
 
-def recordings(items: Sequence[Item], scale: Scale) -> list[Recorded]:
-    """Each once, though Table 5 and Figure 2 share some."""
+def recordings(items: Sequence[Item], scale: Scale) -> list[RecordingRequest]:
+    """Return each recording once; Table 5 and Figure 2 share some."""
     every = [one for item in items for one in item.recordings(scale) if missing_data(one.config.benchmark) is None]
     return list({(canonical(one.config.resolved()), one.tasks, one.checkpoints): one for one in every}.values())
 
 
-def _recording(one: Recorded, estimator: Estimator) -> tuple[float, int]:
-    """Seconds, and bytes of the weights at the start and at every point of every task."""
+def _recording(one: RecordingRequest, estimator: Estimator) -> tuple[float, int]:
+    """Return the seconds of a recording, and the bytes of its weights."""
     need = estimator.estimate(one.config)
     tasks = one.tasks or need.tasks
     return need.seconds * tasks / need.tasks, need.model_bytes * (1 + tasks * max(1, one.checkpoints))

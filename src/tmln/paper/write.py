@@ -1,4 +1,4 @@
-"""A page as text in any format, as files in a folder, and the folder's index."""
+"""A page as text in several formats, as files in a folder, and the folder's index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import tmln
 from tmln.analysis.text_table import grid_latex, grid_markdown, grid_rich, grid_width, records_csv
 from tmln.experiments.files import make_folder, to_json, write_whole
-from tmln.paper.page import Page
 from tmln.paper.scales import Scale
+from tmln.paper.study import Page
 from tmln.plots.figure import SUFFIXES, save_figure
 from tmln.printable import printable
 
@@ -20,7 +20,7 @@ WIDE = 120  # columns where no terminal says how many it has
 
 
 def print_page(page: Page, file: TextIO | None = None) -> None:
-    """For a terminal: the tables, then what must be known. Where they do not fit, the paper's deviations give way."""
+    """Print tables and notes; if a table is too wide, printed deviations are left out."""
     from rich.console import Console
     from rich.text import Text
 
@@ -32,7 +32,7 @@ def print_page(page: Page, file: TextIO | None = None) -> None:
         lines = _compact(sheet.lines)
         if grid_width(lines) > columns:
             lines = _without_deviations(lines)
-        console.width = max(columns, grid_width(lines))  # rather lines that a terminal breaks than numbers cut short
+        console.width = max(columns, grid_width(lines))  # better broken lines than truncated numbers
         console.print(grid_rich(lines, sheet.title))
         console.width = columns
     for note in page.notes:
@@ -49,13 +49,13 @@ def _without_deviations(lines: list[list[str]]) -> list[list[str]]:
     return [[text.partition("±")[0] if k in paper else text for k, text in enumerate(line)] for line in lines]
 
 
-def as_text(page: Page, format: str) -> str:
-    """The page as md, latex, csv or json."""
+def format_page(page: Page, format: str) -> str:
+    """Return the page as md, latex, csv or json."""
     return {"md": markdown, "latex": latex, "csv": csv_text, "json": json_text}[format](page)
 
 
 def markdown(page: Page, picture: str | None = None) -> str:
-    """Title, picture, a table for each sheet, and the notes as a list."""
+    """Return title, figure, a table per sheet, and the notes as a list."""
     parts = [f"# {page.title}"]
     if picture:
         parts.append(f"![{page.title}]({picture})")
@@ -66,7 +66,7 @@ def markdown(page: Page, picture: str | None = None) -> str:
 
 
 def latex(page: Page) -> str:
-    """One tabular a table, to be put into a float of one's own; notes are comments."""
+    """Return one tabular per table; notes are comments."""
     parts = ["% needs \\usepackage{booktabs}", *(f"% {note}" for note in page.notes)]
     for sheet in page.sheets:
         parts += ["", f"% {page.title}: {sheet.title}", grid_latex(sheet.lines)]
@@ -74,17 +74,17 @@ def latex(page: Page) -> str:
 
 
 def csv_text(page: Page) -> str:
-    """The numbers, whole; empty where there is none."""
+    """Return the unrounded numbers; empty cells are missing values."""
     return (records_csv(page.records) if page.records else "nothing") + "\n"
 
 
 def json_text(page: Page) -> str:
-    """The numbers unrounded, in percent as the paper has them, with the notes."""
+    """Return the unrounded numbers in percent, with the notes."""
     return to_json({"name": page.name, "title": page.title, "records": page.records, "notes": page.notes}, indent=1)
 
 
 def write_page(page: Page, folder: Path) -> list[Path]:
-    """NAME.md, NAME.tex and NAME.csv, and the picture as .png, .svg and .pdf."""
+    """Write NAME.md, NAME.tex and NAME.csv, and the figure as .png, .svg and .pdf."""
     make_folder(folder)
     pictures = [] if page.figure is None else [folder / f"{page.name}{suffix}" for suffix in SUFFIXES]
     for path in pictures:
@@ -100,8 +100,8 @@ def write_page(page: Page, folder: Path) -> list[Path]:
     return [*(folder / f"{page.name}{suffix}" for suffix in texts), *pictures]
 
 
-def head_of(scale: Scale, runs: Path) -> list[str]:
-    """What an index begins with."""
+def write_head(scale: Scale, runs: Path) -> list[str]:
+    """Return the first paragraphs of an index."""
     return [
         f"Scale `{scale.name}`: {scale.about}. Runs: `{runs}`. Made by tmln {tmln.__version__} with torch "
         f"{torch.__version__}.",
@@ -112,7 +112,7 @@ def head_of(scale: Scale, runs: Path) -> list[str]:
 
 
 def write_index(pages: Sequence[Page], folder: Path, head: Sequence[str]) -> Path:
-    """index.md: everything on one page, with links to the files."""
+    """Write index.md: everything on one page, with links to the files."""
     parts = ["# The paper's tables and figures, from runs", "\n".join(head)]
     for page in pages:
         names = [".md", ".tex", ".csv", *(SUFFIXES if page.figure is not None else ())]
