@@ -25,7 +25,7 @@ settings.load_profile("tmln")
 # use one of these fixtures; modules that import one of these; and functions that carry the marker themselves.
 SLOW_FOLDERS = (
     *("docs", "executors", "golden", "integrations", "measure", "paper", "release", "report", "tuning", "deploy"),
-    *("test_examples.py", "test_own_parts.py", "torture"),
+    *("test_examples.py", "test_own_components.py", "torture"),
 )
 SLOW_FIXTURES = {"warm", "browser", "real_root", "ranks", "killed"}
 STARTS_PROCESSES = (subprocess, multiprocessing, torch.multiprocessing)

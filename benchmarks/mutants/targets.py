@@ -10,7 +10,7 @@ STORE = ("store", "lock", "files", "logfile", "result")
 EVERY_PART = "tests/test_every_part.py"
 NAMED = (
     "tests/methods/test_registry.py",
-    "tests/test_own_parts.py",
+    "tests/test_own_components.py",
     "tests/methods/steps/test_wrapping.py",
 )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from docs.extensions import api_pages, house_pages, paper_pages, part_pages, rows
+from docs.extensions import api_pages, component_pages, house_pages, paper_pages, rows
 
 
 def pages() -> dict[Path, str]:
     """All of them, by their place in ``made/``."""
-    found = part_pages.pages() | paper_pages.pages() | house_pages.pages() | api_pages.pages()
+    found = component_pages.pages() | paper_pages.pages() | house_pages.pages() | api_pages.pages()
     packages = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
     title = "Every name\n==========\n\nEvery public name of every module, by packages, from the docstrings.\n"
     results = {Path("results.md"): rows.page()}

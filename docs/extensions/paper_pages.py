@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from docs.extensions.part_pages import worded
+from docs.extensions.component_pages import format_text_table
 
 from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.paper.items import ITEMS
@@ -64,7 +64,7 @@ def tables() -> Iterator[tuple[str, str]]:
     for benchmark, rows in TABLE1.items():
         yield f"Table 1: {BENCHMARKS[benchmark].title}", grid_markdown(printed(rows))
     yield "Table 2: the ablation, on Split CIFAR-10", grid_markdown(printed(TABLE2))
-    yield "Table 3: hyper-parameters", worded(hyper_parameters())
+    yield "Table 3: hyper-parameters", format_text_table(hyper_parameters())
     yield "Table 4: overhead", grid_markdown(overheads())
     yield "Table 5: losses of two tasks along the way", grid_markdown(losses())
     yield "Table 6: every method over its grid, on Split CIFAR-10", grid_markdown(grids())
@@ -74,7 +74,7 @@ def pages() -> dict[Path, str]:
     """By where it is made."""
     items = [["name", "what", "made by"]]
     items += [[name, item.title, f"`tmln paper {name} --scale cpu`"] for name, item in ITEMS.items()]
-    lines = ["# The paper's tables and figures", "", worded(items), ""]
+    lines = ["# The paper's tables and figures", "", format_text_table(items), ""]
     lines += [
         "Tables 1 to 6 and Figures 2 and 3 are the paper's, the others are ours. What came of them stands in",
         "[the results](../results.md).",

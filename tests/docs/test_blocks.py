@@ -47,7 +47,7 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if page == "docs/start/loop.md":
         assert min(names["kept"]) > 0.8
         assert max(names["forgotten"][:-1]) < 0.2
-    if page == "docs/own_part.md":
+    if page == "docs/own_component.md":
         sys.modules.pop("my_parts")
         assert sum(names["found"]) / 5 > 0.6
         assert CODE[page][0].code.count("\n") <= 40

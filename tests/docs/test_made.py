@@ -10,10 +10,17 @@ import pytest
 from benchmarks.results_page import accuracies
 from docs.extensions.api_pages import SOURCE, exported, modules, names
 from docs.extensions.api_pages import pages as api_pages
+from docs.extensions.component_pages import (
+    format_component_page,
+    format_method_page,
+    format_results,
+    link_pages,
+    settings,
+    slug,
+)
 from docs.extensions.docstrings import html
 from docs.extensions.house_pages import moved
 from docs.extensions.paper_pages import pages as paper_pages
-from docs.extensions.part_pages import linked, method_page, part_page, settings, slug, with_it
 from docs.extensions.rows import PAGE, RESULTS, page, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
@@ -35,9 +42,9 @@ def test_a_part_has_a_guide_of_its_own(family: str, name: str) -> None:
     for text in (guide.cost, guide.use, guide.avoid):
         assert text[0].isupper()
         assert text.endswith(".")
-    page = part_page(family, name)
+    page = format_component_page(family, name)
     said = (guide.equation, guide.origin, guide.cost, guide.use[1:], guide.avoid[1:])
-    assert all(linked(text) in page for text in said)
+    assert all(link_pages(text) in page for text in said)
 
 
 @pytest.mark.parametrize(("family", "name"), PARTS)
@@ -49,7 +56,7 @@ def test_a_setting_is_told_in_words(family: str, name: str) -> None:
 
 def test_settings_are_those_that_the_part_declares() -> None:
     lines = settings("step", FAMILIES["step"]["tmln"]).split("\n\n")[0].splitlines()
-    assert lines[0] == "| setting | allowed | default | search range | what it is |"
+    assert lines[0] == "| setting | allowed | default | search range | description |"
     (line,) = [line for line in lines if line.startswith("| `step.damping` |")]
     assert line.startswith("| `step.damping` | a number > 0 | 0.1 | 0.001 to 10, log scale | damping lambda, added to")
     assert "| `step.clip_norm` | a number > 0 | - | - |" in "\n".join(lines)
@@ -58,28 +65,28 @@ def test_settings_are_those_that_the_part_declares() -> None:
 
 def test_a_rule_is_shown_once() -> None:
     """In plain text it would say the same again; what it says in words stays."""
-    assert "&lt;-" not in part_page("step", "tmln")
-    assert "counted from the task's beginning" in part_page("weights", "average")
-    assert "Current samples among their own classes" in part_page("replay", "er-ace")
+    assert "&lt;-" not in format_component_page("step", "tmln")
+    assert "before a task's first iterate" in format_component_page("weights", "average").lower()
+    assert "Current samples among their own classes" in format_component_page("replay", "er-ace")
 
 
 def test_a_part_shows_its_rules_at_other_settings() -> None:
-    page = part_page("step", "tmln")
+    page = format_component_page("step", "tmln")
     assert "With `step.geometry=kfac`, `step.factors=running`, as in [`tmln-kfac`](../methods/tmln-kfac.md):" in page
     assert page.count(r"(A + \pi \sqrt{\lambda})^{-1}") == 1
-    assert "At other settings" not in part_page("step", "sgd")
+    assert "At other settings" not in format_component_page("step", "sgd")
 
 
 def test_what_a_row_has_besides_replay_is_said() -> None:
-    page = part_page("replay", "none")
+    page = format_component_page("replay", "none")
     assert "| [`joint`](../methods/joint.md) (trained on all data so far) |" in page
     assert "| [`a-gem`](../methods/a-gem.md) (its step keeps 500 samples) |" in page
     assert "| [`naive`](../methods/naive.md) |" in page
 
 
 def test_a_method_has_its_parts_and_its_row() -> None:
-    page = method_page("tmln+")
-    assert "[`average`](../parts/weights-average.md)" in page
+    page = format_method_page("tmln+")
+    assert "[`average`](../components/weights-average.md)" in page
     assert "`replay.balance=1.0`" in page
     assert "| split-digits | 3 |" in page
     assert f"| Split CIFAR-100 | 5 | {accuracies(['tmln+'])[1][1]} |" in page  # as in README
@@ -117,7 +124,7 @@ SAME_RULE = {
 
 def ruled(method: str) -> str:
     """The part of a method's page that speaks of its rule, advice and cost."""
-    return re.split("## Its rule|## In our results", method_page(method))[1]
+    return re.split("## Rule|## In our results", format_method_page(method))[1]
 
 
 def has(method: str, family: str, part: str, values: dict[str, Any]) -> bool:
@@ -154,7 +161,7 @@ def test_no_setting_of_a_method_is_passed_over_in_silence(method: str) -> None:
 
 @pytest.mark.parametrize("method", RECIPES)
 def test_a_methods_equations_are_drawn_and_its_origins_named(method: str) -> None:
-    recipe, page = RECIPES[method], method_page(method)
+    recipe, page = RECIPES[method], format_method_page(method)
     equations = re.findall(r"```\{math\}\n(.+)\n```", page)
     assert equations
     assert all("<math" in convert(equation) for equation in equations)
@@ -171,18 +178,18 @@ def test_a_methods_equations_are_drawn_and_its_origins_named(method: str) -> Non
 
 def test_joint_says_what_it_needs() -> None:
     """What its parts are when alone is not what it is."""
-    page = method_page("joint")
+    page = format_method_page("joint")
     assert "All data so far, kept and learned again at every task" in page
     assert "and all data so far beside the model" in page
     assert r"D_1 \cup \dots \cup D_k" in page
     assert "forgets" not in page
     assert "Nothing" not in ruled("joint")
-    assert "the last task alone" in method_page("independent")
+    assert "the last task alone" in format_method_page("independent")
 
 
 def test_advice_on_a_plain_step_is_for_those_who_have_nothing_else() -> None:
-    assert "Alone: it forgets" not in method_page("er")
-    assert "alone: it forgets" not in method_page("er")
+    assert "Alone: it forgets" not in format_method_page("er")
+    assert "alone: it forgets" not in format_method_page("er")
 
 
 def test_what_a_method_says_of_itself_is_no_part_of_what_it_is() -> None:
@@ -199,7 +206,7 @@ def test_bold_is_explained() -> None:
 
 
 def test_a_part_has_the_rows_of_its_methods() -> None:
-    page = part_page("weights", "average")
+    page = format_component_page("weights", "average")
     assert "| method | split-digits | Split CIFAR-100, tuned | Split CIFAR-10, tuned | pacs, tuned |" in page
     (line,) = [line for line in page.splitlines() if line.startswith("| [`tmln+`](../methods/tmln-plus.md) |")]
     assert line.endswith(f"| {' | '.join(accuracies(['tmln+'])[1][1:])} | - |")
@@ -214,7 +221,7 @@ def test_a_row_is_ours_not_the_papers() -> None:
 
 
 def test_a_part_without_a_method_says_so() -> None:
-    assert with_it([]) == "None by name; put it in any."
+    assert format_results([]) == "No named method has it."
 
 
 def test_the_paper_is_shown_whole() -> None:

@@ -25,7 +25,7 @@ LOOKED_AT = {  # a page of each kind, in a light and in a dark package, on a des
     "index.html": (1300, "light"),
     "start/loop.html": (390, "dark"),
     "concepts/shield.html": (390, "light"),
-    "made/parts/step-tmln.html": (1300, "dark"),
+    "made/components/step-tmln.html": (1300, "dark"),
     "made/methods/index.html": (390, "light"),
     "made/api/optim.html": (390, "dark"),
     "which_method.html": (390, "dark"),

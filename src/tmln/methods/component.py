@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Settings(BaseModel):
     """A component's settings: typed, with ranges, frozen.
 
-    A field's ``description`` is shown by ``tmln list parts``; ``json_schema_extra={"search": ...}``
+    A field's ``description`` is shown by ``tmln list components``; ``json_schema_extra={"search": ...}``
     is the range that ``tmln sweep`` and ``tmln tune`` search: ``{"low", "high", "log"}``, or a list
     of values.
     """
@@ -143,7 +143,7 @@ class Component(Generic[S]):
 
     Attributes:
         name: The name in recipes and configurations. The first line of the docstring is shown by
-            ``tmln list parts``.
+            ``tmln list components``.
         Settings: The settings, with ranges, descriptions and search ranges.
         state_names: The attributes that are state: numbers, tensors, lists or mappings of tensors,
             generators, or objects with a ``state_dict``. Lists in the order of

@@ -75,7 +75,7 @@ import os, signal, sys, warnings
 warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
-from tests.test_own_parts import TOYS, configs
+from tests.test_own_components import TOYS, configs
 from tmln.experiments.run import Execution
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
