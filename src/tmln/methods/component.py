@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 class Settings(BaseModel):
     """A component's settings: typed, with ranges, frozen.
 
-    A field's ``description`` is shown by ``tmln list components``; ``json_schema_extra={"search": ...}``
-    is the range that ``tmln sweep`` and ``tmln tune`` search: ``{"low", "high", "log"}``, or a list
-    of values.
+    ``tmln list components`` shows a field's ``description``. ``json_schema_extra={"search": ...}``
+    is the range for ``tmln sweep`` and ``tmln tune``: ``{"low", "high", "log"}``, or a list.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -77,7 +77,7 @@ class Family(dict[str, type[C]]):
         if not is_code(name):
             raise ValueError(
                 f"unknown {self.name} {name!r}{did_you_mean(name, self)} ({self.name}s: {', '.join(self)}; tmln list "
-                "parts; a component of your own is package.module:Class)"
+                "components; a component of your own is package.module:Class)"
             )
         found = found_code(self.name, name)
         if not (isinstance(found, type) and issubclass(found, self.base)):
