@@ -156,6 +156,7 @@ class Component(Generic[S]):
         is_wrapper: Wraps another component of its family, named by its setting ``inner``.
         supports_fsdp: Works where each rank holds a shard of every weight; :meth:`supports_fsdp_at`
             if settings decide.
+        fixed_memory_terms: The memory that it holds, where that does not depend on settings.
         guide: Documentation; :meth:`guide_for` if it depends on settings.
         required_components: Components of other families, ``{family: name}``, without which it
             cannot be built.
@@ -177,6 +178,7 @@ class Component(Generic[S]):
     active_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     changed_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     required_components: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    fixed_memory_terms: ClassVar[Sequence[MemoryTerm] | None] = None
     guide: ClassVar[Guide | None] = None
     is_prediction_only: ClassVar[bool] = False
     supports_fsdp: ClassVar[bool] = False
@@ -194,7 +196,7 @@ class Component(Generic[S]):
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         """Return the memory held in the middle of a task after the first; None if unknown."""
-        return None
+        return None if cls.fixed_memory_terms is None else list(cls.fixed_memory_terms)
 
     @classmethod
     def supports_fsdp_at(cls, settings: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Answer, Guide, MemoryConditions, MemoryTerm, Settings
+from tmln.methods import Answer, Guide, Settings
 
 
 class LargestOutput(Answer[Settings]):
@@ -14,6 +14,7 @@ class LargestOutput(Answer[Settings]):
     name = "argmax"
     supports_fsdp = True
     off_settings: ClassVar[Mapping[str, Any] | None] = {}
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"\hat y = \arg\max_c f_c(x)",
         origin="",
@@ -21,7 +22,3 @@ class LargestOutput(Answer[Settings]):
         use="Unless there is a reason for another; it is the default.",
         avoid="Where the newest classes win by their frequency: look at the confusion matrix in the report.",
     )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []

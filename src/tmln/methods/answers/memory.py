@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.methods import Answer, BuildContext, Features, MemoryConditions, MemoryTerm, Settings, TaskContext
+from tmln.methods import Answer, BuildContext, Features, Settings, TaskContext
 from tmln.methods.component import S
 from tmln.methods.replay.reservoir import Reservoir
 
@@ -32,6 +32,7 @@ class MemoryAnswer(Answer[S]):
 
     required_components: ClassVar[Mapping[str, str]] = {"replay": "er"}
     needs_boundary = True
+    fixed_memory_terms = ()
     needs_linear = False  # the layer must be the nn.Linear that gives the output
 
     def __init__(self, settings: S, context: BuildContext) -> None:
@@ -46,10 +47,6 @@ class MemoryAnswer(Answer[S]):
             )
         self.memory: Reservoir = memory
         self.features = Features(getattr(settings, "layer", None), "answer.layer", self.needs_linear)
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []
 
     @property
     def is_fitted(self) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext
+from tmln.methods import Batch, Guide, MemoryTerm, Penalty, Settings, TaskContext
 from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
 
 
@@ -43,6 +41,7 @@ class LwF(TeacherMixin, Penalty[LwFSettings]):
     Settings = LwFSettings
     state_names = ("known", "teacher_state")
     needs_boundary = True
+    fixed_memory_terms = (MemoryTerm("teacher", "model"),)
     guide = Guide(
         equation=r"\lambda_o \, \mathrm{KL}(\text{teacher}_{\text{known}}(x) / T \,\|\, f_{\text{known}}(x) / T)",
         origin="Li and Hoiem 2017.",
@@ -56,10 +55,6 @@ class LwF(TeacherMixin, Penalty[LwFSettings]):
         super().__init__(settings, model)
         self.model = model
         self.known: list[int] = []
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [MemoryTerm("teacher", "model")]
 
     def begin(self, context: TaskContext) -> None:
         self.known = list(context.known)

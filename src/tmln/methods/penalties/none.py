@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Penalty, Settings
+from tmln.methods import Guide, Penalty, Settings
 
 
 class NoPenalty(Penalty[Settings]):
@@ -17,6 +17,7 @@ class NoPenalty(Penalty[Settings]):
     active_settings: ClassVar[Mapping[str, Any]] = {}
     changed_settings: ClassVar[Mapping[str, Any]] = {}
     modifies_gradient = False
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"\mathcal{L} = \mathcal{L}_{\text{replay}}",
         origin="",
@@ -24,7 +25,3 @@ class NoPenalty(Penalty[Settings]):
         use="Wherever replay or the step protect; it is the default.",
         avoid="Where there is neither a memory nor a step that protects.",
     )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []

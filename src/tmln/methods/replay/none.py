@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Replay, Settings
+from tmln.methods import Guide, Replay, Settings
 
 
 class NoReplay(Replay[Settings]):
@@ -14,6 +14,7 @@ class NoReplay(Replay[Settings]):
     name = "none"
     supports_fsdp = True
     off_settings: ClassVar[Mapping[str, Any] | None] = {}
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"\mathcal{L} = \frac{1}{n} \sum_{i=1}^{n} \mathrm{CE}(f(x_i), y_i)",
         origin="",
@@ -22,7 +23,3 @@ class NoReplay(Replay[Settings]):
         avoid="When classes arrive one after another at one head: most methods without a memory then "
         "predict the last task's classes.",
     )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []

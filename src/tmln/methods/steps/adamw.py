@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
+from tmln.methods import Guide, MemoryTerm, Settings, Step, TaskContext
 
 
 class AdamSettings(Settings):
@@ -42,6 +42,7 @@ class AdamWStep(Step[AdamSettings]):
     state_names = ("optimizer",)
     off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
     changed_settings: ClassVar[Mapping[str, Any]] = {"beta1": 0.5}
+    fixed_memory_terms = (MemoryTerm("exp_avg", "W"), MemoryTerm("exp_avg_sq", "W"), MemoryTerm("step", "counts"))
     guide = Guide(
         equation=r"\theta \leftarrow (1 - \eta \, \text{decay}) \, \theta - \eta \, \frac{m}{\sqrt{v} + \epsilon}",
         origin="Loshchilov and Hutter 2019, Algorithm 2, as torch has it.",
@@ -55,10 +56,6 @@ class AdamWStep(Step[AdamSettings]):
         return torch.optim.AdamW(
             model.parameters(), lr, betas=(self.settings.beta1, self.settings.beta2), foreach=True, **options
         )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [MemoryTerm("exp_avg", "W"), MemoryTerm("exp_avg_sq", "W"), MemoryTerm("step", "counts")]
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:

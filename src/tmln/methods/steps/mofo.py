@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
+from tmln.methods import Guide, MemoryTerm, Step, TaskContext, weight_sums
 from tmln.methods.steps.adamw import AdamSettings
 from tmln.optim.mofo import MoFO
 
@@ -35,6 +35,7 @@ class MoFOStep(Step[MoFOSettings]):
     state_names = ("optimizer",)
     off_settings: ClassVar[Mapping[str, Any] | None] = None  # at fraction 1 it is AdamW, not plain descent
     changed_settings: ClassVar[Mapping[str, Any]] = {"fraction": 0.5}
+    fixed_memory_terms = (*weight_sums("exp_avg", "exp_avg_sq"), MemoryTerm("step", "counts"))
     guide = Guide(
         equation=r"\theta_i \leftarrow \theta_i - \eta \, \frac{m_i}{\sqrt{v_i} + \epsilon} \quad \text{where }"
         r" |m_i| \text{ is among the largest of its tensor}",
@@ -47,10 +48,6 @@ class MoFOStep(Step[MoFOSettings]):
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> MoFO:
         options = self.settings.model_dump(include={"eps", "weight_decay", "fraction"})
         return MoFO(model.parameters(), lr, (self.settings.beta1, self.settings.beta2), **options)
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [*weight_sums("exp_avg", "exp_avg_sq"), MemoryTerm("step", "counts")]
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
+from tmln.methods import Batch, Guide, MemoryTerm, Settings, Step, TaskContext
 from tmln.optim.ocar import OCAR
 
 
@@ -48,6 +48,7 @@ class OCARStep(Step[OCARSettings]):
     off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
     changed_settings: ClassVar[Mapping[str, Any]] = {"damping": 0.01}
     optimizer: OCAR
+    fixed_memory_terms = (MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True))
     guide = Guide(
         equation=r"\theta \leftarrow \theta - \eta \, (G + \sqrt{\tau}/\pi)^{-1} \, g \, (A + \pi "
         r"\sqrt{\tau})^{-1}",
@@ -60,10 +61,6 @@ class OCARStep(Step[OCARSettings]):
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> OCAR:
         options = self.settings.model_dump(exclude={"replay_weight"})
         return OCAR(model, lr, seed=seed, **options)
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
 
     @property
     def effective_lr(self) -> float:

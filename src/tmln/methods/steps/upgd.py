@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, weight_sums
+from tmln.methods import Guide, Settings, Step, weight_sums
 from tmln.optim.upgd import UPGD
 
 
@@ -47,6 +47,7 @@ class UPGDStep(Step[UPGDSettings]):
     state_names = ("optimizer",)
     off_settings: ClassVar[Mapping[str, Any] | None] = {"protecting": False, "sigma": 0.0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"beta_utility": 0.5}
+    fixed_memory_terms = weight_sums("utility")
     guide = Guide(
         equation=r"\theta \leftarrow \theta - \eta \, (g + \sigma \xi) \, (1 - u), \quad u = \text{utility} \in"
         r" [0, 1]",
@@ -58,7 +59,3 @@ class UPGDStep(Step[UPGDSettings]):
 
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> UPGD:
         return UPGD(model.parameters(), lr, seed=seed, **self.settings.model_dump())
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return weight_sums("utility")

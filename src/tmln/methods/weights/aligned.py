@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tmln.distributed.process_group import gather_full, is_sharded, local_part, local_shard
-from tmln.methods import BuildContext, Features, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
+from tmln.methods import BuildContext, Features, Guide, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, trained_tensors
 from tmln.optim.precision import state_dtype
 
@@ -63,6 +63,7 @@ class AlignedWeights(Weights[AlignedSettings]):
     needs_boundary = True
     active_settings: ClassVar[Mapping[str, Any]] = {"positive": True}
     changed_settings: ClassVar[Mapping[str, Any]] = {"positive": False}
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"w_{\text{new}} \leftarrow \gamma \, w_{\text{new}}, \quad \gamma = "
         r"\min\left(1, \frac{\mathrm{mean} \| w_{\text{old}} \|}{\mathrm{mean} \| w_{\text{new}} \|}\right)",
@@ -76,10 +77,6 @@ class AlignedWeights(Weights[AlignedSettings]):
     def __init__(self, settings: AlignedSettings, context: BuildContext) -> None:
         super().__init__(settings, context)
         self.head = ""  # the layer's name, valid also after growth or loading
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []
 
     def begin(self, context: TaskContext) -> None:
         layer = Features(self.settings.layer, "weights.layer", linear=True).find(self.model, context.example_inputs())

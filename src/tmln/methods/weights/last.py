@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Weights
+from tmln.methods import Guide, Settings, Weights
 
 
 class LastWeights(Weights[Settings]):
@@ -14,6 +14,7 @@ class LastWeights(Weights[Settings]):
     name = "last"
     supports_fsdp = True
     off_settings: ClassVar[Mapping[str, Any] | None] = {}
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \theta",
         origin="",
@@ -21,7 +22,3 @@ class LastWeights(Weights[Settings]):
         use="Unless there is a reason for another; it is the default.",
         avoid="Where the last steps are noisy and an average costs nothing to speak of.",
     )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm, Settings, TaskContext, Weights
+from tmln.methods import BuildContext, Guide, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, swapped_in, trained_tensors
 
 
@@ -22,6 +22,7 @@ class StableWeights(Weights[Settings]):
     supports_fsdp = True
     required_components: ClassVar[Mapping[str, str]] = {"penalty": "consistency"}
     is_prediction_only = True
+    fixed_memory_terms = ()
     guide = Guide(
         equation=r"\theta_{\text{answer}} = \text{the slow average of } \mathtt{consistency}",
         origin="Arani et al. 2022, Learning Fast, Learning Slow (CLS-ER).",
@@ -38,10 +39,6 @@ class StableWeights(Weights[Settings]):
                 f"weights 'stable' are kept by the penalty 'consistency', but the penalty is {self.penalty.name!r}: "
                 "choose penalty 'consistency', or weights 'average'"
             )
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return []
 
     @property
     def _stable(self) -> dict[str, Tensor]:
