@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.signals import saving
 
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
@@ -157,10 +158,11 @@ class RayExecutor:
                 token.unlink(missing_ok=True)
         if self._lost:
             return
-        for future in self._futures:
-            self._ray.cancel(future, force=True)
-        if self._closes:
-            self._ray.shutdown()
+        with saving():  # on a busy machine this takes longer than a stopped program may
+            for future in self._futures:
+                self._ray.cancel(future, force=True)
+            if self._closes:
+                self._ray.shutdown()
 
     def count_neighbours(self, runs: int) -> int:
         """Return 0: every run measures the memory of its machine."""
