@@ -58,10 +58,12 @@ def lines() -> Iterator[Line]:
         model = case.make()
         x, y = case.draw(SAMPLES)
         runs = {"fisher": fisher(model, x, y), "loop": by_hand(LoopPass, model, x, y, SAMPLES)}
-        if case.way != "loop":
+        if case.strategy != "loop":
             for chunk in (16, 125, SAMPLES):
                 runs[f"vmap {chunk}"] = by_hand(VmapPass, model, x, y, chunk)
         best = best_times(runs, 5)
         mine = best.pop("fisher")
         fastest = min(best, key=lambda key: best[key])
-        yield Line(f"Fisher by {case.way} / fastest of loop and vmap ({fastest}), {name}", mine / best[fastest], 1.0)
+        yield Line(
+            f"Fisher by {case.strategy} / fastest of loop and vmap ({fastest}), {name}", mine / best[fastest], 1.0
+        )

@@ -17,7 +17,7 @@ class Case:
 
     make: Callable[[], nn.Module]
     draw: Callable[[int], tuple[Tensor, ...]]
-    way: str = "hooks"
+    strategy: str = "hooks"
 
 
 def images(size: int, channels: int = 3, classes: int = 4) -> Callable[[int], tuple[Tensor, ...]]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from tests.curvature.test_kfac import same
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import kfac_factors
-from tmln.curvature.kfac_objectives import FISHERS, sampled_labels
+from tmln.curvature.kfac_factors import FISHERS, kfac_factors, sampled_labels
 
 OPEN = torch.tensor([1, 2, 4])
 CLOSED = torch.tensor([0, 3, 5])
@@ -51,7 +50,7 @@ def pair(mask: str) -> tuple[Masked, Masked, Tensor, Tensor]:
 def test_the_fisher_of_labels(mask: str, sizes: list[int]) -> None:
     masked, small, x, y = pair(mask)
     fisher = diagonal_fisher(masked, zip(x.split(sizes), OPEN[y].split(sizes), strict=True))
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     expected = diagonal_fisher(small, [(x, y)])
     for name, value in expected.items():
         found = fisher[name][OPEN] if name.startswith("head") else fisher[name]

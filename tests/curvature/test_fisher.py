@@ -91,7 +91,7 @@ def test_zoo_against_the_loop(name: str, dtype: torch.dtype, tolerance: float) -
         torch.set_default_dtype(double)
     fisher = diagonal_fisher(model, [(x[:17], y[:17]), (x[17:], y[17:])], chunk_size=5)
     assert_same(fisher, oracle(model, x, y), tolerance)
-    assert fisher.way == case.way
+    assert fisher.strategy == case.strategy
     assert fisher.samples == 23
     whole = diagonal_fisher(model, [(x, y)])  # the automatic chunk
     assert_same(whole, oracle(model, x, y), tolerance)
@@ -236,7 +236,7 @@ def test_works_under_no_grad_and_in_half_precision() -> None:
     with torch.no_grad():
         assert_same(diagonal_fisher(model, [(x, y)]), expected, 1e-5)
     half = diagonal_fisher(model.bfloat16(), [(x.bfloat16(), y)])
-    assert half.way == "hooks"
+    assert half.strategy == "hooks"
     assert half["1.weight"].dtype == torch.float32
     assert_same(half, {k: v.float() for k, v in expected.items()}, 0.1)
 
@@ -324,3 +324,19 @@ class Elsewhere(nn.Module):
 def test_a_pass_without_gradients_is_an_error_not_zeros(samples: int) -> None:
     with pytest.raises(RuntimeError, match=f"no gradient reached any parameter of Elsewhere in {samples} samples"):
         diagonal_fisher(Elsewhere(), [(torch.randn(samples, 3), torch.zeros(samples, dtype=torch.long))])
+
+
+@pytest.mark.parametrize("sizes", [(6,), (1,), (1, 5), (2, 4)])
+def test_sparse_embeddings_have_the_fisher_of_dense_ones(sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3))
+    sparse = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(12, 3))
+    sparse.load_state_dict(dense.state_dict())
+    x, y = torch.randint(9, (6, 3)), torch.randint(3, (6,))
+    batches = (
+        list(zip(x.split(list(sizes)), y.split(list(sizes)), strict=True)) if sum(sizes) == 6 else [(x[:1], y[:1])]
+    )
+    expected, found = diagonal_fisher(dense, batches), diagonal_fisher(sparse, batches)
+    assert found.strategy == expected.strategy
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)

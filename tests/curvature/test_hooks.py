@@ -14,10 +14,10 @@ import tmln.curvature.square_sums
 from tests.curvature.test_fisher import assert_same, oracle
 from tests.zoo import ZOO, TopParameter, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
-from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import read_batch
-from tmln.curvature.hooks import HookPass, Unsupported
-from tmln.curvature.layer_rules import rule_for
+from tmln.curvature.crosscheck import Unsupported
+from tmln.curvature.hooks import HookPass
+from tmln.curvature.layer_rules import compute_attention, is_plain_attention, rule_for
 from tmln.curvature.likelihoods import class_log_likelihood
 
 # Which modules have a rule
@@ -82,7 +82,7 @@ def test_attention_taken_apart_is_attention(
     module = nn.MultiheadAttention(8, 2, **{"batch_first": True, **options}).eval()
     if module.in_proj_bias is not None:
         nn.init.normal_(module.in_proj_bias)
-    found = attend(module, lambda w, b, rows, a: linear_rows(w, b, rows, a), *inputs, **kwargs)
+    found = compute_attention(module, lambda w, b, rows, a: linear_rows(w, b, rows, a), *inputs, **kwargs)
     expected = module(*inputs, **kwargs)
     torch.testing.assert_close(found, expected)
 
@@ -94,8 +94,8 @@ def linear_rows(weight: Tensor, bias: Tensor | None, rows: slice, a: Tensor) -> 
 
 @pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
 def test_attention_with_keys_of_its_own_is_taken_whole(options: dict[str, Any]) -> None:
-    assert not is_plain(nn.MultiheadAttention(8, 2, **options))
-    assert is_plain(nn.MultiheadAttention(8, 2))
+    assert not is_plain_attention(nn.MultiheadAttention(8, 2, **options))
+    assert is_plain_attention(nn.MultiheadAttention(8, 2))
 
 
 # Calls
@@ -137,7 +137,7 @@ def test_unusual_calls(how: Callable[[Calls, Tensor], Tensor]) -> None:
     model, x, y = Calls(how), torch.randn(5, 3), torch.randint(4, (5,))
     fisher = diagonal_fisher(model, [(x, y)])
     assert_same(fisher, oracle(model, x, y), 1e-5)
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
 
 
 def test_an_input_that_is_overwritten_later_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_a_hook_of_the_users_own_stays_behind_the_rules() -> None:
     model, x, y = nn.Sequential(nn.Linear(3, 4)), torch.randn(5, 3), torch.randint(4, (5,))
     model[0].register_forward_hook(lambda module, args, output: 3 * output)
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
@@ -191,7 +191,7 @@ def test_a_compiled_model_is_never_run_as_such() -> None:
     model, (x, y) = mlp(), images(3)(5)
     compiled: Any = torch.compile(model, backend=refuse)
     fisher = diagonal_fisher(compiled, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, {f"_orig_mod.{name}": value for name, value in oracle(model, x, y).items()}, 1e-5)
 
 
@@ -234,7 +234,7 @@ def test_blocks_do_not_change_the_sums(name: str, block: int, large: int, monkey
     monkeypatch.setattr(tmln.curvature.square_sums, "TILES", block)
     monkeypatch.setattr(tmln.curvature.square_sums, "LARGE", large)
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
@@ -266,10 +266,10 @@ def test_squares_of_half_precision_do_not_vanish(how: Callable[[Any, Tensor], Te
     model = Half(how, nn.Linear(1, 1)).half()
     ones = torch.ones(1000, 1, dtype=torch.float16)
     fisher = diagonal_fisher(model, [(ones[:4], ones[:4])], log_likelihood=lambda out, y: 2.0**-13 * out[:, 0])
-    assert (fisher.way, [value.item() for value in fisher.values()]) == (way, [2.0**-26] * 2)
+    assert (fisher.strategy, [value.item() for value in fisher.values()]) == (way, [2.0**-26] * 2)
     ones = ones.bfloat16()
     fisher = diagonal_fisher(model.bfloat16(), [(ones, ones)], log_likelihood=lambda out, y: out[:, 0])
-    assert (fisher.way, [value.item() for value in fisher.values()]) == (way, [1.0] * 2)
+    assert (fisher.strategy, [value.item() for value in fisher.values()]) == (way, [1.0] * 2)
 
 
 def test_squares_of_a_half_precision_embedding_do_not_vanish() -> None:
@@ -277,7 +277,7 @@ def test_squares_of_a_half_precision_embedding_do_not_vanish() -> None:
     fisher = diagonal_fisher(
         model, [(torch.tensor([0, 0, 1, 1]), torch.zeros(4))], log_likelihood=lambda out, y: 2.0**-13 * out[:, 0]
     )
-    assert (fisher.way, fisher["weight"].flatten().tolist()) == ("hooks", [2.0**-27, 2.0**-27])
+    assert (fisher.strategy, fisher["weight"].flatten().tolist()) == ("hooks", [2.0**-27, 2.0**-27])
 
 
 # Memory
@@ -306,7 +306,7 @@ def test_memory_bounds_the_chunk_of_vmap() -> None:
 
     model, (x, y) = Counting(), images(3)(40)
     held = 4 * 3 * sum(p.numel() for p in model.parameters())
-    assert diagonal_fisher(model, [(x, y)], memory=40 * held).way == "vmap"
+    assert diagonal_fisher(model, [(x, y)], memory=40 * held).strategy == "vmap"
     once = len(calls)
     diagonal_fisher(model, [(x, y)], memory=10 * held)
     assert len(calls) - once == once + 3  # four passes rather than one

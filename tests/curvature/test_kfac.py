@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 import tmln.curvature.kfac
 from tmln.curvature import kfac_layers as layer_module
-from tmln.curvature.kfac import KFAC, damped_inverse, damping_split, preconditioned
-from tmln.curvature.kfac_factors import Factors, kfac_factors
+from tmln.curvature.kfac import KFAC, damped_inverse, precondition_gradients, split_damping
+from tmln.curvature.kfac_factors import Factors, kfac_factors, sampled_labels
 from tmln.curvature.kfac_layers import kfac_layers
-from tmln.curvature.kfac_objectives import sampled_labels
 
 DOUBLE = torch.float64
 
@@ -53,10 +52,10 @@ def test_factors_and_direction_by_hand() -> None:
     factors = kfac_factors(zeroed_linear(), tensor([[2.0]]), fisher="exact")[""]
     assert same(factors.input, tensor([[4.0]]))
     assert same(factors.output, tensor([[0.25, -0.25], [-0.25, 0.25]]))
-    assert damping_split(factors) == pytest.approx(4.0)
+    assert split_damping(factors) == pytest.approx(4.0)
     inverse = damped_inverse(factors, 0.01)
     assert inverse.input.item() == pytest.approx(1 / 4.4)
-    (direction,) = preconditioned(inverse, [tensor([[-1.0], [1.0]])])
+    (direction,) = precondition_gradients(inverse, [tensor([[-1.0], [1.0]])])
     assert same(direction, tensor([[-0.432900433], [0.432900433]]), 1e-9)
 
 
@@ -80,12 +79,12 @@ def test_running_factors_average_with_the_share_of_the_new() -> None:
 def test_identity_factors_divide_by_the_damped_one() -> None:
     inverse = damped_inverse(Factors(torch.eye(3, dtype=DOUBLE), torch.eye(2, dtype=DOUBLE)), 0.04)
     gradient = torch.randn(2, 3, dtype=DOUBLE)
-    assert same(preconditioned(inverse, [gradient])[0], gradient / 1.2**2)
+    assert same(precondition_gradients(inverse, [gradient])[0], gradient / 1.2**2)
 
 
 def test_a_factor_without_trace_splits_the_damping_evenly() -> None:
     factors = Factors(torch.zeros(2, 2, dtype=DOUBLE), torch.eye(2, dtype=DOUBLE))
-    assert damping_split(factors) == 1.0
+    assert split_damping(factors) == 1.0
     assert same(damped_inverse(factors, 0.25).input, 2 * torch.eye(2, dtype=DOUBLE))
 
 
@@ -306,13 +305,13 @@ def test_direction_solves_the_kronecker_system() -> None:
     rows = torch.randn(9, 5, dtype=DOUBLE)
     columns = torch.randn(6, 3, dtype=DOUBLE)
     factors = Factors(rows.T @ rows, columns.T @ columns)
-    pi, tau = damping_split(factors), 0.3
+    pi, tau = split_damping(factors), 0.3
     A = factors.input + pi * math.sqrt(tau) * torch.eye(5, dtype=DOUBLE)
     G = factors.output + math.sqrt(tau) / pi * torch.eye(3, dtype=DOUBLE)
     weight, bias = torch.randn(3, 2, 2, dtype=DOUBLE), torch.randn(3, dtype=DOUBLE)
     matrix = torch.cat([weight.flatten(1), bias.unsqueeze(1)], 1)
     solved = torch.linalg.solve(torch.kron(G, A), matrix.flatten()).view(3, 5)
-    found = preconditioned(damped_inverse(factors, tau), [weight, bias])
+    found = precondition_gradients(damped_inverse(factors, tau), [weight, bias])
     assert same(found[0], solved[:, :4].reshape(3, 2, 2))
     assert same(found[1], solved[:, 4])
 
@@ -323,8 +322,8 @@ def test_moving_scale_between_the_factors_changes_nothing() -> None:
     gradients = [torch.randn_like(p) for p in model[0].parameters()]
     moved = Factors(factors.input * 50, factors.output / 50)
     for a, b in zip(
-        preconditioned(damped_inverse(factors, 0.1), gradients),
-        preconditioned(damped_inverse(moved, 0.1), gradients),
+        precondition_gradients(damped_inverse(factors, 0.1), gradients),
+        precondition_gradients(damped_inverse(moved, 0.1), gradients),
         strict=True,
     ):
         assert same(a, b)

@@ -13,8 +13,7 @@ import tmln
 from tests.curvature.test_likelihoods import Words
 from tests.hugging import MODELS
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import kfac_factors, mean_factors
-from tmln.curvature.kfac_objectives import Among
+from tmln.curvature.kfac_factors import BatchPlace, kfac_factors, mean_factors
 from tmln.curvature.likelihoods import NAMES
 from tmln.optim import OCAR, TMLNKFAC
 
@@ -153,7 +152,7 @@ def test_tmln_on_factors_of_tags() -> None:
         ({"log_likelihood": causal, "fisher": "mc"}, "log_likelihood is a function; choose fisher='empirical'"),
         ({"log_likelihood": "token"}, "'token' is unknown; did you mean 'tokens'"),
         ({"targets": None, "fisher": "mc"}, "fit no likelihood that has a name"),
-        ({"log_likelihood": "tokens", "fisher": "mc", "among": Among(0, 8)}, "on all ranks for classes only"),
+        ({"log_likelihood": "tokens", "fisher": "mc", "among": BatchPlace(0, 8)}, "on all ranks for classes only"),
         ({"log_likelihood": "tokens", "targets": None}, r"needs targets of shape \(4, ...\), got none"),
         ({"log_likelihood": "gaussian"}, "does not fit an output"),
     ],

@@ -18,8 +18,8 @@ from tests.curvature.test_fisher import assert_same, oracle
 from tests.zoo import sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.layer_rules import RULES, register_rule
-from tmln.curvature.lazy_gradients import Lookup, Made, Piece, Product
-from tmln.curvature.square_sums import Sums, by_pairs, pair_squares
+from tmln.curvature.lazy_gradients import Computed, Lookup, Piece, Product
+from tmln.curvature.square_sums import GradientSums, prefers_pairs, sum_pair_squares
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_a_registered_rule_is_used_and_exact() -> None:
     tmln.curvature.register_rule(Scale, rule)
     model, (x, y) = network(), sequences(4)(6)
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert calls == [(6, 4, 3), (6, 4, 3)]  # the chunk, and the check of its order
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
@@ -83,7 +83,7 @@ def test_a_wrong_rule_costs_speed_and_not_exactness(rule: Any, caplog: pytest.Lo
     model, (x, y) = network(), sequences(4)(6)
     with caplog.at_level(logging.WARNING, "tmln.curvature"):
         fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "vmap"
+    assert fisher.strategy == "vmap"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_registered() -> None:
 
 
 def whole(p: Tensor, pieces: Sequence[Piece], size: int) -> Tensor:
-    sums = Sums()
+    sums = GradientSums()
     sums.add(p, pieces, size)
     return sums.values[p]
 
@@ -108,18 +108,18 @@ def test_both_forms_of_a_product_squared(positions: int) -> None:
     torch.manual_seed(0)
     left, right = torch.randn(5, positions, 7).double(), torch.randn(5, positions, 3).double()
     expected = torch.einsum("ntr,ntc->nrc", left, right).square().sum(0)
-    torch.testing.assert_close(pair_squares(left, right), expected)
+    torch.testing.assert_close(sum_pair_squares(left, right), expected)
     torch.testing.assert_close(whole(torch.zeros(7, 3), [Product(left, right)], 5), expected)
 
 
 def test_pairs_are_for_few_positions() -> None:
-    assert [t for t in range(1, 200) if by_pairs(t)] == [1, 2, 3, 4, 5]
+    assert [t for t in range(1, 200) if prefers_pairs(t)] == [1, 2, 3, 4, 5]
 
 
 def test_squares_by_pairs_are_never_negative() -> None:
     left, right = torch.randn(1, 2, 40), torch.randn(1, 2, 40)
     left[:, 1], right[:, 1] = left[:, 0], -right[:, 0]  # the gradient is nothing
-    assert float(pair_squares(left, right).min()) >= 0.0
+    assert float(sum_pair_squares(left, right).min()) >= 0.0
 
 
 @pytest.mark.parametrize(("tile", "block"), [(1, 1), (6, 20), (2**16, 2**19)])
@@ -141,7 +141,7 @@ def test_uses_of_all_kinds_are_summed_before_squaring(tile: int, block: int, mon
     torch.testing.assert_close(whole(p, [lookup], 4), looked.square().sum(0))
     torch.testing.assert_close(whole(p, pieces, 4), (product + second).square().sum(0))
     torch.testing.assert_close(whole(p, [lookup, *pieces], 4), (looked + product + second).square().sum(0))
-    made = Made(dense.__getitem__, 18)
+    made = Computed(dense.__getitem__, 18)
     torch.testing.assert_close(
         whole(p, [made, lookup, *pieces], 4), (dense + looked + product + second).square().sum(0)
     )
@@ -164,5 +164,5 @@ def test_the_example_of_the_documents_runs() -> None:
     model, (x, y) = nn.Sequential(nn.Linear(3, 3), names["Scale"](3), nn.Flatten(), nn.Linear(12, 4)), sequences(4)(6)
     assert names["Scale"] in RULES
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)

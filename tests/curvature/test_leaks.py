@@ -15,8 +15,7 @@ from tests.zoo import ZOO, Case, SharedTransformer, tokens
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.batches import read_batch
 from tmln.curvature.hooks import HookPass, _Trace
-from tmln.curvature.kfac_factors import kfac_factors
-from tmln.curvature.kfac_objectives import FISHERS
+from tmln.curvature.kfac_factors import FISHERS, kfac_factors
 from tmln.curvature.likelihoods import class_log_likelihood
 
 

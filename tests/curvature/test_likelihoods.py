@@ -16,7 +16,7 @@ from tmln.curvature.likelihoods import (
     Likelihood,
     bernoulli_log_likelihood,
     gaussian_log_likelihood,
-    readings,
+    matching_names,
     shift_labels,
     token_log_likelihood,
 )
@@ -69,7 +69,7 @@ def test_a_sequence_is_the_sum_of_its_tokens(name: str | None) -> None:
         logs = model(x[i]).log_softmax(-1)
         values.append(sum((logs[t, y[i, t]] for t in range(3) if y[i, t] != -100), 0 * logs.sum()))
     fisher = diagonal_fisher(model, [(x, y)], log_likelihood=name)
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, squares(model, values), 1e-10)
 
 
@@ -109,7 +109,7 @@ def test_drawn_targets_of_other_likelihoods(name: str, variance: float) -> None:
     ],
 )
 def test_what_shapes_may_mean(output: tuple[int, ...], target: Tensor, fits: list[str]) -> None:
-    assert readings(torch.zeros(output), target) == fits
+    assert matching_names(torch.zeros(output), target) == fits
 
 
 X = torch.randint(5, (4, 5), generator=torch.Generator().manual_seed(0))

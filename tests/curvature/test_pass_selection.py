@@ -14,7 +14,7 @@ from tests.curvature.test_fisher import assert_same, oracle, settle
 from tests.zoo import ZOO, TimeMajor, images, mlp, sequences
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.batches import batch_signature, concatenate_batches, read_batch
-from tmln.curvature.hooks import Unsupported
+from tmln.curvature.crosscheck import Unsupported
 from tmln.curvature.pass_selection import _compare
 
 # Batchings
@@ -35,14 +35,14 @@ def test_batching_does_not_matter(name: str, sizes: list[int]) -> None:
     x, y = case.draw(7)
     fisher = diagonal_fisher(model, cut(x, y, sizes))
     assert_same(fisher, oracle(model, x, y), 1e-5)
-    assert (fisher.way, fisher.samples) == (case.way, 7)
+    assert (fisher.strategy, fisher.samples) == (case.strategy, 7)
 
 
 def test_a_single_sample_goes_by_the_loop() -> None:
     model, (x, y) = mlp(), images(3)(1)
     fisher = diagonal_fisher(model, [(x, y)])
     assert_same(fisher, oracle(model, x, y), 1e-5)
-    assert (fisher.way, fisher.samples) == ("loop", 1)
+    assert (fisher.strategy, fisher.samples) == ("loop", 1)
 
 
 def test_single_samples_of_many_shapes() -> None:
@@ -66,8 +66,8 @@ def test_a_way_holds_for_the_shapes_it_was_tried_on(lengths: tuple[int, int]) ->
     expected = {name: (fishers[0][name] + fishers[1][name]) / 2 for name in fishers[0]}
     fisher = diagonal_fisher(model, batches)
     assert_same(fisher, expected, 1e-5)
-    assert fisher.way == "vmap"
-    assert diagonal_fisher(model, [batches[lengths.index(1)]]).way == "hooks"
+    assert fisher.strategy == "vmap"
+    assert diagonal_fisher(model, [batches[lengths.index(1)]]).strategy == "hooks"
 
 
 def test_drawn_labels_follow_the_order_of_samples() -> None:
@@ -310,11 +310,11 @@ def test_an_attribute_that_changes_the_forward_pass(to: str, inside: bool) -> No
     moody.how = Moody.looked_up if to == "a value inside" else Moody.plain
     model: nn.Module = nn.Sequential(moody) if inside else moody
     x, y = sequences(4)(6)
-    assert diagonal_fisher(model, [(x, y)]).way == "hooks"
+    assert diagonal_fisher(model, [(x, y)]).strategy == "hooks"
     turn(moody, to)
     assert_same(diagonal_fisher(model, [(x, y)]), oracle(model, x, y), 1e-5)
     moody.how = Moody.plain
-    assert diagonal_fisher(model, [(x, y)]).way == "hooks"
+    assert diagonal_fisher(model, [(x, y)]).strategy == "hooks"
 
 
 # Probes that show little
@@ -339,7 +339,7 @@ def test_samples_without_a_gradient_prove_nothing(blank: int, chunk_size: int | 
     assert not any(float(value.max()) for name, value in oracle(model, x[:2], y[:2]).items() if "lift" in name)
     fisher = diagonal_fisher(model, [(x, y)], chunk_size=chunk_size)
     assert_same(fisher, oracle(model, x, y), 1e-5)
-    assert fisher.way == "vmap"
+    assert fisher.strategy == "vmap"
 
 
 def test_a_layer_that_wakes_up_is_checked_and_stays_with_hooks() -> None:
@@ -353,7 +353,7 @@ def test_a_layer_that_wakes_up_is_checked_and_stays_with_hooks() -> None:
     fisher = diagonal_fisher(model, [(x, y)], chunk_size=3)
     # the check, in a silent chunk, and of its order; one that wakes and its check; the last
     assert calls == [1, 1, 3, 3, 3, 3, 1, 1, 1, 3]
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
@@ -424,7 +424,7 @@ def test_columns_picked_by_a_mask_are_no_matter() -> None:
     x, y = torch.randn(5, 3), torch.randint(4, (5,))
     model = Columns()
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)
 
 
@@ -452,7 +452,7 @@ def test_a_bias_that_cancels_is_no_reason_against_hooks() -> None:
         layers = [nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(8, 8), nn.ReLU()) for _ in range(8)]
         model = nn.Sequential(nn.Conv2d(3, 8, 1), *layers, nn.Flatten(), nn.Linear(8 * 64, 4))
         x, y = images(8)(2)
-        assert diagonal_fisher(model, [(10 * x, y)]).way == "hooks"
+        assert diagonal_fisher(model, [(10 * x, y)]).strategy == "hooks"
 
 
 # The log

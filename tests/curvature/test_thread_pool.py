@@ -12,9 +12,7 @@ from torch import nn
 from tests.curvature.test_fisher import assert_same, oracle
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.lazy_gradients import Lookup, Piece, Product
-from tmln.curvature.reductions import ABSOLUTE, SQUARED, Size
-from tmln.curvature.square_sums import Sums
-from tmln.curvature.thread_pool import spread
+from tmln.curvature.square_sums import ABSOLUTE_VALUE, SQUARE, GradientSums, Magnitude, run_in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -27,14 +25,14 @@ def two_threads() -> Iterator[None]:
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"TILE": 6, "TILES": 60, "ROWS": 1, "SPREAD": 1, "LARGE": 1}.items():
+    for name, value in {"TILE": 6, "TILES": 60, "ROWS": 1, "THREADS_FROM": 1, "LARGE": 1}.items():
         monkeypatch.setattr(f"tmln.curvature.square_sums.{name}", value)
 
 
 def test_every_item_once_and_on_one_thread_of_torchs() -> None:
     done: list[tuple[int, int, bool]] = []
     here = threading.get_ident()
-    spread(lambda item: done.append((item, torch.get_num_threads(), threading.get_ident() == here)), range(20))
+    run_in_threads(lambda item: done.append((item, torch.get_num_threads(), threading.get_ident() == here)), range(20))
     assert sorted(done) == [(item, 1, False) for item in range(20)]
     assert torch.get_num_threads() == 2
     newcomer: list[int] = []
@@ -48,7 +46,7 @@ def test_every_item_once_and_on_one_thread_of_torchs() -> None:
 def test_nothing_is_dealt_out_where_nobody_could_help(threads: int, items: int) -> None:
     torch.set_num_threads(threads)
     done: list[int] = []
-    spread(lambda item: done.append(threading.get_ident()), range(items))
+    run_in_threads(lambda item: done.append(threading.get_ident()), range(items))
     assert done == [threading.get_ident()] * items
 
 
@@ -57,7 +55,7 @@ def test_what_a_thread_raises_is_raised() -> None:
         raise ValueError(f"item {item}")
 
     with pytest.raises(ValueError, match="item 3"):
-        spread(fails, [3, 3, 3])
+        run_in_threads(fails, [3, 3, 3])
     assert torch.get_num_threads() == 2
 
 
@@ -69,16 +67,16 @@ def test_a_product_squared_by_hand() -> None:
         torch.tensor([[1.0, 0.0, 3.0], [2.0, 1.0, 0.0]]),
     )
     left[8, 5], right[8, 5] = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 1.0, -1.0])
-    sums, p = Sums(), torch.zeros(2, 3)
+    sums, p = GradientSums(), torch.zeros(2, 3)
     sums.add(p, [Product(left, right)], 9)
     # sample 0: [[1, 0, 3], [0, -1, 6]], sample 8: [[0, 3, -3], [0, 0, 0]]
     assert sums.values[p].tolist() == [[1.0, 9.0, 18.0], [0.0, 1.0, 36.0]]
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("size", [SQUARED, ABSOLUTE], ids=["squared", "absolute"])
+@pytest.mark.parametrize("size", [SQUARE, ABSOLUTE_VALUE], ids=["squared", "absolute"])
 @pytest.mark.parametrize("samples", [3, 20])
-def test_threads_change_no_bit_and_no_input(samples: int, size: Size) -> None:
+def test_threads_change_no_bit_and_no_input(samples: int, size: Magnitude) -> None:
     torch.manual_seed(0)
     left, right = torch.randn(samples, 9, 40), torch.randn(samples, 9, 3)
     lookup = Lookup.of(torch.randint(40, (samples, 9)), torch.randn(samples, 9, 3))
@@ -86,7 +84,7 @@ def test_threads_change_no_bit_and_no_input(samples: int, size: Size) -> None:
     before, p, found = [x.clone() for x in (left, right, lookup.values)], torch.zeros(40, 3), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        sums = Sums(size)
+        sums = GradientSums(size)
         for _ in range(2):
             sums.add(p, pieces, samples)
         found.append(sums.values[p])
@@ -103,5 +101,5 @@ def test_a_model_and_its_check_go_by_threads() -> None:
     model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 5), nn.Flatten(), nn.Linear(35, 4))
     x, y = torch.randn(10, 7, 3), torch.randint(4, (10,))
     fisher = diagonal_fisher(model, [(x, y)])
-    assert fisher.way == "hooks"
+    assert fisher.strategy == "hooks"
     assert_same(fisher, oracle(model, x, y), 1e-5)

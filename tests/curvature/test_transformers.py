@@ -58,7 +58,7 @@ def test_by_hooks_and_exact(name: str) -> None:
     model, batch = batch_for(name, 7)
     expected = by_own_loss(model, batch, MODELS[name].name)
     fisher = diagonal_fisher(model, [batch])
-    assert (fisher.way, fisher.samples) == ("hooks", 7)
+    assert (fisher.strategy, fisher.samples) == ("hooks", 7)
     assert_close(fisher, expected, 1e-6)
     parts = [{key: value[rows] for key, value in batch.items()} for rows in (slice(0, 3), slice(3, 4), slice(4, 7))]
     cut = diagonal_fisher(model, parts, chunk_size=2, log_likelihood=MODELS[name].name)
@@ -92,11 +92,11 @@ def test_the_sign_of_a_mask_that_all_samples_fill_is_no_matter() -> None:
     model, batch = batch_for("BERT, classes", 6)
     batch["attention_mask"][:] = 1
     first = diagonal_fisher(model, [batch])
-    assert first.way == "hooks"
+    assert first.strategy == "hooks"
     assert_close(first, by_own_loss(model, batch, "classes"), 1e-6)
     batch["attention_mask"][4:, 3:] = 0  # not among the two that are checked
     later = diagonal_fisher(model, [batch], chunk_size=3)
-    assert later.way == "hooks"
+    assert later.strategy == "hooks"
     assert_close(later, by_own_loss(model, batch, "classes"), 1e-6)
 
 
@@ -115,7 +115,7 @@ def test_a_look_at_a_mask_by_anybody_else_is_not_harmless() -> None:
     batch = MODELS["BERT, classes"].draw(4)
     logging.getLogger("tmln.curvature").disabled = True
     try:
-        assert diagonal_fisher(Peeking(), [batch]).way == "loop"
+        assert diagonal_fisher(Peeking(), [batch]).strategy == "loop"
     finally:
         logging.getLogger("tmln.curvature").disabled = False
 
@@ -180,9 +180,9 @@ def test_a_batch_without_labels() -> None:
 
 
 def test_wrappers_are_looked_through() -> None:
-    from tmln.curvature.huggingface import reading_of
+    from tmln.curvature.likelihoods import read_hf_task
 
     torch.manual_seed(0)
     wrapped = lora(llama(), "CAUSAL_LM")
-    assert reading_of(wrapped) == reading_of(llama())
-    assert reading_of(nn.Linear(2, 2)) is None
+    assert read_hf_task(wrapped) == read_hf_task(llama())
+    assert read_hf_task(nn.Linear(2, 2)) is None

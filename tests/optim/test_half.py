@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac import damped_inverse, preconditioned
+from tmln.curvature.kfac import damped_inverse, precondition_gradients
 from tmln.curvature.kfac_factors import Factors
 from tmln.optim import OCAR, TMLN, UPGD
 
@@ -217,7 +217,7 @@ def test_a_direction_is_computed_in_float32_and_rounded_once() -> None:
     a, g = (torch.randn(40, n, generator=source) for n in (9, 5))
     inverse = damped_inverse(Factors(a.T @ a / 40, g.T @ g / 40), 1e-4)
     weight, bias = torch.randn(5, 8, generator=source).bfloat16(), torch.randn(5, generator=source).bfloat16()
-    exact = preconditioned(inverse, [weight.float(), bias.float()])
-    for half, full in zip(preconditioned(inverse, [weight, bias]), exact, strict=True):
+    exact = precondition_gradients(inverse, [weight.float(), bias.float()])
+    for half, full in zip(precondition_gradients(inverse, [weight, bias]), exact, strict=True):
         assert half.dtype == torch.bfloat16
         assert torch.equal(half, full.bfloat16())

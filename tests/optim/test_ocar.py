@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tmln.optim.ocar
-from tmln.curvature.kfac import damped_inverse, preconditioned
+from tmln.curvature.kfac import damped_inverse, precondition_gradients
 from tmln.curvature.kfac_factors import kfac_factors
 from tmln.optim import TMLNKFAC
 from tmln.optim.ocar import OCAR, sample_weights
@@ -137,7 +137,7 @@ def test_a_step_is_kfac_for_its_layers_and_sgd_for_the_rest() -> None:
     expected = {name: p.detach() - 0.1 * gradients[name] for name, p in model.named_parameters()}
     for layer, found in factors.items():
         names = [name for name in (f"{layer}.weight", f"{layer}.bias") if name in gradients]
-        directions = preconditioned(damped_inverse(found, 0.3), [gradients[name] for name in names])
+        directions = precondition_gradients(damped_inverse(found, 0.3), [gradients[name] for name in names])
         for name, direction in zip(names, directions, strict=True):
             expected[name] = model.get_parameter(name).detach() - 0.1 * direction
     optimizer.step()

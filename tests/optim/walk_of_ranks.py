@@ -101,7 +101,7 @@ def the_mean_is_over_the_samples_of_all_ranks(rank: int) -> None:
         assert equal_on_ranks(list(found.values()))
         if len(batches) < 2:
             assert found.samples == 12
-            assert found.way == "hooks"
+            assert found.strategy == "hooks"
             assert all(same(found[name], expected[name]) for name in expected)
         else:
             assert found.samples == 4 + 5 + 4 + 7

@@ -1,4 +1,4 @@
-"""Model and data -> metric."""
+"""Curvature of a model on data: diagonal Fisher, Kronecker factors, per-sample gradients."""
 
 from tmln.curvature.fisher import Fisher, diagonal_fisher
 from tmln.curvature.layer_rules import register_rule

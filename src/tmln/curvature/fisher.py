@@ -1,4 +1,7 @@
-"""The diagonal empirical Fisher, exactly and per sample (equation 1): F_i = mean_n (d log p(y_n|x_n) / d theta_i)^2."""
+"""The diagonal empirical Fisher, exact and per sample (equation 1).
+
+F_i = mean_n (d log p(y_n|x_n) / d theta_i)^2.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from torch import Tensor, nn
 
 from tmln.curvature.batches import Batch, call_model, read_batch
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
-from tmln.curvature.pass_selection import WAYS, Ways
+from tmln.curvature.pass_selection import PASSES, PassSelector
 from tmln.curvature.preserve_state import preserve_model
-from tmln.curvature.reductions import SQUARED, Size
+from tmln.curvature.square_sums import SQUARE, Magnitude
 from tmln.distributed.process_group import Group, Ranks, from_local_part, is_sharded, local_shard, ranks_of
 from tmln.distributed.sharding import gather_parameters, reshard_model
 from tmln.progress import track
@@ -22,13 +25,13 @@ MEMORY = 128 * 2**20  # bytes: 30 to 60 samples of the width-20 ResNet18, where 
 
 
 class Fisher(Mapping[str, Tensor]):
-    """``{name: F}``, which also knows the parameter that each tensor belongs to, and how many samples it saw."""
+    """A mapping from names to F, with the parameters, the number of samples and the pass used."""
 
-    def __init__(self, values: dict[str, Tensor], parameters: dict[str, Tensor], samples: int, way: str) -> None:
+    def __init__(self, values: dict[str, Tensor], parameters: dict[str, Tensor], samples: int, strategy: str) -> None:
         self._values = values
         self.parameters = parameters
         self.samples = samples
-        self.way = way
+        self.strategy = strategy
 
     def __getitem__(self, name: str) -> Tensor:
         return self._values[name]
@@ -40,7 +43,7 @@ class Fisher(Mapping[str, Tensor]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"Fisher({len(self)} tensors, {self.samples} samples, by {self.way})"
+        return f"Fisher({len(self)} tensors, {self.samples} samples, by {self.strategy})"
 
 
 def diagonal_fisher(
@@ -55,39 +58,49 @@ def diagonal_fisher(
     progress: bool | None = None,
     group: Group = None,
 ) -> Fisher:
-    """The mean over all samples of the squared gradient of log p(y|x), for every trainable parameter.
+    """Compute the mean over samples of squared gradients of log p(y|x), by parameter.
 
     >>> model = nn.Linear(2, 2)
     >>> x, y = torch.randn(10, 2), torch.randint(2, (10,))
     >>> diagonal_fisher(model, [(x, y)])
     Fisher(2 tensors, 10 samples, by hooks)
 
-    The model is evaluated in eval mode (per-sample gradients do not exist under batch statistics) and comes back as
-    it was: flags, ``.grad``, random state, hooks and buffers, also after an exception.
+    The model runs in eval mode (per-sample gradients do not exist under batch statistics). Flags,
+    ``.grad``, random state, hooks and buffers are restored, also after an exception.
+
+    Layers with a rule (:mod:`tmln.curvature.layer_rules`) are squared as their gradients arrive.
+    Every call compares two samples of each shape, and some drawn at random, with plain autograd; a
+    model for which they differ goes through ``torch.func.vmap``, or one sample at a time, which is
+    logged once. An argument that all samples share may be as long as a batch: which arguments have
+    samples is then found by comparing the output of the whole batch with those of its parts.
+
+    Parameters in shards (FSDP2, tensor parallel) get F in the same shards. Weights are gathered for
+    the pass, and each rank passes the batches of all and keeps its part of F: the result is that of
+    one process, and takes as long.
 
     Args:
-        batches: yields ``(x, y)``, ``(x1, x2, y)``, or dicts: the model's keyword arguments, with the target under
-            ``labels`` or ``target``.
-        log_likelihood: ``"classes"``, ``"tokens"``, ``"masked-tokens"``, ``"bernoulli"``, ``"gaussian"``, or a function
-            ``f(output, target)`` -> log p of each sample, [B] (:mod:`tmln.curvature.likelihoods`). Unless given, what a
-            model of Hugging Face's does with its labels, or what the shapes say; shapes that fit two are refused. A
-            sequence's is the sum over its tokens.
-        targets: ``"labels"`` is the empirical Fisher; ``"sampled"`` draws y from the model (the true Fisher by Monte
-            Carlo), with ``generator`` (one seeded with 0 unless given). Ignored labels (-100) stay ignored.
-        chunk_size: samples in one pass; unless given, as many as ``memory`` bytes of activations allow.
-        memory: unless given, 128 MB, or as much as the parameters take, frozen ones twice.
-        progress: a progress bar; unless given, where a terminal watches a pass of more than two seconds.
-        group: whose samples count. Where ``torch.distributed`` is initialised, every rank calls with its own batches
-            (as many as it has, or none) and gets the mean over the samples of all ranks, the same bits everywhere. A
-            process group: of its ranks. ``"local"``: of this rank's batches alone.
+        model: the model.
+        batches: yields ``(x, y)``, ``(x1, x2, y)``, or dicts: the model's keyword arguments, with
+            the target under ``labels`` or ``target``.
+        log_likelihood: ``"classes"``, ``"tokens"``, ``"masked-tokens"``, ``"bernoulli"``,
+            ``"gaussian"``, or a function ``f(output, target)`` -> log p of each sample, [B]
+            (:mod:`tmln.curvature.likelihoods`). Unless given, what a Hugging Face model does with
+            its labels, or what the shapes say; shapes that fit two are refused. A sequence's is the
+            sum over its tokens.
+        targets: ``"labels"`` is the empirical Fisher; ``"sampled"`` draws y from the model (the
+            true Fisher by Monte Carlo). Ignored labels (-100) stay ignored.
+        generator: draws the targets; unless given, one seeded with 0.
+        chunk_size: samples in one pass; unless given, as many as ``memory`` allows.
+        memory: bytes of activations; unless given, 128 MB, or as much as the parameters take,
+            frozen ones twice.
+        progress: whether to show a progress bar; unless given, in a terminal after two seconds.
+        group: whose samples count. Where ``torch.distributed`` is initialised, every rank calls
+            with its own batches (any number) and gets the mean over the samples of all ranks, the
+            same bits everywhere. A process group: of its ranks. ``"local"``: of this rank's batches
+            alone.
 
-    Parameters in shards (FSDP2, tensor parallel) get F in the same shards. Weights are then gathered for the pass, each
-    rank goes through the batches of all, and keeps its part of F: the result is that of one process, and takes as long.
-
-    Layers with a rule (:mod:`tmln.curvature.layer_rules`) are squared as their gradients arrive. Every call checks two
-    samples of each shape, and some drawn at random, against plain autograd; a model for which they differ goes through
-    ``torch.func.vmap``, or one sample at a time, which is logged once. An argument that all
-    samples share may be as long as a batch: which ones are cut is then found by the model's output.
+    Returns:
+        F by name; it also knows the parameters, so that optimizers can match it.
     """
     if targets not in ("labels", "sampled"):
         raise ValueError(f"targets must be 'labels' or 'sampled', got {targets!r}")
@@ -103,13 +116,13 @@ def diagonal_fisher(
     generator = (
         (generator or torch.Generator(device).manual_seed(_seed(names, group))) if targets == "sampled" else None
     )
-    score = Likelihood(_inner(model), log_likelihood)
-    found = gradient_sizes(
+    score = Likelihood(_unwrap(model), log_likelihood)
+    found = mean_gradient_magnitudes(
         model,
         batches,
         set(names.values()),
         score,
-        SQUARED,
+        SQUARE,
         "Fisher diagonal",
         generator,
         chunk_size,
@@ -117,66 +130,67 @@ def diagonal_fisher(
         progress,
         group,
     )
-    return Fisher({name: found.means[p] for name, p in names.items()}, names, found.samples, found.way)
+    return Fisher({name: found.means[p] for name, p in names.items()}, names, found.samples, found.strategy)
 
 
-class Sizes(NamedTuple):
-    """The mean size of per-sample gradients, of how many samples, and by which way."""
+class GradientMeans(NamedTuple):
+    """Mean magnitudes of per-sample gradients, the number of samples, and the pass used."""
 
     means: dict[Tensor, Tensor]
     samples: int
-    way: str
+    strategy: str
 
 
-def gradient_sizes(
+def mean_gradient_magnitudes(
     model: nn.Module,
     batches: Iterable[Any],
     parameters: set[Tensor],
     score: Likelihood | LogLikelihood,
-    size: Size,
+    size: Magnitude,
     what: str,
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
     memory: int | None = None,
     progress: bool | None = None,
     group: Group = None,
-) -> Sizes:
-    """mean_n |d score(f(x_n), y_n) / d theta|^power for these parameters, exactly and per sample, in eval mode.
+) -> GradientMeans:
+    """Compute mean_n |d score(f(x_n), y_n) / d theta|^power exactly, per sample, in eval mode.
 
-    One pass for the Fisher diagonal (squares of log p) and for output sensitivities (absolute values of ||f||^2).
-    ``generator`` draws the targets from the model. Parameters that are frozen count, if they are asked for.
+    The common pass of the Fisher diagonal (squares of log p) and of output sensitivities (absolute
+    values of ||f||^2). ``generator`` draws targets from the model. Frozen parameters count if they
+    are among ``parameters``. Other arguments are as in :func:`diagonal_fisher`.
     """
     reshard_model(model)
-    inner, ranks = _inner(model), ranks_of(group)
+    inner, ranks = _unwrap(model), ranks_of(group)
     likelihood = score if isinstance(score, Likelihood) else Likelihood(inner, score)
     device = next(iter(parameters)).device
     width = max(p.element_size() for p in parameters)
-    room = memory or max(MEMORY, _room(model, parameters))
+    room = memory or max(MEMORY, _model_bytes(model, parameters))
     ordered = [p for p in model.parameters() if p in parameters]  # a set has another order on every rank
 
     def chunk(floats: int) -> int:
         return chunk_size or max(1, room // max(1, floats * width))
 
     def label(part: Batch) -> Batch:
-        return part if generator is None or not part.size else _relabelled(inner, likelihood, part, generator)
+        return part if generator is None or not part.size else _draw_targets(inner, likelihood, part, generator)
 
     def label_again(part: Batch) -> Batch:  # by draws that are not missing afterwards
         again = torch.Generator(device).manual_seed(0)
-        return part if generator is None else _relabelled(inner, likelihood, part, again)
+        return part if generator is None else _draw_targets(inner, likelihood, part, again)
 
-    def through(ways: Ways, read: Iterable[Batch]) -> int:
+    def run_batches(selector: PassSelector, read: Iterable[Batch]) -> int:
         samples = 0
-        with preserve_model(model, training=False), _plainly(device):
-            for p in ways.trainable:
+        with preserve_model(model, training=False), _exact_precision(device):
+            for p in selector.trainable:
                 p.requires_grad_(True)
             for batch in read:
                 batch = batch.to(device)
                 try:
-                    ways.add(batch)
+                    selector.add(batch)
                 except (IndexError, RuntimeError):
-                    likelihood.explain(batch.target)
+                    likelihood.explain_error(batch.target)
                     raise
-                likelihood.inspect([*batch.args, *batch.kwargs.values()], batch.target)
+                likelihood.check_labels([*batch.args, *batch.kwargs.values()], batch.target)
                 samples += batch.size
         return samples
 
@@ -186,16 +200,18 @@ def gradient_sizes(
         used = {p: plain.get(p, p) for p in ordered}
         sharded = {q: p for p, q in plain.items()}
         keep = (lambda q, value: local_shard(value, sharded[q]) if q in sharded else value) if plain else None
-        ways = Ways(inner, set(used.values()), likelihood, chunk, label, label_again, size, keep)
+        selector = PassSelector(inner, set(used.values()), likelihood, chunk, label, label_again, size, keep)
         if plain:
-            counts, found = [through(ways, _of_all(filled, ranks))], [ways.slowest]
+            counts, strategies = [run_batches(selector, _interleave_batches(filled, ranks))], [selector.slowest]
         else:
-            told = ranks.gather_objects(lambda: (through(ways, filled), ways.slowest if ways.verdicts else WAYS[0]))
-            counts, found = [count for count, _ in told], [way for _, way in told]
+            gathered = ranks.gather_objects(
+                lambda: (run_batches(selector, filled), selector.slowest if selector.selected_by_kind else PASSES[0])
+            )
+            counts, strategies = [count for count, _ in gathered], [strategy for _, strategy in gathered]
     samples = sum(counts)
     if samples == 0:
         raise ValueError("no samples: the data loader or memory is empty" + (" on every rank" * (ranks.size > 1)))
-    reached = ways.reached or any(bool(total.any()) for total in ways.sums.values.values())
+    reached = selector.reached or any(bool(total.any()) for total in selector.sums.values.values())
     if not any(ranks.gather_objects(lambda: reached)):
         raise RuntimeError(
             f"no gradient reached any parameter of {type(inner).__name__} in {samples} samples: its forward pass uses "
@@ -203,7 +219,7 @@ def gradient_sizes(
         )
     means: dict[Tensor, Tensor] = {}
     for p in ordered:
-        total = ways.sums.values.pop(used[p], None)
+        total = selector.sums.values.pop(used[p], None)
         dtype = torch.promote_types(p.dtype, torch.float32)
         if is_sharded(p):
             here = (
@@ -217,11 +233,11 @@ def gradient_sizes(
         if not plain:
             ranks.sum_(means[p])
         means[p].div_(samples)
-    return Sizes(means, samples, max(found, key=WAYS.index) if ranks.size > 1 else ways.slowest)
+    return GradientMeans(means, samples, max(strategies, key=PASSES.index) if ranks.size > 1 else selector.slowest)
 
 
-def _of_all(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
-    """Every rank's batches, in the same order on all: one of each at a time."""
+def _interleave_batches(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
+    """Yield the batches of every rank in the same order on all: one of each at a time."""
     while True:
         turn = ranks.gather_objects(
             lambda: None if (batch := next(batches, None)) is None else batch.to(torch.device("cpu"))
@@ -233,17 +249,17 @@ def _of_all(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
 
 
 def _seed(names: Mapping[str, Tensor], group: Group) -> int:
-    """Of labels that are drawn: each rank draws its own, unless all of them go through all samples."""
+    """Return the seed of drawn labels: each rank draws its own unless all pass all samples."""
     return 0 if any(is_sharded(p) for p in names.values()) else ranks_of(group).rank
 
 
-def _room(model: nn.Module, parameters: set[Tensor]) -> int:
-    """Bytes that the model takes, those of frozen parameters twice: of the others sums and the check are held, too."""
+def _model_bytes(model: nn.Module, parameters: set[Tensor]) -> int:
+    """Return the bytes of the model, frozen parameters twice: others need sums, too."""
     return sum(p.numel() * p.element_size() * (1 if p in parameters else 2) for p in model.parameters())
 
 
-def _inner(model: nn.Module) -> nn.Module:
-    """A compiled module's own, whose hooks would be compiled away; and a replica's, whose passes need not be even."""
+def _unwrap(model: nn.Module) -> nn.Module:
+    """Return the model in torch.compile and DistributedDataParallel, where hooks work as usual."""
     while True:
         compiled = getattr(model, "_orig_mod", None)
         if isinstance(compiled, nn.Module):
@@ -255,8 +271,8 @@ def _inner(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _plainly(device: torch.device) -> Iterator[None]:
-    """In the precision of the weights whatever autocast says, and without fused layers, which no hook sees."""
+def _exact_precision(device: torch.device) -> Iterator[None]:
+    """Compute in the precision of the weights, without autocast and without fused layers."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -267,7 +283,7 @@ def _plainly(device: torch.device) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def _relabelled(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
+def _draw_targets(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
     with torch.no_grad():
         drawn = score.draw(call_model(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
     return batch.with_target(drawn)

@@ -1,4 +1,4 @@
-"""Per-sample gradients without rules: torch.func's vmap over a model or one module, and the plain loop."""
+"""Per-sample gradients without rules: torch.func's vmap over a model or module, and a loop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from tmln.curvature.batches import Batch, call_model, total_log_likelihood
-from tmln.curvature.kfac_layers import at_least_single
+from tmln.curvature.lazy_gradients import at_least_single, to_dense
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.reductions import SQUARED, Size
+from tmln.curvature.square_sums import SQUARE, Magnitude
 
 
-def _vectorised(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
-    """vmap, with attention as plain matrix products: the fused kernels cannot be vectorised."""
+def _vectorise(function: Callable[..., Any], in_dims: Any) -> Callable[..., Any]:
+    """Return the vmap of a function, with attention as plain matrix products, which vmap needs."""
 
     def run(*args: Any) -> Any:
         with sdpa_kernel(SDPBackend.MATH):
@@ -32,15 +32,17 @@ def sample_dims(leaves: list[Any], size: int) -> list[int | None]:
     return [0 if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else None for leaf in leaves]
 
 
-def _alone(leaves: list[Any], dims: list[int | None]) -> list[Any]:
-    """Inside vmap a sample has lost its dim 0; models expect one."""
+def _add_sample_dim(leaves: list[Any], dims: list[int | None]) -> list[Any]:
+    """Restore dim 0 of samples, which vmap removes and models expect."""
     return [leaf.unsqueeze(0) if dim == 0 else leaf for leaf, dim in zip(leaves, dims, strict=True)]
 
 
 class VmapPass:
-    """Sums of the sizes of per-sample gradients by ``torch.func``; raises where the model cannot be vectorised."""
+    """Sums of per-sample gradient magnitudes by ``torch.func``; raises if vmap fails."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+    def __init__(
+        self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Magnitude = SQUARE
+    ) -> None:
         self.model, self.score, self.size = model, score, size
         self.names = {name: p for name, p in model.named_parameters() if p in trainable}
         self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
@@ -50,24 +52,24 @@ class VmapPass:
         return {p: self.size.of(at_least_single(value)).sum(0) for p, value in self.gradients(batch).items()}
 
     def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
-        """Each parameter's gradients [samples, *shape]."""
+        """Return each parameter's gradients [samples, *shape]."""
         leaves, rows, form = batch.flatten()
         dims = [0 if has else None for has in rows]
 
         def log_likelihood(weights: dict[str, Tensor], sample: list[Any]) -> Tensor:
-            args, kwargs, target = pytree.tree_unflatten(_alone(sample, dims), form)
+            args, kwargs, target = pytree.tree_unflatten(_add_sample_dim(sample, dims), form)
             wrapped = _Functional(self.model, weights | self.fixed)
             return total_log_likelihood(
                 self.score, call_model(wrapped, Batch(args, kwargs, target, 1, batch.by_sample)), target
             )
 
         weights = {name: p.detach() for name, p in self.names.items()}
-        found: dict[str, Tensor] = _vectorised(grad(log_likelihood), (None, dims))(weights, leaves)
+        found: dict[str, Tensor] = _vectorise(grad(log_likelihood), (None, dims))(weights, leaves)
         return {self.names[name]: value for name, value in found.items()}
 
 
 class _Functional(nn.Module):
-    """A model that is called with weights from outside."""
+    """A model that is called with the given weights."""
 
     def __init__(self, model: nn.Module, state: dict[str, Tensor]) -> None:
         super().__init__()
@@ -79,9 +81,11 @@ class _Functional(nn.Module):
 
 
 class LoopPass:
-    """Sums of the sizes of per-sample gradients, one sample at a time: slow, obvious, works for every model."""
+    """Sums of per-sample gradient magnitudes, one sample at a time: slow, but for every model."""
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Size = SQUARED) -> None:
+    def __init__(
+        self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, size: Magnitude = SQUARE
+    ) -> None:
         self.model, self.score, self.size = model, score, size
         self.parameters = [p for p in model.parameters() if p in trainable]
 
@@ -94,10 +98,10 @@ class LoopPass:
         return sums
 
     def gradients(self, sample: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each parameter that leads to the output with its gradient, for one sample, by plain autograd."""
+        """Return each parameter that reaches the output with its gradient, for one sample."""
         total = total_log_likelihood(self.score, call_model(self.model, sample), sample.target)
         found = torch.autograd.grad(total, self.parameters, allow_unused=True)
-        return ((p, gradient) for p, gradient in zip(self.parameters, found, strict=True) if gradient is not None)
+        return ((p, to_dense(g)) for p, g in zip(self.parameters, found, strict=True) if g is not None)
 
 
 def module_gradients(
@@ -108,7 +112,7 @@ def module_gradients(
     output_gradients: list[Tensor | None],
     dims: list[int | None],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each trainable parameter of one module with its per-sample gradients [samples, *shape].
+    """Return each trainable parameter of one module with its gradients [samples, *shape].
 
     ``dims`` are those of :func:`sample_dims` for the leaves of ``(args, kwargs)``.
     """
@@ -118,7 +122,7 @@ def module_gradients(
     received = [g for g in output_gradients if g is not None]
 
     def pull(sample: list[Any], cotangents: list[Tensor]) -> dict[str, Tensor]:
-        inputs, keywords = pytree.tree_unflatten(_alone(sample, dims), form)
+        inputs, keywords = pytree.tree_unflatten(_add_sample_dim(sample, dims), form)
 
         def run(weights: dict[str, Tensor]) -> list[Tensor]:
             outputs = pytree.tree_leaves(functional_call(module, weights, inputs, keywords))
@@ -128,5 +132,5 @@ def module_gradients(
         pulled: dict[str, Tensor] = back([g.unsqueeze(0) for g in cotangents])[0]
         return pulled
 
-    gradients: dict[str, Tensor] = _vectorised(pull, (dims, 0))(leaves, received)
+    gradients: dict[str, Tensor] = _vectorise(pull, (dims, 0))(leaves, received)
     return ((names[name], value) for name, value in gradients.items())

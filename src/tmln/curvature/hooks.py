@@ -1,4 +1,4 @@
-"""The fast pass: one forward, one backward without weight gradients, each layer summed as its gradient arrives."""
+"""The fast pass: one backward pass without weight gradients; layers are summed one by one."""
 
 from __future__ import annotations
 
@@ -14,36 +14,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.attention import attend, is_plain
 from tmln.curvature.batches import Batch, call_model, total_log_likelihood
-from tmln.curvature.data_dependence import Unsupported
+from tmln.curvature.crosscheck import Unsupported
 from tmln.curvature.functional import module_gradients, sample_dims
-from tmln.curvature.layer_rules import Rule, rule_for
-from tmln.curvature.lazy_gradients import Made, Piece, Product
+from tmln.curvature.layer_rules import Rule, compute_attention, is_plain_attention, rule_for
+from tmln.curvature.lazy_gradients import Computed, Piece, Product
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.reductions import SQUARED, Size
-from tmln.curvature.square_sums import Sums
-
-__all__ = ["HookPass", "Unsupported", "units"]
+from tmln.curvature.square_sums import SQUARE, GradientSums, Magnitude
 
 
-class Taker(Protocol):
-    """Who is given the per-sample gradients of a parameter, whole, as soon as they are known."""
+class GradientConsumer(Protocol):
+    """A receiver of all per-sample gradients of a parameter, as soon as they are known."""
 
     def add(self, p: Tensor, pieces: list[Piece], size: int) -> None: ...
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A module whose parameters are differentiated together: by a rule, by vmap over it (rule None), or apart."""
+    """A module differentiated by a rule, by vmap over it (rule None), or in its products."""
 
     module: nn.Module
     rule: Rule | None
-    apart: bool = False  # attention, whose products are seen one by one
+    decomposed: bool = False  # attention, whose products are seen one by one
 
 
-def units(model: nn.Module, trainable: set[Tensor], whole: frozenset[nn.Module] = frozenset()) -> Iterator[Unit]:
-    """Cut the model at the modules that own trainable parameters; what has no rule is taken whole."""
+def model_units(model: nn.Module, trainable: set[Tensor], whole: frozenset[nn.Module] = frozenset()) -> Iterator[Unit]:
+    """Yield the modules that own trainable parameters; a module without a rule is taken whole."""
     return _walk(model, trainable, whole, set())
 
 
@@ -54,9 +50,9 @@ def _walk(
         return
     seen.add(module)
     own = {p for p in module._parameters.values() if p is not None and p in trainable}
-    if is_plain(module) or module in whole:
+    if is_plain_attention(module) or module in whole:
         if any(p in trainable for p in module.parameters()):
-            yield Unit(module, None, apart=module not in whole)
+            yield Unit(module, None, decomposed=module not in whole)
         return
     rule = rule_for(module)
     if own and rule is None and not own <= {p for child in module.children() for p in child.parameters()}:
@@ -70,38 +66,38 @@ def _walk(
 
 @dataclass
 class HookPass:
-    """Sums of the sizes of per-sample gradients of ``score(model(x), y)``, a chunk of samples at a time."""
+    """Sums of per-sample gradient magnitudes of ``score(model(x), y)``, a chunk at a time."""
 
     model: nn.Module
     trainable: set[Tensor]
     score: LogLikelihood
     whole: frozenset[nn.Module] = frozenset()  # modules that rules do not see through: by vmap over each
-    size: Size = SQUARED
+    size: Magnitude = SQUARE
     found: list[Unit] = field(init=False)
-    # Which arguments of each call of a module by vmap all samples shared when this pass was checked: they may be
-    # as long as a later chunk.
+    # Which arguments of each call of a module by vmap all samples shared when this pass was
+    # checked: they may be as long as a later chunk.
     shared: dict[int, set[int]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.found = list(units(self.model, self.trainable, self.whole))
+        self.found = list(model_units(self.model, self.trainable, self.whole))
 
     def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
-        sums = Sums(self.size)
+        sums = GradientSums(self.size)
         self.add(batch, sums)
         return sums.values
 
     def add(
         self,
         batch: Batch,
-        *takers: Taker,
+        *takers: GradientConsumer,
         score: LogLikelihood | None = None,
         watch: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """Give each parameter's per-sample gradients over ``batch`` to every taker.
+        """Give each parameter's per-sample gradients over ``batch`` to every consumer.
 
-        ``score`` is another one for this time, ``watch`` is entered for the forward pass.
+        ``score`` replaces the own one, ``watch`` is entered for the forward pass.
         """
-        if any(unit.rule is None and unit.module is self.model and not unit.apart for unit in self.found):
+        if any(unit.rule is None and unit.module is self.model and not unit.decomposed for unit in self.found):
             raise Unsupported(f"{type(self.model).__name__} uses parameters of its own")
         trace = _Trace(batch.size, self.trainable, takers, self.shared)
         with ExitStack() as stack:
@@ -121,10 +117,10 @@ class HookPass:
 
 
 class _Trace:
-    """One chunk's way through the model: which layer saw what, and which gradients have come back so far."""
+    """One chunk's pass: the input of each layer, and the gradients that have arrived so far."""
 
     def __init__(
-        self, size: int, trainable: set[Tensor], takers: tuple[Taker, ...], shared: dict[int, set[int]]
+        self, size: int, trainable: set[Tensor], takers: tuple[GradientConsumer, ...], shared: dict[int, set[int]]
     ) -> None:
         self.size, self.shared = size, shared
         self.trainable = trainable
@@ -136,10 +132,10 @@ class _Trace:
         self.generic: list[tuple[Unit, tuple[Any, ...], dict[str, Any], list[Tensor | None]]] = []
 
     def attach(self, unit: Unit) -> Callable[[], None]:
-        """See what the unit does; returns what ends that."""
-        if unit.apart:
+        """Observe the unit; return the function that ends it."""
+        if unit.decomposed:
             assert isinstance(unit.module, nn.MultiheadAttention)
-            vars(unit.module)["forward"] = partial(attend, unit.module, self.linear)
+            vars(unit.module)["forward"] = partial(compute_attention, unit.module, self.linear)
             return partial(vars(unit.module).pop, "forward", None)
         hook = partial(self.forward, unit)
         return unit.module.register_forward_hook(hook, prepend=True, with_kwargs=True).remove
@@ -155,13 +151,14 @@ class _Trace:
         self.awaited.update(owned.values())
         output = self._rooted(output)
         if self.size > 1 and a.shape[:1] == output.shape[:1] == (1,):
-            # One for all samples, as the embeddings of positions: each gets its own, so that gradients are not added up
+            # One for all samples, as the embeddings of positions: each gets its own, so that
+            # gradients are not added up
             a, output = a.expand(self.size, *a.shape[1:]), output.expand(self.size, *output.shape[1:])
         output.register_hook(partial(self._arrived, unit, list(owned), a.detach(), a._version))
         return output
 
     def linear(self, weight: Tensor, bias: Tensor | None, rows: slice, a: Tensor) -> Tensor:
-        """F.linear with some rows of a weight (or none: then only the bias is added), whose gradient is waited for."""
+        """Compute F.linear with some rows of a weight (or bias alone) and expect its gradient."""
         plain = bias is None or rows.stop - rows.start == len(bias)
         part = bias if plain or bias is None else bias[rows]
         if not len(weight):
@@ -176,7 +173,7 @@ class _Trace:
         output, version = self._rooted(output), a._version
 
         def arrived(g: Tensor) -> None:
-            _unchanged(a, version, "MultiheadAttention")
+            _check_unchanged(a, version, "MultiheadAttention")
             g, seen = self._by_sample(g.detach(), False), self._by_sample(a.detach(), False)
             for p in owned:
                 self._take(p, Product(g, seen, rows.start) if p is weight else _padded_sum(g, rows, len(p)))
@@ -194,7 +191,7 @@ class _Trace:
     def _arrived(self, unit: Unit, names: list[str], a: Tensor, version: int, g: Tensor) -> None:
         assert unit.rule is not None
         module, rule = unit.module, unit.rule
-        _unchanged(a, version, type(module).__name__)
+        _check_unchanged(a, version, type(module).__name__)
         try:
             a, g = self._by_sample(a, rule.folds), self._by_sample(g.detach(), rule.folds)
         except Unsupported as reason:
@@ -212,7 +209,7 @@ class _Trace:
         raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
 
     def _take(self, p: Tensor, piece: Piece) -> None:
-        """A parameter that is used more than once is the sum of its uses, and complete with the last of them."""
+        """Pass on a parameter's gradients with the last of its uses, which are summed."""
         self.awaited[p] -= 1
         pieces = [*self.pending.pop(p, []), piece]
         if self.awaited[p] > 0:
@@ -245,7 +242,7 @@ class _Trace:
             try:
                 found = module_gradients(unit.module, self.trainable, args, kwargs, grads, dims)
                 for p, value in found:
-                    self._take(p, Made(value.__getitem__, p.numel()))
+                    self._take(p, Computed(value.__getitem__, p.numel()))
             except Exception as reason:
                 raise Unsupported(str(reason).split("\n")[0], unit.module) from None
         for p, pieces in self.pending.items():  # some of their uses led nowhere
@@ -253,16 +250,16 @@ class _Trace:
                 taker.add(p, pieces, self.size)
 
     def forget(self) -> None:
-        """Let go of the activations: their graph holds hooks that hold this trace, a circle around them all."""
+        """Drop the activations: their graph holds hooks that hold this trace, a reference cycle."""
         self.roots.clear()
         self.generic.clear()
         self.pending.clear()
 
 
-def _unchanged(a: Tensor, version: int, layer: str) -> None:
+def _check_unchanged(a: Tensor, version: int, layer: str) -> None:
     if a._version != version:
         raise Unsupported(f"the input of a {layer} is overwritten in place")
 
 
 def _padded_sum(g: Tensor, rows: slice, height: int) -> Piece:
-    return Made(lambda n: F.pad(g[n].sum(1), (rows.start, height - rows.stop)), g[0].numel())
+    return Computed(lambda n: F.pad(g[n].sum(1), (rows.start, height - rows.stop)), g[0].numel())

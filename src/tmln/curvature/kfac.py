@@ -1,4 +1,4 @@
-"""Kronecker-factored curvature (Martens and Grosse 2015): damped inverses, directions, running factors."""
+"""Kronecker-factored curvature (Martens and Grosse 2015): running factors and damped inverses."""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.kfac_factors import Factors, Inputs, batch_of, counted_factors, factors_of_all, kfac_factors
-from tmln.curvature.kfac_layers import at_least_single, factor_sizes, kfac_layers, owned_parameters
-from tmln.curvature.kfac_objectives import FISHERS, Among
+from tmln.curvature.kfac_factors import (
+    FISHERS,
+    BatchPlace,
+    Factors,
+    Inputs,
+    count_factors,
+    kfac_factors,
+    reduce_factors,
+    to_batch,
+)
+from tmln.curvature.kfac_layers import factor_sizes, kfac_layers, layer_parameters
+from tmln.curvature.lazy_gradients import at_least_single
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
 from tmln.distributed.process_group import Group, is_sharded, ranks_of
 
 
-def damping_split(factors: Factors) -> float:
-    """pi = sqrt((tr A / dim A) / (tr G / dim G)), how the damping is shared out; 1 where a trace is zero."""
+def split_damping(factors: Factors) -> float:
+    """Return pi = sqrt((tr A / dim A) / (tr G / dim G)), or 1 where a trace is zero."""
     mean_input = float(factors.input.diagonal().mean())
     mean_output = float(factors.output.diagonal().mean())
     return math.sqrt(mean_input / mean_output) if mean_input > 0.0 and mean_output > 0.0 else 1.0
 
 
 def damped_inverse(factors: Factors, damping: float) -> Factors:
-    """(A + pi sqrt(tau) I)^-1 and (G + sqrt(tau)/pi I)^-1, computed in float64, in the factors' own type."""
-    pi = damping_split(factors)
-    return Factors(_inverse(factors.input, pi * math.sqrt(damping)), _inverse(factors.output, math.sqrt(damping) / pi))
+    """Compute (A + pi sqrt(tau) I)^-1 and (G + sqrt(tau)/pi I)^-1 in float64."""
+    pi = split_damping(factors)
+    return Factors(_invert(factors.input, pi * math.sqrt(damping)), _invert(factors.output, math.sqrt(damping) / pi))
 
 
-def _inverse(factor: Tensor, shift: float) -> Tensor:
+def _invert(factor: Tensor, shift: float) -> Tensor:
     device = "cpu" if factor.device.type == "mps" else factor.device  # mps has no float64
     precise = factor.to(device, torch.float64, copy=True)
     precise.diagonal().add_(shift)
@@ -42,10 +51,10 @@ def _inverse(factor: Tensor, shift: float) -> Tensor:
     return inverse.to(factor)
 
 
-def sized(factor: Tensor, size: int) -> Tensor:
-    """A factor for so many rows and columns: zero where nothing was measured, as of a class that is closed.
+def resize_factor(factor: Tensor, size: int) -> Tensor:
+    """Return the factor with ``size`` rows and columns; added ones are zero, as of a closed class.
 
-    >>> sized(torch.tensor([[2.0]]), 2)
+    >>> resize_factor(torch.tensor([[2.0]]), 2)
     tensor([[2., 0.],
             [0., 0.]])
     """
@@ -56,8 +65,8 @@ def sized(factor: Tensor, size: int) -> Tensor:
     return made
 
 
-def preconditioned(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
-    """G^-1 [dW|db] A^-1 for the gradients of a layer's weight and, if it has one, bias."""
+def precondition_gradients(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
+    """Return G^-1 [dW|db] A^-1 for the gradients of a layer's weight and, if it has one, bias."""
     weight = gradients[0]
     matrix = weight.flatten(1)
     if len(gradients) == 2:
@@ -72,18 +81,12 @@ def preconditioned(inverse: Factors, gradients: list[Tensor]) -> list[Tensor]:
 class KFAC:
     """Running Kronecker factors of a model's layers, and their damped inverses.
 
-    ``update`` averages a batch's factors into the running ones (``ema`` is the share of the new; the first
-    are taken as they are); ``measured`` gives those of a whole memory, and ``take`` puts them in the running ones'
-    place. ``invert`` computes and keeps the inverses, ``precondition`` applies them to ``.grad``.
-    Layers without factors (batch norm, grouped convolutions, ...; see :func:`kfac_layers`) are left out of
-    what ``precondition`` returns. A layer that is called several times in one pass has one pair of factors:
-    calls count like positions.
-
-    ``log_likelihood`` says what the outputs are, as in :func:`tmln.diagonal_fisher`: "classes" unless given, or what a
-    Hugging Face model does with its labels. Inputs may be a mapping of the model's arguments.
-
-    Where ``torch.distributed`` is initialised the factors are those of all ranks' samples (of ``group``; ``"local"``:
-    of this rank's), the same on each, labels drawn as one process would for the batches of all, rank after rank.
+    :meth:`update` averages a batch's factors into the running ones (the first are taken as they
+    are); :meth:`measure` computes those of a whole memory, and :meth:`set_factors` replaces the
+    running ones. :meth:`invert` computes and keeps the inverses, :meth:`precondition` applies them
+    to ``.grad``. Layers without factors (batch norm, grouped convolutions, ...; see
+    :func:`kfac_layers`) are left out of what it returns. A layer that is called several times in a
+    pass has one pair of factors: calls count like positions.
 
     >>> model = nn.Linear(3, 2)
     >>> curvature = KFAC(model)
@@ -92,6 +95,17 @@ class KFAC:
     >>> model(torch.ones(4, 3)).sum().backward()
     >>> [tuple(direction.shape) for direction in curvature.precondition().values()]
     [(2, 3), (2,)]
+
+    Args:
+        model: the model.
+        ema: share of the new in running factors.
+        fisher: the labels of G: ``"mc"`` (drawn), ``"exact"`` (all) or ``"empirical"`` (given).
+        seed: seed of drawn labels.
+        group: where ``torch.distributed`` is initialised, factors are of all ranks' samples (of
+            ``group``; ``"local"``: of this rank's), the same on each. Labels are drawn as one
+            process would for the batches of all, rank after rank.
+        log_likelihood: what the outputs are, as in :func:`tmln.diagonal_fisher`: "classes" unless
+            given, or what a Hugging Face model does with its labels.
     """
 
     def __init__(
@@ -113,7 +127,8 @@ class KFAC:
                 "K-FAC measures and inverts whole layers, and this model's lie in shards (FSDP2 or tensor parallel): "
                 "use DistributedDataParallel, or TMLN, whose metric is a diagonal"
             )
-        # A replica's own model: a pass to measure is none that DistributedDataParallel must know of.
+        # A replica's own model: a pass to measure is none that DistributedDataParallel must know
+        # of.
         self.model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
         Likelihood(self.model, log_likelihood)  # a name that there is not is refused here
         self.log_likelihood = log_likelihood
@@ -131,7 +146,7 @@ class KFAC:
         self.generator = torch.Generator().manual_seed(seed)
 
     def update(self, inputs: Inputs, *, targets: Tensor | None = None, weights: Tensor | None = None) -> None:
-        """Average the factors of this batch into the running ones; the inverses wait for ``invert``."""
+        """Average the factors of this batch into the running ones, and drop the inverses."""
         fresh = self._of_batch(inputs, targets, weights)
         _check_finite(fresh)
         for name, new in fresh.items():
@@ -148,8 +163,9 @@ class KFAC:
         for name, new in fresh.items():
             old = self.factors.get(name)
             if old is not None:
-                # Into the new tensors, never the old: a state_dict() taken before keeps its values. A factor of another
-                # size is of a layer that has grown since: its average begins anew.
+                # Into the new tensors, never the old: a state_dict() taken before keeps its values.
+                # A factor of another size is of a layer that has grown since: its average begins
+                # anew.
                 for average, before in zip(new, old, strict=True):
                     if average.shape == before.shape:
                         average.lerp_(before, 1.0 - self.ema)
@@ -158,11 +174,11 @@ class KFAC:
         self.inverse_damping = None
 
     def _of_batch(self, inputs: Inputs, targets: Tensor | None, weights: Tensor | None) -> dict[str, Factors]:
-        """Factors of the batch that the ranks have together."""
+        """Return factors of the batch that the ranks have together."""
         ranks = ranks_of(self.group)
-        size = batch_of(inputs, targets).size
+        size = to_batch(inputs, targets).size
         sizes = ranks.gather_objects(lambda: size)
-        among = Among(sum(sizes[: ranks.rank]), sum(sizes))
+        among = BatchPlace(sum(sizes[: ranks.rank]), sum(sizes))
         if ranks.size > 1 and not size:  # the draws of the others are drawn here, too
             if self.fisher == "mc":
                 torch.rand(among.total, 1, dtype=torch.float64, generator=self.generator)
@@ -180,42 +196,42 @@ class KFAC:
                     log_likelihood=self.log_likelihood,
                 )
             )
-        return factors_of_all(fresh, dict.fromkeys(fresh, size), kfac_layers(self.model), ranks)
+        return reduce_factors(fresh, dict.fromkeys(fresh, size), kfac_layers(self.model), ranks)
 
     def measure(self, batches: Iterable[Any]) -> dict[str, Factors]:
-        """Factors of all these samples, of all ranks, in eval mode; those in use stay."""
+        """Compute factors of all these samples, of all ranks, in eval mode; running ones stay."""
         ranks, generator = ranks_of(self.group), self.generator
         if ranks.size > 1:  # which may have more batches than another: all go on from the same state
             seed = int(torch.randint(2**62, (), generator=self.generator))
             generator = torch.Generator().manual_seed(seed + ranks.rank)
         means, counts = ranks.run_together(
-            lambda: counted_factors(self.model, batches, self.fisher, generator, self.log_likelihood)
+            lambda: count_factors(self.model, batches, self.fisher, generator, self.log_likelihood)
         )
-        found = factors_of_all(means, counts, kfac_layers(self.model), ranks)
+        found = reduce_factors(means, counts, kfac_layers(self.model), ranks)
         if not found:
             raise ValueError("K-FAC factors of no samples: give batches of (inputs, targets), of your memory, say")
         _check_finite(found)
         return found
 
     def set_factors(self, factors: dict[str, Factors]) -> None:
-        """These in place of the running ones; the inverses wait for ``invert``."""
+        """Replace the running factors, and drop the inverses."""
         self.layers = kfac_layers(self.model)
         self.factors = {name: new for name, new in factors.items() if name in self.layers}
         self.inverses = {}
         self.inverse_damping = None
 
     def invert(self, damping: float) -> None:
-        """Inverses of the running factors at ``damping`` (tau > 0), kept until the next call."""
+        """Invert the running factors at ``damping`` (tau > 0) and keep the inverses."""
         if not 0.0 < damping < math.inf:
             raise ValueError(f"damping={damping!r} of K-FAC must be positive and finite: factors may be singular")
         self.inverses = {name: damped_inverse(factors, damping) for name, factors in self.factors.items()}
         self.inverse_damping = damping
 
     def resize(self) -> None:
-        """Layers have got other sizes: factors grow or are cut with them, in new rows and columns zero."""
+        """Fit factors to layers of new sizes; new rows and columns are zero."""
         self.layers = kfac_layers(self.model)
         self.factors = {
-            name: Factors(*(sized(f, n) for f, n in zip(old, factor_sizes(self.layers[name]), strict=True)))
+            name: Factors(*(resize_factor(f, n) for f, n in zip(old, factor_sizes(self.layers[name]), strict=True)))
             for name, old in self.factors.items()
             if name in self.layers
         }
@@ -224,33 +240,36 @@ class KFAC:
 
     @torch.no_grad()
     def precondition(self, gradients: Mapping[Tensor, Tensor] | None = None) -> dict[Tensor, Tensor]:
-        """Parameter -> direction for every layer with factors whose parameters have ``gradients``, else ``.grad``."""
+        """Return parameter -> direction, for layers with factors and gradients of all parameters.
+
+        ``gradients`` are ``.grad`` unless given.
+        """
         directions: dict[Tensor, Tensor] = {}
         for name, inverse in self.inverses.items():
-            parameters = owned_parameters(self.layers[name])
+            parameters = layer_parameters(self.layers[name])
             own = [p.grad if gradients is None else gradients.get(p) for p in parameters]
             given = [gradient for gradient in own if gradient is not None]
             if len(given) == len(parameters) and self._fits(name):
-                directions.update(zip(parameters, preconditioned(inverse, given), strict=True))
+                directions.update(zip(parameters, precondition_gradients(inverse, given), strict=True))
         return directions
 
-    def covered(self, moving: Container[Tensor]) -> set[Tensor]:
-        """Of the parameters ``moving``, those that :meth:`precondition` has a direction for."""
-        layers = (owned_parameters(self.layers[name]) for name in self.inverses if self._fits(name))
+    def covered_parameters(self, moving: Container[Tensor]) -> set[Tensor]:
+        """Return the parameters among ``moving`` that :meth:`precondition` has directions for."""
+        layers = (layer_parameters(self.layers[name]) for name in self.inverses if self._fits(name))
         return {p for layer in layers if all(q in moving for q in layer) for p in layer}
 
     def _fits(self, name: str) -> bool:
-        """The layer is as its factors were measured: it may have grown since, or be in two precisions now."""
+        """Return whether the layer still has the sizes of its factors, and a single dtype."""
         layer, (a, g) = self.layers[name], self.inverses[name]
-        alike = len({p.dtype for p in owned_parameters(layer)}) == 1
+        alike = len({p.dtype for p in layer_parameters(layer)}) == 1
         return alike and factor_sizes(layer) == (len(a), len(g))
 
     def __getstate__(self) -> dict[str, Any]:
-        """A process group is the process's own, and cannot be copied."""
+        """Return the attributes without the process group, which cannot be copied."""
         return {**self.__dict__, "group": self.group if self.group == "local" else None}
 
     def state_dict(self) -> dict[str, Any]:
-        """Factors, generator and the damping of the inverses, which are computed anew when loaded."""
+        """Return factors, generator and damping; inverses are computed again when loaded."""
         return {
             "factors": {name: factors._asdict() for name, factors in self.factors.items()},
             "inverse_damping": self.inverse_damping,
@@ -258,7 +277,7 @@ class KFAC:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where ``state`` was taken; layer names and shapes must be this model's."""
+        """Continue exactly where ``state`` was taken; names and shapes of layers must agree."""
         self.layers = kfac_layers(self.model)
         factors: dict[str, Factors] = {}
         for name, saved in state["factors"].items():

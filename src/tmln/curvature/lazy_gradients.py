@@ -1,4 +1,4 @@
-"""Per-sample gradients of one parameter, not yet made: what they are the product or the sum of, a tile at a time."""
+"""Per-sample gradients of one parameter, kept as factors and computed a tile at a time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,36 @@ import torch
 from torch import Tensor
 
 
+def at_least_single(values: Tensor) -> Tensor:
+    """Return half precision as float32: sums need the digits, squares the range."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def to_dense(gradient: Tensor) -> Tensor:
+    """Return a sparse gradient (of an embedding) as a dense one, others as they are."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
 class Piece(Protocol):
-    """What one use of a parameter adds to its gradient, for each of some samples."""
+    """The gradient of one use of a parameter, for each of some samples."""
 
     @property
     def by_rows(self) -> bool:
-        """Whether a few rows of the parameter cost less than all of them."""
+        """Return whether computing a few rows of the parameter costs less than computing all."""
 
     def floats(self) -> int:
-        """One sample's room on the way, where all rows are made at once."""
+        """Return the floats that one sample takes while all rows are computed at once."""
 
     def part(self, samples: slice, rows: slice) -> Tensor:
-        """The gradients [samples, rows, ...] of this use alone."""
+        """Compute the gradients [samples, rows, ...] of this use alone."""
 
     def add_to(self, total: Tensor, samples: slice, rows: slice) -> Tensor:
-        """``total``, which has that shape, with this use added."""
+        """Return ``total``, which has that shape, with this use added."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """Gradients that a function makes whole, for some samples: ``make(samples)`` -> [n, *shape]."""
+class Computed:
+    """Gradients that a function computes whole: ``make(samples)`` -> [n, *shape]."""
 
     make: Callable[[slice], Tensor]
     room: int
@@ -49,7 +59,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Product:
-    """sum_t left_nt right_nt^T in the rows from ``start`` on: left [n, T, rows], right [n, T, columns]."""
+    """The sum over t of left_nt right_nt^T, in the rows from ``start`` on.
+
+    ``left`` is [n, T, rows], ``right`` [n, T, columns].
+    """
 
     left: Tensor
     right: Tensor
@@ -63,23 +76,23 @@ class Product:
         return self.left.shape[2] * self.right.shape[2]
 
     @property
-    def turned(self) -> Product:
-        """The product of the transposed parameter."""
+    def transposed(self) -> Product:
+        """Return the product of the transposed parameter."""
         return Product(self.right, self.left, 0, self.counts)
 
-    def turns(self, shape: Sequence[int]) -> bool:
-        """Whether this is all of a parameter of that shape, which has more columns than rows."""
+    def is_wide(self, shape: Sequence[int]) -> bool:
+        """Return whether this is all of a parameter of that shape, with more columns than rows."""
         rows, columns = self.left.shape[2], self.right.shape[2]
         return rows < columns and tuple(shape) == (rows, columns)
 
     def part(self, samples: slice, rows: slice, room: Tensor | None = None) -> Tensor:
-        """As for all pieces; made in ``room`` [at least so many samples, at least so many rows, columns], if given."""
+        """Compute as for all pieces, in ``room`` [samples, rows, columns] or more, if given."""
         out = None if room is None else room[: samples.stop - samples.start, : rows.stop - rows.start]
         used = slice(0, None if self.counts is None else self.counts[samples.start])
         return torch.bmm(self.left[samples, used, rows].transpose(1, 2), self.right[samples, used], out=out)
 
     def room(self, samples: int, rows: slice) -> Tensor:
-        """For :meth:`part`, time and again: fresh memory for every tile would cost as much as its squares."""
+        """Allocate memory for :meth:`part`; new memory for every tile would cost too much."""
         return self.left.new_empty(samples, rows.stop - rows.start, self.right.shape[2])
 
     def add_to(self, total: Tensor, samples: slice, rows: slice) -> Tensor:
@@ -92,7 +105,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Whole rows: ``values[i]`` is added to row ``row[i]`` of sample ``sample[i]``; no pair of the two comes twice."""
+    """Looked-up rows: ``values[i]`` is added to row ``row[i]`` of sample ``sample[i]``.
+
+    No pair of row and sample comes twice.
+    """
 
     sample: Tensor
     row: Tensor  # sorted, so that the rows of a tile stand together
@@ -101,7 +117,7 @@ class Lookup:
 
     @classmethod
     def of(cls, indices: Tensor, g: Tensor, ignored: int | None = None) -> Lookup:
-        """From indices [n, ...] and the gradient [n, ..., columns] of what was looked up."""
+        """Create from indices [n, ...] and the gradient [n, ..., columns] of the output."""
         sample = torch.arange(len(indices), device=indices.device).repeat_interleave(indices[0].numel())
         keys, place = torch.unique(indices.flatten() * len(indices) + sample, return_inverse=True)
         values = g.new_zeros(len(keys), g.shape[-1]).index_add_(0, place, g.reshape(-1, g.shape[-1]))
@@ -137,8 +153,8 @@ class Lookup:
         return found
 
 
-def merged(pieces: Sequence[Piece]) -> list[Piece]:
-    """Products of the same rows as one, with all their positions: a layer that was called more than once."""
+def merge_products(pieces: Sequence[Piece]) -> list[Piece]:
+    """Concatenate products of the same rows: a layer that was called more than once."""
     products: dict[tuple[int, int], list[Product]] = {}
     for piece in pieces:
         if isinstance(piece, Product):
@@ -152,10 +168,10 @@ def merged(pieces: Sequence[Piece]) -> list[Piece]:
     return found
 
 
-def gradients(pieces: Sequence[Piece], height: int, samples: slice, rows: slice, room: Tensor | None = None) -> Tensor:
-    """What all uses add up to, [samples, rows, ...]; ``pieces`` as :func:`merged` leaves them.
+def sum_pieces(pieces: Sequence[Piece], height: int, samples: slice, rows: slice, room: Tensor | None = None) -> Tensor:
+    """Compute the sum of all uses, [samples, rows, ...], of pieces from :func:`merge_products`.
 
-    ``room``: the :meth:`Product.room` of the first, which may be used for it.
+    ``room`` is the :meth:`Product.room` of the first, and may be used for it.
     """
     first = pieces[0]
     whole = not isinstance(first, Product) or first.left.shape[2] == height
@@ -169,3 +185,43 @@ def gradients(pieces: Sequence[Piece], height: int, samples: slice, rows: slice,
     for piece in others:
         total = piece.add_to(total, samples, rows)
     return total
+
+
+# -- positions that add nothing ------------------------------------------------------------------
+
+
+LOOK = 8  # columns that tell of most positions that they are something
+
+
+def drop_empty_positions(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return pieces with the same sum over samples from fewer positions; samples may be reordered.
+
+    A classifier's last block has a gradient at one position of each text, padding has none.
+    """
+    products = [piece for piece in pieces if isinstance(piece, Product)]
+    lookups = [piece for piece in pieces if isinstance(piece, Lookup)]
+    if len(products) != 1 or len(lookups) != len(pieces) - 1:
+        return list(pieces)
+    (whole,) = products
+    something = find_occupied(whole)
+    if something is None:
+        return list(pieces)
+    counts = something.sum(1)
+    order = counts.argsort(descending=True, stable=True)
+    most = max(1, int(counts.max()))
+    place = something[order].logical_not().to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+    at = (order[:, None], place)
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    product = Product(whole.left[at], whole.right[at], whole.start, tuple(counts[order].tolist()))
+    return [product, *(Lookup(rank[piece.sample], piece.row, piece.values) for piece in lookups)]
+
+
+def find_occupied(product: Product) -> Tensor | None:
+    """Return [n, T], where the product is not zero, or ``None`` if nowhere; 0 * inf is not zero."""
+    sides = (product.left, product.right)
+    found = torch.stack([side[..., :LOOK].ne(0).any(-1) for side in sides]).all(0)
+    if bool(found.all()):
+        return None
+    unsure = found.logical_not()
+    found[unsure] = torch.stack([side[unsure].abs().sum(-1) for side in sides]).prod(0).ne(0)
+    return None if bool(found.all()) else found

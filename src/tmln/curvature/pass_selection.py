@@ -1,4 +1,4 @@
-"""Which way to per-sample gradients fits a model: hooks where they are exact, else vmap, else one by one."""
+"""Selection of a pass for per-sample gradients: hooks where exact, else vmap, else a loop."""
 
 from __future__ import annotations
 
@@ -11,40 +11,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, batch_signature, concatenate_batches
-from tmln.curvature.crosscheck import Mismatch, Order, Witness, draw, signed
-from tmln.curvature.data_dependence import NoDataDependence, Unsupported
+from tmln.curvature.batches import Batch, batch_signature, concatenate_batches, find_sample_arguments
+from tmln.curvature.crosscheck import (
+    Mismatch,
+    NoDataDependence,
+    OrderCheck,
+    PairCheck,
+    Unsupported,
+    alternate_signs,
+    draw_samples,
+)
 from tmln.curvature.functional import LoopPass, VmapPass
 from tmln.curvature.hooks import HookPass
 from tmln.curvature.likelihoods import LogLikelihood
-from tmln.curvature.reductions import SQUARED, Size
-from tmln.curvature.shared_arguments import tell_apart
-from tmln.curvature.square_sums import Keep, Sums
+from tmln.curvature.square_sums import SQUARE, GradientSums, Keep, Magnitude
 
 logger = logging.getLogger("tmln.curvature")
 
-WAYS = ("hooks", "vmap", "loop")
+PASSES = ("hooks", "vmap", "loop")
 RETRIES = 3  # how often a module that rules do not see through is taken whole, with all that is in it
 
 
 @dataclass
-class Verdict:
-    """A way that agreed with plain autograd, its floats a sample, and what the check's gradients left unproven."""
+class SelectedPass:
+    """A pass that agreed with plain autograd, its floats a sample, and untested parameters."""
 
-    way: str
+    strategy: str
     run: HookPass | VmapPass | LoopPass
     floats: int = 0
-    silent: set[Tensor] = field(default_factory=set)
+    untested: set[Tensor] = field(default_factory=set)
     ordered: bool = True  # or hooks have been checked on two samples only, which are hardly ever reordered
 
 
-class Ways:
-    """Sums of the sizes of per-sample gradients, each kind of batch by the fastest way that agrees with plain autograd.
+class PassSelector:
+    """Sums of per-sample gradient magnitudes, by the fastest pass that agrees with plain autograd.
 
-    A way is found anew by every instance, on two samples of each kind: what a forward pass does may hang on anything,
-    an attribute, a closure, the shapes. They are those of the first chunk, which is used if it stands the test; a few
-    more of it are drawn to see whether samples are reordered on the way. A batch of one sample proves nothing, since no
-    way can mix its samples: it goes by the loop until a second one of its kind has come.
+    Every instance selects a pass anew for each kind of batch: what a forward pass does may depend
+    on anything, an attribute, a closure, the shapes. The first two samples of the first chunk are
+    checked, and the chunk is used if it passes; a few more are drawn to see whether samples are
+    reordered. A single sample proves nothing, since no pass can mix it: it goes through the loop
+    until a second one of its kind has come.
+
+    Args:
+        model: the model.
+        trainable: parameters to differentiate.
+        score: the log-likelihood.
+        chunk: ``chunk(floats)`` returns how many samples of that many floats go together.
+        label: adds drawn targets to a batch.
+        label_again: the same, of draws that do not count.
+        size: the magnitude that is summed.
+        keep: what of a parameter's sums stays in this process.
     """
 
     def __init__(
@@ -55,18 +71,14 @@ class Ways:
         chunk: Callable[[int], int],
         label: Callable[[Batch], Batch],
         label_again: Callable[[Batch], Batch],
-        size: Size = SQUARED,
+        size: Magnitude = SQUARE,
         keep: Keep | None = None,
     ) -> None:
-        """``chunk(floats)`` samples go together; ``label`` draws targets, ``label_again`` some that are not counted.
-
-        ``keep`` says what of a parameter's sums stays.
-        """
         self.model, self.trainable, self.score, self.size = model, trainable, score, size
         self.chunk, self.label, self.label_again = chunk, label, label_again
         self.keep = keep
-        self.sums = Sums(size, keep)
-        self.verdicts: dict[Any, Verdict] = {}
+        self.sums = GradientSums(size, keep)
+        self.selected_by_kind: dict[Any, SelectedPass] = {}
         self.reached = False  # plain autograd has given some parameter a gradient, be it zero
         self.loop = LoopPass(model, trainable, score, size)
         self._shared: dict[Any, tuple[bool, ...]] = {}  # what was found out by _tell_apart
@@ -74,65 +86,65 @@ class Ways:
 
     @property
     def slowest(self) -> str:
-        """The way of all, or the slowest of several."""
-        found = {verdict.way for verdict in self.verdicts.values()}
-        return next((way for way in reversed(WAYS) if way in found), "loop")
+        """Return the slowest pass selected so far."""
+        found = {selected.strategy for selected in self.selected_by_kind.values()}
+        return next((name for name in reversed(PASSES) if name in found), "loop")
 
     def add(self, batch: Batch) -> None:
         """Add the sizes of every sample's gradients."""
         batch = self._tell_apart(batch)
         kind = batch_signature(batch)
-        if kind not in self.verdicts:
+        if kind not in self.selected_by_kind:
             batch = self._met(kind, batch)
-        verdict = self.verdicts.get(kind) or Verdict("loop", self.loop)
-        for chunk in batch.chunks(self.chunk(verdict.floats)):
-            self._take(verdict, self.label(chunk))
+        selected = self.selected_by_kind.get(kind) or SelectedPass("loop", self.loop)
+        for chunk in batch.chunks(self.chunk(selected.floats)):
+            self._take(selected, self.label(chunk))
 
     def _tell_apart(self, batch: Batch) -> Batch:
-        """Find out which arguments are shared by all samples, where one may be as long as the batch by chance."""
+        """Find out which arguments all samples share, where one is as long as the batch."""
         if batch.size == 1 or sum(batch.by_sample) < 2:
             return batch
         key = batch_signature(batch), batch.size
         if key not in self._shared:
-            self._shared[key] = tell_apart(self.model, self.score, batch, self.label_again)
+            self._shared[key] = find_sample_arguments(self.model, self.score, batch, self.label_again)
         return replace(batch, by_sample=self._shared[key])
 
     def _hooks(self, whole: frozenset[nn.Module] = frozenset()) -> HookPass:
         return HookPass(self.model, self.trainable, self.score, whole, self.size)
 
     def _met(self, kind: Any, batch: Batch) -> Batch:
-        """Find a way for a new kind of batch; what is left of the batch when its first chunk has been used for that."""
+        """Select a pass for a new kind of batch; return what is left of the batch."""
         if batch.size == 1:
             known, other = self._alone or (None, batch)
             self._alone = (kind, batch)
             if known == kind:
                 pair = self.label_again(concatenate_batches(other, batch))
-                witness = Witness.of(self.model, self.trainable, self.score, pair)
+                witness = PairCheck.of(self.model, self.trainable, self.score, pair)
                 run = self._hooks()
-                self.verdicts[kind] = self._find(pair, witness, Sums(self.size, self.keep), run)
+                self.selected_by_kind[kind] = self._find(pair, witness, GradientSums(self.size, self.keep), run)
             return batch
         first = batch[:2]
         pair = self.label(first)
-        witness = Witness.of(self.model, self.trainable, self.score, pair)
+        witness = PairCheck.of(self.model, self.trainable, self.score, pair)
         self.reached |= bool(witness.expected)
         run = self._hooks()
-        size = self.chunk(_floats(run, witness))
+        size = self.chunk(_count_floats(run, witness))
         chunk = pair
         if size > 2 and batch.size > 2:
             chunk = batch[:size] if pair is first else concatenate_batches(pair, self.label(batch[2:size]))
-        sums = Sums(self.size, self.keep)
-        verdict = self.verdicts[kind] = self._find(chunk, witness, sums, run)
-        if verdict.way == "hooks":
+        sums = GradientSums(self.size, self.keep)
+        selected = self.selected_by_kind[kind] = self._find(chunk, witness, sums, run)
+        if selected.strategy == "hooks":
             self.sums.merge(sums)
         elif pair is first:  # nothing was drawn: all of the batch goes that way
             return batch
         else:
-            for part in chunk.chunks(self.chunk(verdict.floats)):
-                self._take(verdict, part)
+            for part in chunk.chunks(self.chunk(selected.floats)):
+                self._take(selected, part)
         return batch[chunk.size :]
 
-    def _find(self, chunk: Batch, witness: Witness, sums: Sums, run: HookPass) -> Verdict:
-        """The fastest way that agrees with autograd on the first two samples of ``chunk``; hooks fill ``sums``."""
+    def _find(self, chunk: Batch, witness: PairCheck, sums: GradientSums, run: HookPass) -> SelectedPass:
+        """Return the fastest pass that agrees with autograd on two samples; hooks fill ``sums``."""
         whole: frozenset[nn.Module] = frozenset()
         words = ""
         for _ in range(1 + RETRIES):
@@ -140,8 +152,8 @@ class Ways:
             try:
                 sums.values.clear()
                 witness.differences.clear()
-                run.add(chunk, sums, witness, score=partial(signed, self.score), watch=NoDataDependence)
-                witness.judge()
+                run.add(chunk, sums, witness, score=partial(alternate_signs, self.score), watch=NoDataDependence)
+                witness.raise_mismatches()
                 self._check_order(run, chunk)
             except Exception as reason:
                 words = words or str(reason)
@@ -150,11 +162,11 @@ class Ways:
                     break
                 whole |= {larger}
                 continue
-            return Verdict("hooks", run, _floats(run, witness), witness.silent(), chunk.size > 2)
+            return SelectedPass("hooks", run, _count_floats(run, witness), witness.untested(), chunk.size > 2)
         return self._without_hooks(chunk[:2], witness, words)
 
     def _around(self, reason: Exception) -> nn.Module | None:
-        """The module around the one that ``reason`` is about, unless that is the model itself."""
+        """Return the module around the one that ``reason`` is about, unless that is the model."""
         culprit = reason.culprit if isinstance(reason, Unsupported) else None
         if isinstance(reason, Mismatch):
             wrong = reason.parameter
@@ -163,72 +175,77 @@ class Ways:
         around = [m for m in self.model.modules() if culprit is not None and any(c is culprit for c in m.children())]
         return around[0] if len(around) == 1 and around[0] is not self.model else None
 
-    def _without_hooks(self, pair: Batch, witness: Witness, words: str) -> Verdict:
+    def _without_hooks(self, pair: Batch, witness: PairCheck, words: str) -> SelectedPass:
         run = VmapPass(self.model, self.trainable, self.score, self.size)
-        verdict = Verdict("vmap", run, 3 * sum(p.numel() for p in self.trainable))
+        selected = SelectedPass("vmap", run, 3 * sum(p.numel() for p in self.trainable))
         try:
             witness.differences.clear()
             for p, value in run.gradients(pair).items():
                 witness.add_plain(p, value)
-            witness.judge()
+            witness.raise_mismatches()
         except Exception as reason:
-            verdict, words = Verdict("loop", self.loop), str(reason)
-        _log_once(type(self.model).__name__, verdict.way, words.split("\n")[0])
-        return verdict
+            selected, words = SelectedPass("loop", self.loop), str(reason)
+        _log_once(type(self.model).__name__, selected.strategy, words.split("\n")[0])
+        return selected
 
     def _check_order(self, run: HookPass, chunk: Batch) -> None:
-        """Raise unless hooks take gradients for those of the right samples; two samples are what Witness is for."""
+        """Raise unless hooks take gradients for the right samples; for chunks of more than two."""
         if chunk.size > 2:
-            drawn = draw(chunk)
-            run.add(drawn, Order(self.model, self.trainable, self.score, drawn))
+            drawn = draw_samples(chunk)
+            run.add(drawn, OrderCheck(self.model, self.trainable, self.score, drawn))
 
-    def _slow_down(self, verdict: Verdict, chunk: Batch, reason: Exception) -> None:
-        """Hooks turned out to be wrong on this chunk: go on without them."""
-        slower = Verdict("loop", self.loop)
+    def _slow_down(self, selected: SelectedPass, chunk: Batch, reason: Exception) -> None:
+        """Continue without hooks, which turned out to be wrong on this chunk."""
+        slower = SelectedPass("loop", self.loop)
         if chunk.size > 1:
-            witness = Witness.of(self.model, self.trainable, self.score, chunk[:2])
+            witness = PairCheck.of(self.model, self.trainable, self.score, chunk[:2])
             slower = self._without_hooks(chunk[:2], witness, str(reason))
-        verdict.way, verdict.run, verdict.floats, verdict.silent = slower.way, slower.run, slower.floats, set()
-        verdict.ordered = True
+        selected.strategy, selected.run, selected.floats, selected.untested = (
+            slower.strategy,
+            slower.run,
+            slower.floats,
+            set(),
+        )
+        selected.ordered = True
 
-    def _take(self, verdict: Verdict, chunk: Batch) -> None:
-        if isinstance(verdict.run, HookPass) and not verdict.ordered and chunk.size > 2:
+    def _take(self, selected: SelectedPass, chunk: Batch) -> None:
+        if isinstance(selected.run, HookPass) and not selected.ordered and chunk.size > 2:
             try:
-                self._check_order(verdict.run, chunk)
-                verdict.ordered = True
+                self._check_order(selected.run, chunk)
+                selected.ordered = True
             except Exception as reason:
-                self._slow_down(verdict, chunk, reason)
-        if isinstance(verdict.run, HookPass) and not verdict.silent:
-            verdict.run.add(chunk, self.sums)
+                self._slow_down(selected, chunk, reason)
+        if isinstance(selected.run, HookPass) and not selected.untested:
+            selected.run.add(chunk, self.sums)
             return
-        found = verdict.run(chunk)
-        self.reached |= verdict.way == "loop" and bool(found)
-        moving = {p for p in verdict.silent if p in found and bool(found[p].any())}
+        found = selected.run(chunk)
+        self.reached |= selected.strategy == "loop" and bool(found)
+        moving = {p for p in selected.untested if p in found and bool(found[p].any())}
         if moving:
-            found = self._awake(verdict, chunk, found, moving)
-        self.sums.add_whole(found)
+            found = self._awake(selected, chunk, found, moving)
+        self.sums.add_sums(found)
 
     def _awake(
-        self, verdict: Verdict, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]
+        self, selected: SelectedPass, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]
     ) -> dict[Tensor, Tensor]:
-        """Parameters that stood still in the check move: it is repeated on this chunk, whose true sums return."""
+        """Check again with parameters that had zero gradients; return the chunk's true sums."""
         expected = self.loop(chunk)
         try:
             _compare(found, expected, self.size)
-            verdict.silent -= moving
+            selected.untested -= moving
         except Unsupported as reason:
-            self._slow_down(verdict, chunk, reason)
+            self._slow_down(selected, chunk, reason)
         return expected
 
 
-def _floats(run: HookPass, witness: Witness) -> int:
-    """A sample's: what autograd keeps, once more for gradients on their way, and whole per-sample gradients."""
-    whole = {p for unit in run.found if unit.rule is None and not unit.apart for p in unit.module.parameters()}
+def _count_floats(run: HookPass, witness: PairCheck) -> int:
+    """Return floats a sample: what autograd saves, twice, and whole per-sample gradients, twice."""
+    whole = {p for unit in run.found if unit.rule is None and not unit.decomposed for p in unit.module.parameters()}
     return 2 * witness.saved + 2 * sum(p.numel() for p in whole if p in run.trainable)
 
 
-def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor], size: Size = SQUARED) -> None:
-    """Sums over many samples, as roughly as :meth:`Witness.judge` looks at two."""
+def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor], size: Magnitude = SQUARE) -> None:
+    """Raise unless sums over many samples agree, up to the tolerance of two samples' check."""
     scale = max((float(value.max()) for value in expected.values() if value.numel()), default=0.0)
     for p in found.keys() | expected.keys():
         a = found.get(p, torch.zeros_like(p))

@@ -1,4 +1,4 @@
-"""A pass over a model that leaves no trace: flags, gradients, random state and buffers come back as they were."""
+"""Passes that leave a model as it was: flags, gradients, random state and buffers are restored."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ASIDE = ContextVar("aside", default=False)
 
 
 def is_measuring() -> bool:
-    """Whether what a model is passed now is passed within :func:`untouched`."""
+    """Return whether the current code runs within :func:`preserve_model`."""
     return _ASIDE.get()
 
 
 @contextmanager
 def preserve_buffers(model: nn.Module) -> Iterator[None]:
-    """Running statistics and other buffers are, on leaving, as they were."""
+    """Restore running statistics and other buffers on leaving."""
     buffers = [
         (module, name, buffer, None if buffer is None else buffer.clone())
         for module in model.modules()
@@ -37,7 +37,7 @@ def preserve_buffers(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """As ``model.eval()`` makes it, with all that a model of the user's does then; on leaving, in its modes again."""
+    """Call ``model.eval()``, including overrides of it; restore modes on leaving."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -49,10 +49,10 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_model(model: nn.Module, *, training: bool | None = None) -> Iterator[None]:
-    """Within the block do as you like with ``model``; on leaving, also by an exception, all is restored.
+    """Restore the model on leaving, also after an exception.
 
-    ``training`` is every module's mode for the duration, without a call of its ``train``; ``None`` leaves modes alone.
-    ``.grad`` is ``None`` inside the block. Whoever counts passes does not count these: see :func:`leaves_no_trace`.
+    Within the block ``.grad`` is ``None``, and ``training``, if given, is the mode of every module,
+    without a call of its ``train``. Passes in it are not counted, see :func:`is_measuring`.
     """
     modes = [(module, module.training) for module in model.modules()]
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]

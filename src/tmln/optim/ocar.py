@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import Inputs, batch_of
+from tmln.curvature.kfac_factors import Inputs, to_batch
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.distributed.process_group import SINGLE, Group, Ranks, ranks_of
 from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
@@ -161,7 +161,7 @@ class OCAR(Optimizer):
         """Measure the metric as :meth:`observe`, due or not."""
         chosen = self.replay_weight if replay_weight is None else replay_weight
         _check_replay_weight(chosen)
-        implied = sample_weights(batch_of(inputs).size, replay, chosen, targets, ranks_of(self.kfac.group))
+        implied = sample_weights(to_batch(inputs).size, replay, chosen, targets, ranks_of(self.kfac.group))
         self.kfac.update(inputs, targets=targets, weights=implied if weights is None else weights)
         if self._first_damping is None:
             self._first_damping = self.damping - self.damping_increment * self._steps

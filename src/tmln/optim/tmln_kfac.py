@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import Inputs, batch_of
+from tmln.curvature.kfac_factors import Inputs, to_batch
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.distributed.process_group import Group, ranks_of
 from tmln.optim.boundary import Consolidation
@@ -121,7 +121,7 @@ class TMLNKFAC(TMLN):
         due = not self.kfac.inverses or self._steps - self._last_update >= self.update_every
         if self.factors != "running" or not due:
             return False
-        weights = sample_weights(batch_of(inputs).size, replay, replay_weight, targets, ranks_of(self.kfac.group))
+        weights = sample_weights(to_batch(inputs).size, replay, replay_weight, targets, ranks_of(self.kfac.group))
         self.kfac.update(inputs, targets=targets, weights=weights)
         self.kfac.invert(self._damping)
         self._last_update = self._steps
@@ -136,7 +136,7 @@ class TMLNKFAC(TMLN):
             raise RuntimeError("no running factors yet; call optimizer.observe(inputs) before optimizer.step()")
         if self.kfac.inverses and self.kfac.inverse_damping != self._damping:
             self.kfac.invert(self._damping)
-        factored = self.kfac.covered(gradients)
+        factored = self.kfac.covered_parameters(gradients)
         for group in self.param_groups:
             for p in group["params"]:
                 if p in gradients:
@@ -157,7 +157,7 @@ class TMLNKFAC(TMLN):
         given = dict(zip(params, gradients, strict=True))
         roots: dict[Tensor, Tensor] = {}
         if self.symmetric:
-            for p in self.kfac.covered(given):
+            for p in self.kfac.covered_parameters(given):
                 roots[p] = current_preconditioner(self.state[p], self.param_groups[0]).sqrt()
                 given[p] = given[p] * roots[p]
         directions = self.kfac.precondition(given)

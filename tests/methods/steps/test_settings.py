@@ -73,6 +73,7 @@ from tmln.methods.steps import STEPS
         ("mofo", "beta2", 0.999, "[0, 1)"),
         ("mofo", "eps", 1e-8, "(0, inf)"),
         ("mofo", "weight_decay", 0.0, "[0, inf)"),
+        ("mofo", "decay_norms", True, "any"),
         ("mofo", "reset", True, "any"),
     ],
 )

@@ -548,3 +548,16 @@ def test_kfacs_boundary_measures_the_memory_and_running_factors_the_batch() -> N
 def test_settings_that_do_not_go_with_kfac(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         kfac_learner(**settings)
+
+
+@pytest.mark.parametrize("decay_norms", [True, False])
+def test_mofo_decays_norms_unless_told_otherwise(decay_norms: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    step = make("mofo", model, weight_decay=0.5, decay_norms=decay_norms)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    step.step(asked, context(model, *data()))
+    for name, p in model.named_parameters():
+        factor = 1.0 if name.startswith("1.") and not decay_norms else 1 - 0.1 * 0.5
+        torch.testing.assert_close(p.detach(), factor * before[name])

@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.curvature.fisher import gradient_sizes
-from tmln.curvature.reductions import ABSOLUTE
+from tmln.curvature.fisher import mean_gradient_magnitudes
+from tmln.curvature.square_sums import ABSOLUTE_VALUE
 from tmln.methods import Guide, TaskContext
 from tmln.methods.penalties.quadratic import Quadratic, QuadraticSettings, make_zeros
 
@@ -27,7 +27,9 @@ def compute_output_sensitivity(
     The pass is that of the diagonal Fisher, with absolute values instead of squares. Labels play
     no part; the model is left unchanged.
     """
-    found = gradient_sizes(model, batches, set(parameters), compute_squared_norm, ABSOLUTE, "output sensitivity")
+    found = mean_gradient_magnitudes(
+        model, batches, set(parameters), compute_squared_norm, ABSOLUTE_VALUE, "output sensitivity"
+    )
     values = make_zeros(parameters)  # in the memory layout of the parameters
     for p, value in zip(parameters, values, strict=True):
         value.copy_(found.means[p])

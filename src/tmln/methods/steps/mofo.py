@@ -23,7 +23,14 @@ class MoFOSettings(AdamSettings):
         description="alpha: the share of each tensor that is updated; 1 is AdamW",
         json_schema_extra={"search": [0.05, 0.1, 0.15, 0.2, 0.5]},
     )
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay, of all weights")
+    weight_decay: float = Field(
+        0.0, ge=0, description="decoupled weight decay, of all weights unless decay_norms is false"
+    )
+    decay_norms: bool = Field(
+        True,
+        description="decay the weights of norms, too; the authors' code does not",
+        json_schema_extra={"later": True},
+    )
 
 
 class MoFOStep(Step[MoFOSettings]):
@@ -47,7 +54,12 @@ class MoFOStep(Step[MoFOSettings]):
 
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> MoFO:
         options = self.settings.model_dump(include={"eps", "weight_decay", "fraction"})
-        return MoFO(model.parameters(), lr, (self.settings.beta1, self.settings.beta2), **options)
+        groups: list[Any] = list(model.parameters())
+        if not self.settings.decay_norms:
+            norms = {p for m in model.modules() if "Norm" in type(m).__name__ for p in m.parameters(recurse=False)}
+            rest = [p for p in groups if p not in norms]
+            groups = [{"params": rest}, {"params": [p for p in groups if p in norms], "weight_decay": 0.0}]
+        return MoFO(groups, lr, (self.settings.beta1, self.settings.beta2), **options)
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:
