@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
+from tmln.analysis.notes import SEARCHED
 from tmln.analysis.read import Searched, read_results, searches_in, trials_of
 from tmln.cli import app
 from tmln.experiments.identity import run_name
@@ -37,9 +38,7 @@ def test_trials_are_left_out_and_that_is_said(runs: Path) -> None:
     assert [(one.name, one.state) for one in problems] == [("tune-0.json", "searched")]
     assert len(read_results(runs, trials=True)[0]) == 4
     said = CliRunner().invoke(app, ["show", str(runs)]).output
-    assert (
-        "left out: what they chose ran with seeds of its own: tune-0.json: chosen on validation data, er from 2" in said
-    )
+    assert f"{SEARCHED}: tune-0.json: chosen on validation data, er from 2" in said
     assert "left out" not in CliRunner().invoke(app, ["show", str(runs), "--with-trials"]).output
     warned = [one for one in document(runs)["warnings"] if one["text"].startswith("Trials of a search")]
     assert [one["about"] for one in warned] == [["tune-0.json: chosen on validation data, er from 2 trials"]]

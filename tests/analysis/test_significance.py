@@ -96,7 +96,7 @@ def test_differences_as_a_person_can_use_them() -> None:
     assert tmln == ["tmln", "4", "reference", "-", "-", "-", "-", "1.0", "2.0"]
     assert (er[:3], er[5], er[7:]) == (["er", "4", "-0.4"], "0.624", ["1.0", "2.0"])
     assert int(er[6]) > 50
-    assert (si[2], si[6]) == ("-40.8", "told")
+    assert (si[2], si[6]) == ("-40.8", "significant")
     assert isinstance(si[5], Strong)
     assert not isinstance(er[5], Strong)
     record = row_records(every)[1]

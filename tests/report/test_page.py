@@ -90,13 +90,17 @@ def test_the_command_writes_and_names_the_page(runs: Path, tmp_path: Path) -> No
     assert (tmp_path / "report.html").is_file()
     done = CliRunner().invoke(cli.app, ["report", str(tmp_path / "none")])
     assert isinstance(done.exception, ValueError)
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(cli.app, ["report", str(tmp_path / "empty"), "-o", str(tmp_path / "empty.html")])
+    assert "no finished run" in str(done.exception)
+    assert not (tmp_path / "empty.html").exists()
 
 
-def test_the_demo_ends_well_without_plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_ends_well_without_plotly(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.runs, "run_configs", lambda *given: None)
     monkeypatch.setattr("tmln.executors.processes.start_server", lambda: None)
     monkeypatch.setitem(sys.modules, "plotly", None)
-    done = CliRunner().invoke(cli.app, ["demo", "--runs", str(tmp_path)])
+    done = CliRunner().invoke(cli.app, ["demo", "--runs", str(runs)])
     assert done.exit_code == 0
     assert 'pip install "tmln[report]"' in done.output
 

@@ -15,7 +15,7 @@ from tmln.analysis.text_table import Strong
 from tmln.metrics import METRICS
 from tmln.suggest import did_you_mean
 
-HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds to tell", "seconds", "MiB")
+HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds needed", "seconds", "MiB")
 
 
 def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]]:
@@ -115,7 +115,7 @@ def _interval(pair: PairwiseTest) -> str:
 
 def _needed(pair: PairwiseTest) -> str:
     if pair.is_significant:
-        return "told"
+        return "significant"
     if pair.needed is None:
         return "-" if pair.plain.n < FEWEST or math.isnan(pair.p) or pair.p == 1.0 else ">1000"
     return str(max(pair.needed, FEWEST))

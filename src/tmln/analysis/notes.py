@@ -27,15 +27,13 @@ REFERENCE = {  # each at the benchmark's own rate, whatever that of the row: see
     "final": "the shortcut oracle, one joint model of all tasks at the benchmark's own lr",
     "independent": "training afresh on task k alone under the same seed at the benchmark's own lr",
 }
-SEARCHED = "trials of a search are left out: what they chose ran with seeds of its own"
+SEARCHED = "trials of a search are left out: the chosen settings ran with other seeds"
 USUAL = f"INT is against {REFERENCE['prefix']}"
 SEES = {"prefix": "sees all data at once", "independent": "sees each task alone"}
 UNLEARNED = "†"
-STRONG = (
-    "bold: the best, and what a corrected test cannot tell from it; nothing where it tells nothing apart (joint aside)"
-)
-CAPTION = "Mean ± sample deviation over n seeds; bold: the best and what a test corrected by Holm cannot tell from it."
-CUT = "an interval that would leave 0 to 100 % ends there: it covers the mean as often as before"
+STRONG = "bold: the best and rows that do not differ significantly from it; none where no row does (joint aside)"
+CAPTION = "Mean ± sample deviation over n seeds; bold: the best and rows that do not differ from it (Holm)."
+CUT = "intervals end at 0 and 100 %, with the same coverage"
 FRONT = (
     "a point is a configuration's mean over n seeds ± sample standard deviation; front: not dominated within its "
     "method (own) or by any method (all)"
@@ -74,12 +72,12 @@ def difference_notes(found: Significance) -> list[str]:
     if found.reference is None:
         return []
     pairs = len(found.nearest) if found.named else math.comb(len(found.candidates), 2)
-    chosen = "as asked" if found.named else "which is best, so that every pair counts" if pairs else "which is best"
-    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "of which nothing follows"
-    said = [f"Δ: ACC against {found.reference.label}, {chosen}, seed by seed; p: {TESTS[found.test].title}, {many}"]
+    chosen = "as requested" if found.named else "the best of all pairs" if pairs else "the best"
+    many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "without a conclusion"
+    said = [f"Δ: ACC against {found.reference.label}, {chosen}, on shared seeds; p: {TESTS[found.test].title}, {many}"]
     if not found.candidates:
-        said = [f"Δ and p are against {found.reference.label}, best on the test data: nothing follows from them"]
-    return [*said, "seeds to tell: with which the t-test would see this difference 4 times in 5, if it is as seen here"]
+        said = [f"Δ and p are against {found.reference.label}, best on the test data: no conclusion follows"]
+    return [*said, "seeds needed: for 80% power of the t-test, if the difference is as estimated here"]
 
 
 def row_notes(rows: Sequence[Row]) -> Iterator[Note]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.echo import echo, echo_block
+from tmln.cli.echo import echo, echo_block, echo_note
 from tmln.cli.options import (
     Benchmark,
     Epochs,
@@ -63,7 +63,7 @@ def pareto(
             print_grid(format, configuration_lines(fronts), fronts.benchmark)
             print_grid(format, volume_lines(fronts))
             for note in volume_notes(fronts):
-                echo(note, err=format is not Format.table)
+                echo_note(note, err=format is not Format.table)
     if output is not None:
         echo(f"picture: {output}", err=format is not Format.table)
 
@@ -104,7 +104,7 @@ def ranks(
     if not print_for_programs(format, records, records):
         print_grid(format, across_lines(found), "methods by benchmarks")
         for note in across_notes(found):
-            echo(note, err=format is not Format.table)
+            echo_note(note, err=format is not Format.table)
     if output is not None:
         echo(f"picture: {output}", err=format is not Format.table)
 
@@ -151,7 +151,7 @@ def overhead(
     if not print_for_programs(format, overhead_records(content), content):
         print_grid(format, overhead_lines(content, formulas=format is not Format.table), configs[0].benchmark)
         for note in overhead_notes(content):
-            echo(note, err=format is not Format.table)
+            echo_note(note, err=format is not Format.table)
     for what, path in (("saved", saved), ("picture", output)):
         if path is not None:
             echo(f"{what}: {path}", err=format is not Format.table)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import sys
+import textwrap
 
 import typer
 
@@ -12,6 +15,15 @@ from tmln.printable import one_line, printable
 def echo(text: str, err: bool = False) -> None:
     """Print one line; line ends and control characters in it are written as escapes."""
     typer.echo(one_line(text), err=err)
+
+
+def echo_note(text: str, err: bool = False) -> None:
+    """Print a sentence as one line, wrapped at words in a terminal."""
+    text = one_line(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    typer.echo(text, err=err)
 
 
 def echo_block(text: str, err: bool = False) -> None:

@@ -77,7 +77,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, as lr=0.1 or benchmark.tasks=5."),
 ]
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs; finished runs are not repeated.")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs; none is repeated.")]
 RunsArgument = Annotated[Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or a published file.")]
 ShownOracle = Annotated[
     OracleName | None,
@@ -85,7 +85,7 @@ ShownOracle = Annotated[
         "--oracle", metavar="KIND", help="Reference of INT: prefix, final, independent; the first that has run."
     ),
 ]
-ORACLE = "Reference of INT: prefix (joint on tasks 1..k), final, independent, none."
+ORACLE = "Reference of INT: prefix, final, independent or none."
 OracleOption = Annotated[OracleName, typer.Option("--oracle", metavar="KIND", help=ORACLE, rich_help_panel=RECORDING)]
 Shard = Annotated[
     str | None,
@@ -167,7 +167,7 @@ class Recording:
         int | None,
         typer.Option(min=1, metavar="N", help="Steps between checkpoints (also every 5 min)."),
     ] = None
-    logger: Annotated[str, typer.Option(metavar="NAME", help="tensorboard, wandb, mlflow, none, auto.")] = "none"
+    logger: Annotated[str, typer.Option(metavar="NAME", help="tensorboard, wandb, mlflow, none.")] = "none"
     eval_every: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Also test every N steps, for AAA and min-ACC.")
     ] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.echo import echo, echo_block
+from tmln.cli.echo import echo, echo_block, echo_note
 from tmln.cli.options import OracleName, split_names
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def print_results(
         return
     for name, mine in comparable(rows).items():
         for note in _print_table(name, mine, layout, baseline, wanted, test):
-            echo(note, err=format is not Format.table)
+            echo_note(note, err=format is not Format.table)
     joined = across(rows)
     if joined is not None and layout.columns is None:
         print_grid(format, across_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
         for note in across_notes(joined):
-            echo(note, err=format is not Format.table)
+            echo_note(note, err=format is not Format.table)
 
 
 def _print_table(
@@ -116,16 +116,16 @@ def _print_table(
     if layout.columns is not None:
         print_grid(layout.format, column_lines(rows, found, split_names(layout.columns)), name, caption, label)
         return [*notes, *difference_notes(found)]
-    columns = list(columns_of(rows, wanted))
-    spare = [metric for metric in columns if wanted is None and not metric_of(metric).contest]
+    columns = columns_of(rows, wanted)
+    spare = [] if wanted else [metric_of(metric).title for metric in reversed(columns) if not metric_of(metric).contest]
+    if len({row.summary("acc").n for row in rows}) == 1:
+        spare.append("n")  # which the summary says
     lines = row_lines(rows, columns, test)
-    while spare and layout.format is Format.table and _too_wide(lines):  # rates that differ are in the notes, too
-        columns.remove(spare.pop())
-        lines = row_lines(rows, columns, test)
-    print_grid(layout.format, lines, name, caption, label)
+    print_grid(layout.format, _fit(lines, [*spare, "ACC 95%"], layout.format), name, caption, label)
     if len(rows) > 1:
         difference = "" if found.reference is None else f"{name}: differences to {found.reference.label}."
-        print_grid(layout.format, difference_lines(rows, found), "", difference, f"{label}-differences")
+        lines = _fit(difference_lines(rows, found), ["MiB", "seconds", "p", "shared"], layout.format)
+        print_grid(layout.format, lines, "", difference, f"{label}-differences")
         notes += difference_notes(found)
     return notes
 
@@ -142,7 +142,18 @@ def print_for_programs(format: Format, records: Sequence[Mapping[str, Any]], tre
     return format in (Format.csv, Format.json)
 
 
-def _too_wide(lines: list[list[str]]) -> bool:
+def _fit(lines: list[list[str]], optional: Sequence[str], format: Format) -> list[list[str]]:
+    """Leave optional columns out, in this order, until the table fits the terminal."""
+    for heading in optional:
+        if format is not Format.table or not _is_too_wide(lines):
+            break
+        if heading in lines[0]:
+            place = lines[0].index(heading)
+            lines = [line[:place] + line[place + 1 :] for line in lines]
+    return lines
+
+
+def _is_too_wide(lines: list[list[str]]) -> bool:
     """Return whether a table is wider than the terminal, with names folded at 14 letters."""
     from rich.console import Console
 

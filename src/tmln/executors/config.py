@@ -57,7 +57,7 @@ class ExecutorConfig:
 
     PANEL: ClassVar[str] = "Execution"
 
-    executor: Annotated[str, typer.Option(metavar="NAME", help="local (processes), serial, ray or slurm.")] = "local"
+    executor: Annotated[str, typer.Option(metavar="NAME", help="local, serial, ray or slurm.")] = "local"
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Runs at a time; by default as many as cores allow.")
     ] = None
@@ -72,7 +72,7 @@ class ExecutorConfig:
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Ray cluster; a local one by default.")] = (
         None
     )
-    gpus: Annotated[float, typer.Option(min=0, metavar="N", help="GPUs of each run on Ray (e.g. 0.5) or SLURM.")] = 0.0
+    gpus: Annotated[float, typer.Option(min=0, metavar="N", help="GPUs of each run on Ray or SLURM.")] = 0.0
     collect: Annotated[bool, typer.Option("--collect", help="Copy runs back through Ray (no shared disk).")] = False
     fetch: Annotated[bool, typer.Option("--fetch", help="Download data on each machine of Ray first.")] = False
     retries: Annotated[int, typer.Option(min=0, metavar="N", help="Restarts of a run whose worker is lost.")] = 2

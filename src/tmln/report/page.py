@@ -33,7 +33,12 @@ th:first-child, td:first-child { text-align: left; }
 
 def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
     """Read the runs, write the page atomically, and return its path."""
-    text = page(document(runs, oracle))
+    content = document(runs, oracle)
+    if not content["runs"]:
+        raise ValueError(
+            f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
+        )
+    text = page(content)
     make_folder(output.parent)
     write_whole(output, text)
     return output
