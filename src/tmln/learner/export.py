@@ -9,6 +9,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,14 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
         known = ", ".join(WRITERS)
         raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (suffixes: {known})")
     model = learner.model
-    with learner.weights.prediction_weights(), gather_parameters(model), preserve_model(model, training=False):
+    names = set(model.state_dict())
+    head = learner.answer.in_model(model, make_example(learner)) if learner.intake else nullcontext()
+    with learner.weights.prediction_weights(), gather_parameters(model), preserve_model(model, training=False), head:
+        if path.suffix == ".safetensors" and set(model.state_dict()) != names:
+            raise ValueError(
+                f"{path.name}: the head of answer {learner.answer.name!r} is more than the weights of a layer; "
+                "export to .pt2 or .onnx"
+            )
         content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -281,6 +282,12 @@ def test_new_classes_and_unmet_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_before_anything_is_learned_the_model_answers(name: str) -> None:
+    untrained, x = learner(name), data()[0]
+    torch.testing.assert_close(scores(untrained, x), untrained.model.eval()(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_saved_head_goes_on(name: str, tmp_path: Any) -> None:
     x, y = data()
     trained = learner(name)
@@ -290,6 +297,27 @@ def test_a_saved_head_goes_on(name: str, tmp_path: Any) -> None:
     for one in (trained, loaded):
         one.learn((x[y > 1], y[y > 1]))
     assert torch.equal(scores(trained, x), scores(loaded, x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_head_is_that_of_predict(name: str, tmp_path: Any) -> None:
+    x, y = data()
+    x = x.float()
+    trained = Learner(network().float(), "naive", step="frozen", answer=name, settings=SETTINGS.get(name, {}))
+    trained.learn((x[y != 1], y[y != 1]))
+    before = copy.deepcopy(trained.model.state_dict())
+    trained.export(tmp_path / "model.pt2")
+    found = torch.export.load(tmp_path / "model.pt2").module()(x)
+    torch.testing.assert_close(found.softmax(1), scores(trained, x).softmax(1).float(), atol=1e-4, rtol=1e-4)
+    assert all(torch.equal(before[key], value) for key, value in trained.model.state_dict().items())
+    if name == "slda":
+        trained.export(tmp_path / "model.safetensors")
+        other = nn.Sequential(nn.Linear(5, D), nn.ReLU(), nn.Linear(D, 4))
+        other.load_state_dict(safetensors.torch.load_file(tmp_path / "model.safetensors"))
+        torch.testing.assert_close(other(x), found)
+    else:
+        with pytest.raises(ValueError, match=r"export to \.pt2 or \.onnx"):
+            trained.export(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,8 @@ as long as the features stay the same: train nothing (step ``frozen``) or the fi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -23,6 +24,7 @@ from tmln.methods.answers.memory import LayerSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
 from tmln.progress import track
 
+NEVER = -1e4  # the score of classes that were not met in an exported head
 UNMET = 30.0  # how far below the lowest score classes that were not met are: a probability of 1e-13
 FITTED = 256  # kept samples that are used at a time: a new class costs the same, however many there are
 CPU = torch.device("cpu")
@@ -104,6 +106,10 @@ class ClosedFormAnswer(Answer[Any]):
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the scores of samples that are in the sums, of the head without each of them."""
+        raise NotImplementedError
+
+    def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
+        """Return modules that come first, then weight [d, classes] and bias of raw scores."""
         raise NotImplementedError
 
     # -- sums --------------------------------------------------------------------------------------
@@ -284,9 +290,12 @@ class ClosedFormAnswer(Answer[Any]):
         Their softmax is a probability. Classes that were not met get next to none.
         """
         met = self.counts > 0
-        if not bool(met.any()):
+        if not bool(met.any()) and self.cache is None:
             return super().scores(model, x)
         found, output, outputs = self._features_of(model, x, keep=True)
+        if not bool(met.any()):
+            output = self.features.get_layer(model, x)(found) if output is None else output
+            return output, output
         features = self._checked(found)
         scores = features.new_zeros(len(features), max(outputs, len(met)))
         raw = self.raw_scores(features) * self.fitted.get("inverse_temperature", 1.0)
@@ -294,6 +303,34 @@ class ClosedFormAnswer(Answer[Any]):
         scores[:, met.nonzero().squeeze(1)] = raw[:, met]
         scores = scores.to(x.device)
         return (scores if output is None else output), scores
+
+    @contextmanager
+    def in_model(self, model: nn.Module, x: Tensor) -> Iterator[None]:
+        """Replace the model's last layer by the head, whose output then is :meth:`scores`.
+
+        Args:
+            model: the network.
+            x: inputs to find the layer by.
+        """
+        met = self.counts > 0
+        layer = self.features.get_layer(model, x)
+        outputs = max(int(getattr(layer, "out_features", 0)), len(met))
+        first, weight, bias = self.linear_form()
+        scale = self.fitted.get("inverse_temperature", 1.0)
+        head = nn.Linear(len(weight), outputs)
+        nn.init.zeros_(head.weight)
+        nn.init.constant_(head.bias, NEVER)
+        rows = met.nonzero().squeeze(1)
+        with torch.no_grad():
+            head.weight[rows] = (weight.T[rows] * scale).float()
+            head.bias[rows] = (bias[rows] * scale).float()
+        made = (nn.Sequential(*first, head) if first else head).to(x.device, x.dtype).eval()
+        name = next(name for name, module in model.named_modules() if module is layer)
+        model.set_submodule(name, made)
+        try:
+            yield
+        finally:
+            model.set_submodule(name, layer)
 
     def load_state_dict(self, state: Any) -> None:
         """Load sums, kept samples and what was fitted; the head is computed when it is needed."""

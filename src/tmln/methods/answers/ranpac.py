@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from tmln.methods import BuildContext, Guide
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
@@ -164,6 +164,14 @@ class RandomProjection(ClosedFormAnswer):
         """Return h W."""
         found: Tensor = self._expand(features) @ self.solution[0]
         return found
+
+    def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
+        """Return the random projection, and W."""
+        weights, matrix = self.solution[0], projection(self.sums["features"].shape[1], self.settings.width, self.seed)
+        layer = nn.Linear(*matrix.shape, bias=False)
+        with torch.no_grad():
+            layer.weight.copy_(matrix.T)
+        return [layer, nn.ReLU()], weights, weights.new_zeros(weights.shape[1])
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return h W of the head without each sample: y - (y - h W) / (1 - h^T A^-1 h)."""

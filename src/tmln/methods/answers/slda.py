@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from tmln.methods import Guide
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
@@ -140,6 +140,10 @@ class StreamingLDA(ClosedFormAnswer):
         """Return the discriminants."""
         found: Tensor = features @ self.solution.weight + self.solution.bias
         return found
+
+    def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
+        """Return the linear head."""
+        return [], self.solution.weight, self.solution.bias
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the discriminants of the head without each sample, up to a constant a row."""

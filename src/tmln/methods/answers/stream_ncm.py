@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from tmln.methods import Guide
 from tmln.methods.answers.closed_form import ClosedFormAnswer
@@ -26,6 +26,13 @@ def cosines_left_out(features: Tensor, y: Tensor, sums: Tensor) -> Tensor:
     found, rows = cosines(features, sums), torch.arange(len(y))
     found[rows, y] = (F.normalize(features) * F.normalize(sums[y] - features)).sum(1)
     return found
+
+
+class UnitLength(nn.Module):
+    """Vectors divided by their length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x)
 
 
 class StreamMean(ClosedFormAnswer):
@@ -48,6 +55,11 @@ class StreamMean(ClosedFormAnswer):
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return cosines with the class means."""
         return cosines(features, self.solution)
+
+    def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
+        """Return a normalisation and the class means at length 1."""
+        means = F.normalize(self.solution)
+        return [UnitLength()], means.T, means.new_zeros(len(means))
 
     def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
         """Return cosines, each sample left out of its class's mean."""
