@@ -168,7 +168,7 @@ class RandomProjection(ClosedFormAnswer):
     def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
         """Return the random projection, and W."""
         weights, matrix = self.solution[0], projection(self.sums["features"].shape[1], self.settings.width, self.seed)
-        layer = nn.Linear(*matrix.shape, bias=False)
+        layer = nn.Linear(matrix.shape[0], matrix.shape[1], bias=False)
         with torch.no_grad():
             layer.weight.copy_(matrix.T)
         return [layer, nn.ReLU()], weights, weights.new_zeros(weights.shape[1])
