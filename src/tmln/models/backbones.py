@@ -150,7 +150,8 @@ def make_backbone(name: str, classes: int | None = None, size: int | None = None
     network = row.build(1000 if pretrained or classes is None else classes)
     if pretrained:
         names = network.state_dict()
-        network.load_state_dict(dict(zip(names, read_weights(name), strict=True)))
+        if not network.linear.weight.is_meta:  # a plan of a network, without memory
+            network.load_state_dict(dict(zip(names, read_weights(name), strict=True)))
         if classes is not None:
             network.linear = nn.Linear(row.features, classes)
     network.inputs = PictureInput(size, row.mean, row.std)

@@ -17,6 +17,7 @@ from tmln.models.mobilenet import scale_channels
 
 EPS, MOMENTUM = 1e-3, 0.01  # of batch normalisation
 STEM, FEATURES = 32, 1280
+PIECE = 32  # images in a pass without gradients, whose activations take 150 MB a layer at 224 pixels
 
 
 class Stage(NamedTuple):
@@ -119,6 +120,12 @@ class EfficientNetLite(nn.Module):
         self.linear = nn.Linear(FEATURES, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = torch.flatten(F.adaptive_avg_pool2d(self.features(self.inputs(x)), 1), 1)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or len(x) <= PIECE:
+            out = self._pool(x)
+        else:
+            out = torch.cat([self._pool(piece) for piece in x.split(PIECE)])
         logits: Tensor = self.linear(self.dropout(out))
         return logits
+
+    def _pool(self, x: Tensor) -> Tensor:
+        return torch.flatten(F.adaptive_avg_pool2d(self.features(self.inputs(x)), 1), 1)
