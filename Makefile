@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # make torture MINUTES=40 SEED=1 ONLY="kills crowd": more time, other moments, some faults only
-# make mutants SAMPLE=all SEED=1 RESULTS=verdicts.jsonl: all of them, another sample, go on where a run was stopped
+# make mutants SAMPLE=all SEED=1 RESULTS=statuses.jsonl: all of them, another sample, continue a run
 SAMPLE ?= 300
 SEED   ?= 0
 MINUTES ?= 15
@@ -69,7 +69,7 @@ dist: $(VENV)/.dist  ## wheel and sdist in dist/, checked; the wheel runs the de
 bench: $(VENV)/.dev  ## the speed goals, as ratios
 	$(BIN)/python -m benchmarks
 
-mutants: $(VENV)/.dev  ## a mutation test: faults put in one at a time, and which of them no test notices
+mutants: $(VENV)/.dev  ## a mutation test: single edits of the source that no test detects
 	$(BIN)/python -m benchmarks.mutants --sample $(SAMPLE) --seed $(SEED) $(if $(RESULTS),--results $(RESULTS))
 
 torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, crowds, clocks, fuzz; what is lost

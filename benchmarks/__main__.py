@@ -20,7 +20,7 @@ BENCHMARKS = {
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
     "weights": "a step with averaged weights against one without",
     "memory": "a memory of 10M samples on disk against one in RAM",
-    "executors": "many runs as they are shared out, against one after another on all cores",
+    "executors": "many runs with the default executor against one after another on all cores",
     "devices": "one run over two processes against one, and Fabric on a single device",
     "workers": "many small runs with two workers against one, and what Ray adds to a run",
     "scale": "the cost model of docs/scale.md on larger networks than it was fitted on, as kept",

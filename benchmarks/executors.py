@@ -1,4 +1,4 @@
-"""Many runs: as they are shared out by themselves, against one after another on all cores, in turns."""
+"""Measure many runs with the default executor against one run after another on all cores, in turns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 
-# Width of the reduced ResNet18, epochs, and the goal: 0.9 of what two workers of one thread each were over one process
-# of two threads, on two cores.
+# Width of the reduced ResNet18, epochs, and the goal: 0.9 of the measured speed of two workers of one thread
+# each over that of one process with two threads, on two cores.
 GOALS = ((8, 4, 0.9 * 1.65), (20, 1, 0.9 * 1.11))
 
 
@@ -28,10 +28,10 @@ def configs(width: int, epochs: int) -> list[RunConfig]:
     return [base.with_settings({**few, "seed": seed}) for seed in range(4)]
 
 
-def done(wanted: list[RunConfig], terms: RunOptions, pool: Executor) -> Callable[[], None]:
+def make_task(wanted: list[RunConfig], options: RunOptions, pool: Executor) -> Callable[[], None]:
     def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            failures = execute(Store(Path(folder)), [Job(config) for config in wanted], terms, pool=pool)
+            failures = execute(Store(Path(folder)), [Job(config) for config in wanted], options, pool=pool)
             assert not failures, failures
 
     return run
@@ -46,7 +46,10 @@ def lines() -> Iterator[Line]:
         wanted = configs(width, epochs)
         with ExecutorConfig().open_pool(jobs=len(wanted)) as many, ExecutorConfig("serial").open_pool() as one:
             best = best_times(
-                {"ours": done(wanted, RunOptions(), many), "serial": done(wanted, RunOptions(threads=cores()), one)},
+                {
+                    "ours": make_task(wanted, RunOptions(), many),
+                    "serial": make_task(wanted, RunOptions(threads=cores()), one),
+                },
                 rounds=3,
             )
         threads = threads_of(wanted[0], cores())

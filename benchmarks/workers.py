@@ -1,11 +1,11 @@
-"""Many small runs: two workers against one, and what Ray adds to a run; pools are there before the clock starts."""
+"""Measure small runs with two workers against one, and the time that Ray adds to a run, without start-up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from benchmarks.executors import done
+from benchmarks.executors import make_task
 from benchmarks.timing import Line, best_times
 from tmln.executors.config import ExecutorConfig, cores
 from tmln.executors.processes import ProcessExecutor
@@ -22,10 +22,10 @@ def configs(many: int = RUNS) -> list[RunConfig]:
 
 
 def lines() -> Iterator[Line]:
-    wanted, terms = configs(), RunOptions(threads=1)
+    wanted, options = configs(), RunOptions(threads=1)
     one, two = ProcessExecutor(1, cores(), shared=False), ProcessExecutor(2, cores(), shared=False)
     try:
-        best = best_times({"one": done(wanted, terms, one), "two": done(wanted, terms, two)}, rounds=3)
+        best = best_times({"one": make_task(wanted, options, one), "two": make_task(wanted, options, two)}, rounds=3)
     finally:
         one.close()
         two.close()
@@ -34,5 +34,5 @@ def lines() -> Iterator[Line]:
         return
     few = wanted[:4]
     with ExecutorConfig("ray", workers=1, threads=1).open_pool() as ray, ExecutorConfig("serial").open_pool() as serial:
-        best = best_times({"ray": done(few, terms, ray), "serial": done(few, terms, serial)}, rounds=3)
-    yield Line("Ray's own time for a run, in seconds", (best["ray"] - best["serial"]) / len(few), OVERHEAD)
+        best = best_times({"ray": make_task(few, options, ray), "serial": make_task(few, options, serial)}, rounds=3)
+    yield Line("time that Ray adds to a run, in seconds", (best["ray"] - best["serial"]) / len(few), OVERHEAD)

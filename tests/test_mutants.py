@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.mutants.operators import Mutant, mutants_of
 from benchmarks.mutants.sample import EQUIVALENT, draw, name_of, read_equivalent
-from benchmarks.mutants.targets import judges, sources
+from benchmarks.mutants.targets import select_tests, sources
 
 TREE = Path(__file__).parents[1]
 
@@ -116,15 +116,17 @@ def test_a_sample_is_spread_nested_and_stable() -> None:
     ][:4]
 
 
-def test_every_room_has_its_judges() -> None:
+def test_every_package_has_tests() -> None:
     for package, files in sources(TREE).items():
         assert files, package
         for file in files:
-            assert judges(TREE, package, file), file
-    assert judges(TREE, "penalties", "src/tmln/methods/penalties/mas.py")[0] == "tests/methods/penalties/test_mas.py"
-    assert judges(TREE, "optim", "src/tmln/optim/checks.py")[-1] == "tests/test_every_part.py"
-    assert judges(TREE, "data", "src/tmln/data/cifar.py")[0] == "tests/data/test_cifar.py"
-    assert "tests/test_every_part.py" not in judges(TREE, "streams", "src/tmln/streams/split.py")
+            assert select_tests(TREE, package, file), file
+    assert (
+        select_tests(TREE, "penalties", "src/tmln/methods/penalties/mas.py")[0] == "tests/methods/penalties/test_mas.py"
+    )
+    assert select_tests(TREE, "optim", "src/tmln/optim/checks.py")[-1] == "tests/test_every_part.py"
+    assert select_tests(TREE, "data", "src/tmln/data/cifar.py")[0] == "tests/data/test_cifar.py"
+    assert "tests/test_every_part.py" not in select_tests(TREE, "streams", "src/tmln/streams/split.py")
 
 
 def test_what_is_called_equivalent_has_a_reason() -> None:

@@ -1,7 +1,7 @@
-"""Source text -> its mutants: every fault that is one small edit, as the range of bytes it replaces.
+"""Generate mutants of a source file: single small edits, each as the range of bytes that it replaces.
 
-The text is edited in place rather than printed from a changed tree, so that a mutant differs from the source in one
-spot and a reader sees it at once.
+The text is edited in place rather than printed from a changed tree, so that a mutant differs from the source
+in one place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.mutants.noise import is_noise, quiet_fields
+from benchmarks.mutants.ignored import ignored_fields, is_ignored
 
 COMPARED = {
     ast.Lt: ("<", "<="),
@@ -37,7 +37,7 @@ COMPUTED = {
     ast.BitAnd: ("&", "|"),
     ast.BitOr: ("|", "&"),
 }
-# what a formula written in torch or numpy says with a name instead of a sign
+# functions of torch and numpy in place of operators
 _PAIRS = (
     ("add_", "sub_"),
     ("mul_", "div_"),
@@ -63,7 +63,7 @@ NAMED = {**dict(_PAIRS), **{b: a for a, b in _PAIRS}}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: bytes ``start`` to ``end`` of ``file`` become ``text``."""
+    """One edit: bytes ``start`` to ``end`` of ``file`` become ``text``."""
 
     file: str
     function: str  # the qualified name of what it is in; '' at the top of the file
@@ -77,7 +77,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Names the mutant independently of its line, so that lists and samples outlive edits elsewhere."""
+        """Return a key without line numbers: lists and samples stay valid after edits elsewhere."""
         return "\n".join([self.file, self.function, self.before, self.after, str(self.twin)])
 
     def apply(self, source: str) -> str:
@@ -86,7 +86,7 @@ class Mutant:
 
 
 def mutants_of(source: str, file: str) -> list[Mutant]:
-    """All mutants of one file, in the order of the text; those that do not parse are dropped."""
+    """Return all mutants of one file that parse, in the order of the text."""
     finder = _Finder(source, file)
     finder.visit(ast.parse(source))
     seen: Counter[str] = Counter()
@@ -113,7 +113,7 @@ class _Finder:
         self.found: list[Mutant] = []
 
     def visit(self, node: ast.AST) -> None:
-        if is_noise(node):
+        if is_ignored(node):
             return
         outer = self.statement
         if isinstance(node, (ast.stmt, ast.ExceptHandler)):
@@ -123,10 +123,10 @@ class _Finder:
             self._expression(node)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             self.inside.append(node.name)
-        quiet = quiet_fields(node)
+        ignored = ignored_fields(node)
         for name, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:
-                if name not in quiet and isinstance(child, ast.AST):
+                if name not in ignored and isinstance(child, ast.AST):
                     self.visit(child)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             self.inside.pop()
@@ -192,8 +192,8 @@ class _Finder:
             end = self._end(node.func)
             self._put(end - len(name), end, NAMED[name])
         values = [*node.args, *(keyword.value for keyword in node.keywords)]
-        for keyword in () if "keywords" in quiet_fields(node) else node.keywords:
-            if keyword.arg is None or is_noise(keyword):
+        for keyword in () if "keywords" in ignored_fields(node) else node.keywords:
+            if keyword.arg is None or is_ignored(keyword):
                 continue
             start, end = self._at(keyword), self._end(keyword)
             others = [v for v in values if self._end(v) < start]
@@ -209,7 +209,7 @@ class _Finder:
             self._replace(test, f"not ({self.raw[self._at(test) : self._end(test)].decode()})")
 
     def _between(self, left: ast.AST, right: ast.AST, old: str, new: str) -> None:
-        """Swaps the sign between two operands, where there may be brackets and line ends too."""
+        """Swap the operator between two operands; brackets and line ends may be there, too."""
         start, end = self._end(left), self._at(right)
         gap = self.raw[start:end].decode()
         word = re.escape(old).replace("\\ ", r"\s+")
@@ -221,7 +221,7 @@ class _Finder:
         self._put(self._at(node), self._end(node), text)
 
     def _put(self, start: int, end: int, text: str, gap: int | None = None) -> None:
-        """``gap``: what lies before that byte of the range has to be a comma and nothing that counts."""
+        """Add a mutant; the text before the byte ``gap`` of the range has to be a comma and white space."""
         if gap is not None and self.raw[start:gap].decode().strip(" ,\n") != "":
             return
         first, last = self._lines()
@@ -241,7 +241,7 @@ class _Finder:
         )
 
     def _lines(self) -> tuple[int, int]:
-        """The bytes of the present statement, of its head only if it has a body."""
+        """Return the bytes of the present statement, without its body if it has one."""
         node = self.statement
         assert isinstance(node, (ast.stmt, ast.ExceptHandler))
         body = getattr(node, "body", None)

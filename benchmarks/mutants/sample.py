@@ -1,4 +1,4 @@
-"""All mutants of a tree, those that nobody can notice, and a sample that stays the same while other code changes."""
+"""List the mutants of a tree, the equivalent ones, and a sample that is stable under edits elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("file", "function", "before", "after")
 
 
 def all_mutants(tree: Path) -> dict[str, list[Mutant]]:
-    """Room -> the mutants of its files."""
+    """Return the mutants of the files of each package."""
     return {
         package: [mutant for file in files for mutant in mutants_of((tree / file).read_text(encoding="utf-8"), file)]
         for package, files in sources(tree).items()
@@ -24,10 +24,10 @@ def all_mutants(tree: Path) -> dict[str, list[Mutant]]:
 
 
 def draw(packages: Mapping[str, Sequence[Mutant]], count: int | None, seed: int) -> list[tuple[str, Mutant]]:
-    """``count`` mutants, one of each package in turn; all if None.
+    """Draw ``count`` mutants, one of each package in turn; all if None.
 
-    A package's order is that of hashes of (seed, mutant), so that a larger sample holds a smaller one and an edit moves
-    only the mutants it makes or removes.
+    The order within a package is that of hashes of (seed, mutant): a larger sample contains a smaller one, and
+    an edit changes only the mutants that it adds or removes.
     """
 
     def place(mutant: Mutant) -> str:
@@ -40,7 +40,7 @@ def draw(packages: Mapping[str, Sequence[Mutant]], count: int | None, seed: int)
 
 
 def read_equivalent(path: Path) -> dict[tuple[str, ...], str]:
-    """(file, function, before, after) -> why no test can notice it."""
+    """Return (file, function, before, after) -> the reason why no test can detect the mutant."""
     rows = yaml.safe_load(path.read_text(encoding="utf-8")) or []
     for row in rows:
         missing = [name for name in (*NAMES, "reason") if name not in row]

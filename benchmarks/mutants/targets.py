@@ -1,4 +1,4 @@
-"""What is mutated, and which tests judge it: the mirrored test file, then its package's, then all components'."""
+"""Select what is mutated, and its tests: the mirrored test file, then its package's, then all components'."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sources(tree: Path) -> dict[str, list[str]]:
     return {package: [file for file in files if (tree / file).exists()] for package, files in found.items()}
 
 
-def judges(tree: Path, package: str, file: str) -> list[str]:
+def select_tests(tree: Path, package: str, file: str) -> list[str]:
     """Return test files in the order in which they are run."""
     if package == "metrics":
         return ["tests/test_metrics.py"]

@@ -7,7 +7,6 @@ import socket
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -96,60 +95,3 @@ class RunLock:
             if lines := read_own(self._owner).decode(errors="replace").splitlines():
                 return lines[0]
         return "another process"
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A process: ``machine`` tells boots and containers of one host name apart, ``started`` reused process numbers."""
-
-    host: str
-    machine: str
-    pid: int
-    started: str
-    since: str
-
-    @classmethod
-    def this_process(cls) -> Owner:
-        """With its start time: a process number alone may belong to another by now."""
-        pid, since = os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S")
-        return cls(socket.gethostname(), _machine(), pid, started(pid) or "", since)
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} since {self.since}"
-
-
-def alive(owner: Owner) -> bool | None:
-    """Whether the process is there; None if that cannot be told from here."""
-    if not owner.machine or owner.machine != _machine():
-        return None
-    since = started(owner.pid)
-    if since is not None:
-        return since == owner.started
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's, hidden from us
-        return None
-    return None  # a process of that number is there, perhaps another one
-
-
-def _machine() -> str:
-    """This boot of this machine and, in a container, this container; empty where process numbers tell nothing."""
-    if os.name == "nt":
-        return ""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return socket.gethostname()
-
-
-def started(pid: int) -> str | None:
-    """Start of a process in ticks since boot, empty if it has ended; None where there is no /proc to tell."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    state, *rest = stat.rpartition(")")[2].split()  # the name before it can hold anything
-    return "" if state in "ZX" else rest[18]

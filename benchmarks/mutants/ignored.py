@@ -1,7 +1,7 @@
-"""What is not mutated: texts for people, types for checkers, and what only describes a setting.
+"""Decide what is not mutated: texts for people, types for checkers, descriptions of settings.
 
-A test that pins such a text down word by word would have to change with every better wording, so survivors there say
-nothing about the tests.
+A test that pins such a text would have to change with every better wording, so survivors there say nothing
+about the tests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ LOGGERS = ("log", "logger", "logging")
 TYPING = ("cast", "TypeVar", "isinstance", "issubclass", "NewType")
 
 
-def is_noise(node: ast.AST) -> bool:
-    """Whether neither this node nor anything in it is mutated."""
+def is_ignored(node: ast.AST) -> bool:
+    """Return whether this node is left out with all that is in it."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.JoinedStr, ast.arg)):
         return True
     if isinstance(node, ast.Expr):
@@ -34,16 +34,16 @@ def is_noise(node: ast.AST) -> bool:
     return False
 
 
-def quiet_fields(node: ast.AST) -> frozenset[str]:
-    """The fields of a node that are left alone while the node itself may change or go."""
-    quiet = {"annotation", "returns", "decorator_list"}
+def ignored_fields(node: ast.AST) -> frozenset[str]:
+    """Return the fields of a node that are left out while the node itself may change."""
+    ignored = {"annotation", "returns", "decorator_list"}
     if isinstance(node, ast.Raise):  # that it is raised is tested, not what it says
-        quiet |= {"exc", "cause"}
+        ignored |= {"exc", "cause"}
     if isinstance(node, ast.Call) and _name(node.func) == "warn":
-        quiet |= {"args", "keywords"}
-    if isinstance(node, ast.Call) and _name(node.func) == "zip":  # strict finds slips of ours, never of users
-        quiet |= {"keywords"}
-    return frozenset(quiet)
+        ignored |= {"args", "keywords"}
+    if isinstance(node, ast.Call) and _name(node.func) == "zip":  # strict finds our mistakes, never those of users
+        ignored |= {"keywords"}
+    return frozenset(ignored)
 
 
 def _logs(node: ast.expr) -> bool:

@@ -1,7 +1,7 @@
-"""Mutant -> verdict: the tests are run on a copy of the tree with the fault in it, in a process forked for it.
+"""Run the tests on a copy of the tree with one mutant in it, in a forked process.
 
-The copy makes a mutant an ordinary file, which processes that a test starts see as well. The fork begins with torch and
-pytest imported, which is most of what a cold start takes.
+In the copy a mutant is an ordinary file, also for processes that a test starts. The fork begins with torch
+and pytest imported, which is most of what a cold start takes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.mutants.operators import Mutant
-from benchmarks.mutants.targets import EVERY_PART, judges
+from benchmarks.mutants.targets import EVERY_PART, select_tests
 
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
 WARM = (
@@ -37,30 +37,30 @@ WARM = (
     "rich",
     "typer",
 )
-# hypothesis, imported before pytest could look at its asserts, is no fault
+# hypothesis is imported before pytest could rewrite its asserts; that warning is expected
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-KILLED, SURVIVED, ENDLESS = "killed", "survived", "endless"
+KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that tests take: of the processor, which a busy machine does not change, and of the clock."""
+    """Seconds that tests take: processor time, which load does not change, and wall time."""
 
     cpu: float
     wall: float
 
 
 @dataclass
-class Trial:
-    """One run of tests, in a child process that leads a group of its own."""
+class TestRun:
+    """A run of tests in a child process with a process group of its own."""
 
     pid: int
     began: float
     patience: float
     cost: Cost | None = None
 
-    def verdict(self) -> str | None:
-        """None while it runs."""
+    def poll(self) -> str | None:
+        """Return the status of the mutant, or None while the tests run."""
         pid, status, used = os.wait4(self.pid, os.WNOHANG)
         taken = time.monotonic() - self.began
         if pid == 0:
@@ -68,11 +68,11 @@ class Trial:
                 return None
             self.stop()
             os.waitpid(self.pid, 0)
-            return ENDLESS
-        self.stop()  # what the tests left running
+            return TIMEOUT
+        self.stop()  # processes that the tests left running
         self.cost = Cost(used.ru_utime + used.ru_stime, taken)
         if os.WIFSIGNALED(status):
-            return ENDLESS if os.WTERMSIG(status) == signal.SIGXCPU else KILLED
+            return TIMEOUT if os.WTERMSIG(status) == signal.SIGXCPU else KILLED
         return SURVIVED if os.WEXITSTATUS(status) == 0 else KILLED
 
     def stop(self) -> None:
@@ -80,21 +80,21 @@ class Trial:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def judged(
+def run_mutants(
     tree: Path, todo: Sequence[tuple[str, Mutant]], jobs: int, say: Callable[[str], None]
 ) -> Iterator[tuple[str, Mutant, str]]:
-    """Verdicts as they come, ``jobs`` at once; nothing is written but in a temporary folder."""
+    """Yield statuses as they are known, from ``jobs`` processes; write to a temporary folder only."""
     if not todo:
         return
     _warm_up()
-    tests = {mutant.file: judges(tree, package, mutant.file) for package, mutant in todo}
-    running: dict[Path, tuple[Trial, str, Mutant]] = {}
+    tests = {mutant.file: select_tests(tree, package, mutant.file) for package, mutant in todo}
+    running: dict[Path, tuple[TestRun, str, Mutant]] = {}
     with tempfile.TemporaryDirectory(prefix="tmln-mutants-", ignore_cleanup_errors=True) as folder:
-        first = _copy(tree, Path(folder) / "0")
-        costs = {test: _usual(first, test, say) for test in sorted({test for its in tests.values() for test in its})}
-        for its in tests.values():  # the mirrored ones first, then the cheap ones, what walks all parts last
+        first = _copy_tree(tree, Path(folder) / "0")
+        costs = {test: _measure(first, test, say) for test in sorted({test for its in tests.values() for test in its})}
+        for its in tests.values():  # the mirrored file first, then cheap ones, the tests over all components last
             its[1:] = sorted(its[1:], key=lambda test: (test == EVERY_PART, costs[test].cpu))
-        copies = [first, *(_copy(first, Path(folder) / str(job)) for job in range(1, jobs))]
+        copies = [first, *(_copy_tree(first, Path(folder) / str(job)) for job in range(1, jobs))]
         waiting, stamp = list(reversed(todo)), int(time.time())
         try:
             while waiting or running:
@@ -103,25 +103,25 @@ def judged(
                         package, mutant = waiting.pop()
                         path, stamp = copy / mutant.file, stamp + 10
                         path.write_text(mutant.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-                        os.utime(path, (stamp, stamp))  # a time that nothing was compiled for
+                        os.utime(path, (stamp, stamp))  # a time for which there is no compiled file
                         usual = [costs[test] for test in tests[mutant.file]]
                         limit = Cost(sum(cost.cpu for cost in usual), sum(cost.wall for cost in usual))
                         running[copy] = _start(copy, tests[mutant.file], limit), package, mutant
-                for copy, (trial, package, mutant) in list(running.items()):
-                    verdict = trial.verdict()
-                    if verdict is not None:
+                for copy, (test_run, package, mutant) in list(running.items()):
+                    status = test_run.poll()
+                    if status is not None:
                         del running[copy]
                         shutil.copy2(tree / mutant.file, copy / mutant.file)
-                        yield package, mutant, verdict
+                        yield package, mutant, status
                 time.sleep(0.02)
         finally:
-            for trial, _, _ in running.values():
-                trial.stop()
-                os.waitpid(trial.pid, 0)
+            for test_run, _, _ in running.values():
+                test_run.stop()
+                os.waitpid(test_run.pid, 0)
 
 
 def _warm_up() -> None:
-    """Imports what every child needs, but nothing that is mutated."""
+    """Import what every child needs, but nothing that is mutated."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in WARM:
         importlib.import_module(name)
@@ -129,8 +129,8 @@ def _warm_up() -> None:
         raise RuntimeError("tmln is imported already, so that its mutants would not be seen")
 
 
-def _copy(tree: Path, to: Path) -> Path:
-    """What the tests need, with the files' times, so that what was compiled in one copy serves the next."""
+def _copy_tree(tree: Path, to: Path) -> Path:
+    """Copy what the tests need, with the files' times, so that compiled files stay valid."""
     to.mkdir()
     for name in COPIED:
         if (tree / name).is_dir():
@@ -140,27 +140,27 @@ def _copy(tree: Path, to: Path) -> Path:
     return to
 
 
-def _usual(copy: Path, test: str, say: Callable[[str], None]) -> Cost:
-    """What a test file takes on the unmutated tree, where it has to pass."""
-    trial = _start(copy, [test], None)
-    while (verdict := trial.verdict()) is None:
+def _measure(copy: Path, test: str, say: Callable[[str], None]) -> Cost:
+    """Measure a test file on the unmutated tree, where it has to pass."""
+    test_run = _start(copy, [test], None)
+    while (status := test_run.poll()) is None:
         time.sleep(0.02)
-    if verdict != SURVIVED or trial.cost is None:
+    if status != SURVIVED or test_run.cost is None:
         log = (copy / "tests.log").read_text(errors="replace")[-3000:]
-        raise SystemExit(f"{test} fails on the unmutated tree, so it cannot judge mutants:\n{log}")
-    say(f"{test}: {trial.cost.cpu:.1f} s of processor time")
-    return trial.cost
+        raise SystemExit(f"{test} fails on the unmutated tree, so it cannot test mutants:\n{log}")
+    say(f"{test}: {test_run.cost.cpu:.1f} s of processor time")
+    return test_run.cost
 
 
-def _start(copy: Path, tests: Sequence[str], usual: Cost | None) -> Trial:
-    """``usual`` is what the tests take on the unmutated tree; None while that is measured.
+def _start(copy: Path, tests: Sequence[str], usual: Cost | None) -> TestRun:
+    """Fork a process that runs the tests; ``usual`` is their cost on the unmutated tree, if known.
 
-    The limit is one of processor time: an endless loop reaches it, a slow machine does not. The clock ends only what
-    waits for ever.
+    The limit is one of processor time: an endless loop reaches it, a slow machine does not. Wall time
+    limits only tests that wait for ever.
     """
     pid = os.fork()
     if pid:
-        return Trial(pid, time.monotonic(), 3600.0 if usual is None else 120 + 30 * usual.wall)
+        return TestRun(pid, time.monotonic(), 3600.0 if usual is None else 120 + 30 * usual.wall)
     code = 1
     try:
         os.setsid()
