@@ -183,7 +183,7 @@ def find_sample_arguments(
                 found += [by_sample] if agrees else []
                 if found and fits is _matches_alone:
                     return by_sample
-            if not ran:  # the error comes again where it is told in plain words
+            if not ran:  # the same error is raised later with an explanation
                 return batch.by_sample
     if len(found) == 1:
         return found[0]

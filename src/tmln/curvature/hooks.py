@@ -127,7 +127,7 @@ class _Trace:
         self.takers = takers
         self.recording = True
         self.roots: list[Tensor] = []
-        self.awaited: Counter[Tensor] = Counter()  # uses of a parameter whose gradient has not come back
+        self.open_uses: Counter[Tensor] = Counter()  # uses of a parameter whose gradient has not come back
         self.pending: dict[Tensor, list[Piece]] = {}
         self.generic: list[tuple[Unit, tuple[Any, ...], dict[str, Any], list[Tensor | None]]] = []
 
@@ -148,13 +148,13 @@ class _Trace:
             return self._watch_generic(unit, args, kwargs, output)
         a: Tensor = given[0]
         owned = {name: p for name, p in module._parameters.items() if p is not None and p in self.trainable}
-        self.awaited.update(owned.values())
-        output = self._rooted(output)
+        self.open_uses.update(owned.values())
+        output = self._attach_root(output)
         if self.size > 1 and a.shape[:1] == output.shape[:1] == (1,):
             # One for all samples, as the embeddings of positions: each gets its own, so that
             # gradients are not added up
             a, output = a.expand(self.size, *a.shape[1:]), output.expand(self.size, *output.shape[1:])
-        output.register_hook(partial(self._arrived, unit, list(owned), a.detach(), a._version))
+        output.register_hook(partial(self._receive_gradient, unit, list(owned), a.detach(), a._version))
         return output
 
     def linear(self, weight: Tensor, bias: Tensor | None, rows: slice, a: Tensor) -> Tensor:
@@ -169,26 +169,26 @@ class _Trace:
         owned = [p for p in (weight, bias) if p is not None and p in self.trainable]
         if not (owned and self.recording and torch.is_grad_enabled()):
             return output
-        self.awaited.update(owned)
-        output, version = self._rooted(output), a._version
+        self.open_uses.update(owned)
+        output, version = self._attach_root(output), a._version
 
-        def arrived(g: Tensor) -> None:
+        def receive(g: Tensor) -> None:
             _check_unchanged(a, version, "MultiheadAttention")
             g, seen = self._by_sample(g.detach(), False), self._by_sample(a.detach(), False)
             for p in owned:
-                self._take(p, Product(g, seen, rows.start) if p is weight else _padded_sum(g, rows, len(p)))
+                self._collect(p, Product(g, seen, rows.start) if p is weight else _padded_sum(g, rows, len(p)))
 
-        output.register_hook(arrived)
+        output.register_hook(receive)
         return output
 
-    def _rooted(self, output: Tensor) -> Tensor:
+    def _attach_root(self, output: Tensor) -> Tensor:
         if output.requires_grad:
             return output
         root = output.detach().requires_grad_()
         self.roots.append(root)
         return root.clone()  # a leaf could not be changed in place by the layer that follows
 
-    def _arrived(self, unit: Unit, names: list[str], a: Tensor, version: int, g: Tensor) -> None:
+    def _receive_gradient(self, unit: Unit, names: list[str], a: Tensor, version: int, g: Tensor) -> None:
         assert unit.rule is not None
         module, rule = unit.module, unit.rule
         _check_unchanged(a, version, type(module).__name__)
@@ -199,7 +199,7 @@ class _Trace:
         for name, piece in rule.pieces(module, names, a, g):
             p = module._parameters[name]
             assert p is not None
-            self._take(p, piece)
+            self._collect(p, piece)
 
     def _by_sample(self, x: Tensor, folds: bool) -> Tensor:
         if x.dim() and len(x) == self.size:
@@ -208,23 +208,23 @@ class _Trace:
             return x.reshape(self.size, -1, *x.shape[1:])
         raise Unsupported(f"a layer sees {tuple(x.shape)}, in which {self.size} samples are not along dim 0")
 
-    def _take(self, p: Tensor, piece: Piece) -> None:
+    def _collect(self, p: Tensor, piece: Piece) -> None:
         """Pass on a parameter's gradients with the last of its uses, which are summed."""
-        self.awaited[p] -= 1
+        self.open_uses[p] -= 1
         pieces = [*self.pending.pop(p, []), piece]
-        if self.awaited[p] > 0:
+        if self.open_uses[p] > 0:
             self.pending[p] = pieces
             return
         for taker in self.takers:
             taker.add(p, pieces, self.size)
 
     def _watch_generic(self, unit: Unit, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        self.awaited.update(p for p in unit.module.parameters() if p in self.trainable)
+        self.open_uses.update(p for p in unit.module.parameters() if p in self.trainable)
         leaves, form = pytree.tree_flatten(output)
         grads: list[Tensor | None] = [None] * len(leaves)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.is_floating_point():
-                leaf = self._rooted(leaf)
+                leaf = self._attach_root(leaf)
                 if self.size > 1 and leaf.shape[:1] == (1,):
                     leaf = leaf.expand(self.size, *leaf.shape[1:])
                 leaf.register_hook(partial(grads.__setitem__, i))
@@ -242,7 +242,7 @@ class _Trace:
             try:
                 found = module_gradients(unit.module, self.trainable, args, kwargs, grads, dims)
                 for p, value in found:
-                    self._take(p, Computed(value.__getitem__, p.numel()))
+                    self._collect(p, Computed(value.__getitem__, p.numel()))
             except Exception as reason:
                 raise Unsupported(str(reason).split("\n")[0], unit.module) from None
         for p, pieces in self.pending.items():  # some of their uses led nowhere

@@ -164,8 +164,7 @@ class KFAC:
             old = self.factors.get(name)
             if old is not None:
                 # Into the new tensors, never the old: a state_dict() taken before keeps its values.
-                # A factor of another size is of a layer that has grown since: its average begins
-                # anew.
+                # A factor of another size is of a layer that has grown: its average starts again.
                 for average, before in zip(new, old, strict=True):
                     if average.shape == before.shape:
                         average.lerp_(before, 1.0 - self.ema)

@@ -290,8 +290,8 @@ def reduce_factors(
     """Return factors over the samples of all ranks; each has means over ``counts`` samples."""
     if ranks.size == 1:
         return factors
-    told = ranks.gather_objects(lambda: counts)
-    totals = {name: sum(rank.get(name, 0) for rank in told) for name in layers}
+    gathered = ranks.gather_objects(lambda: counts)
+    totals = {name: sum(rank.get(name, 0) for rank in gathered) for name in layers}
     found: dict[str, Factors] = {}
     for name in (name for name, total in totals.items() if total):
         weight = layers[name].weight

@@ -17,8 +17,7 @@ from tmln.curvature.lazy_gradients import Computed, Lookup, Piece, Product
 # -- attention -----------------------------------------------------------------------------------
 
 
-# (weight, bias, rows of both, input) -> F.linear(input, weight[rows], bias[rows]), whose gradient
-# somebody waits for
+# (weight, bias, rows of both, input) -> F.linear(input, weight[rows], bias[rows])
 LinearMap = Callable[[Tensor, Tensor | None, slice, Tensor], Tensor]
 
 

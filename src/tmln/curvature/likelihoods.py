@@ -156,7 +156,7 @@ class Likelihood:
             return torch.bernoulli(logits.sigmoid(), generator=generator)
         logits = logits if name != "classes" else logits.movedim(1, -1)
         drawn = torch.multinomial(logits.softmax(-1).flatten(0, -2), 1, generator=generator).view(logits.shape[:-1])
-        if self.shifts:  # what is drawn at t is the label at t + 1; the first token is nobody's prediction
+        if self.shifts:  # what is drawn at t is the label at t + 1; the first token is not predicted
             drawn = F.pad(drawn[:, :-1], (1, 0), value=IGNORED)
         if isinstance(target, Tensor) and target.shape == drawn.shape and not target.is_floating_point():
             drawn = drawn.masked_fill(target == IGNORED, IGNORED)

@@ -46,7 +46,7 @@ class SelectedPass:
 class PassSelector:
     """Sums of per-sample gradient magnitudes, by the fastest pass that agrees with plain autograd.
 
-    Every instance selects a pass anew for each kind of batch: what a forward pass does may depend
+    Every instance selects a pass for each kind of batch: what a forward pass does may depend
     on anything, an attribute, a closure, the shapes. The first two samples of the first chunk are
     checked, and the chunk is used if it passes; a few more are drawn to see whether samples are
     reordered. A single sample proves nothing, since no pass can mix it: it goes through the loop
@@ -81,7 +81,7 @@ class PassSelector:
         self.selected_by_kind: dict[Any, SelectedPass] = {}
         self.reached = False  # plain autograd has given some parameter a gradient, be it zero
         self.loop = LoopPass(model, trainable, score, size)
-        self._shared: dict[Any, tuple[bool, ...]] = {}  # what was found out by _tell_apart
+        self._shared: dict[Any, tuple[bool, ...]] = {}  # what was found out by _find_shared_arguments
         self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
 
     @property
@@ -92,15 +92,15 @@ class PassSelector:
 
     def add(self, batch: Batch) -> None:
         """Add the sizes of every sample's gradients."""
-        batch = self._tell_apart(batch)
+        batch = self._find_shared_arguments(batch)
         kind = batch_signature(batch)
         if kind not in self.selected_by_kind:
-            batch = self._met(kind, batch)
+            batch = self._select(kind, batch)
         selected = self.selected_by_kind.get(kind) or SelectedPass("loop", self.loop)
         for chunk in batch.chunks(self.chunk(selected.floats)):
-            self._take(selected, self.label(chunk))
+            self._add_chunk(selected, self.label(chunk))
 
-    def _tell_apart(self, batch: Batch) -> Batch:
+    def _find_shared_arguments(self, batch: Batch) -> Batch:
         """Find out which arguments all samples share, where one is as long as the batch."""
         if batch.size == 1 or sum(batch.by_sample) < 2:
             return batch
@@ -112,60 +112,60 @@ class PassSelector:
     def _hooks(self, whole: frozenset[nn.Module] = frozenset()) -> HookPass:
         return HookPass(self.model, self.trainable, self.score, whole, self.size)
 
-    def _met(self, kind: Any, batch: Batch) -> Batch:
+    def _select(self, kind: Any, batch: Batch) -> Batch:
         """Select a pass for a new kind of batch; return what is left of the batch."""
         if batch.size == 1:
             known, other = self._alone or (None, batch)
             self._alone = (kind, batch)
             if known == kind:
                 pair = self.label_again(concatenate_batches(other, batch))
-                witness = PairCheck.of(self.model, self.trainable, self.score, pair)
+                check = PairCheck.of(self.model, self.trainable, self.score, pair)
                 run = self._hooks()
-                self.selected_by_kind[kind] = self._find(pair, witness, GradientSums(self.size, self.keep), run)
+                self.selected_by_kind[kind] = self._find_pass(pair, check, GradientSums(self.size, self.keep), run)
             return batch
         first = batch[:2]
         pair = self.label(first)
-        witness = PairCheck.of(self.model, self.trainable, self.score, pair)
-        self.reached |= bool(witness.expected)
+        check = PairCheck.of(self.model, self.trainable, self.score, pair)
+        self.reached |= bool(check.expected)
         run = self._hooks()
-        size = self.chunk(_count_floats(run, witness))
+        size = self.chunk(_count_floats(run, check))
         chunk = pair
         if size > 2 and batch.size > 2:
             chunk = batch[:size] if pair is first else concatenate_batches(pair, self.label(batch[2:size]))
         sums = GradientSums(self.size, self.keep)
-        selected = self.selected_by_kind[kind] = self._find(chunk, witness, sums, run)
+        selected = self.selected_by_kind[kind] = self._find_pass(chunk, check, sums, run)
         if selected.strategy == "hooks":
             self.sums.merge(sums)
         elif pair is first:  # nothing was drawn: all of the batch goes that way
             return batch
         else:
             for part in chunk.chunks(self.chunk(selected.floats)):
-                self._take(selected, part)
+                self._add_chunk(selected, part)
         return batch[chunk.size :]
 
-    def _find(self, chunk: Batch, witness: PairCheck, sums: GradientSums, run: HookPass) -> SelectedPass:
+    def _find_pass(self, chunk: Batch, check: PairCheck, sums: GradientSums, run: HookPass) -> SelectedPass:
         """Return the fastest pass that agrees with autograd on two samples; hooks fill ``sums``."""
         whole: frozenset[nn.Module] = frozenset()
-        words = ""
+        message = ""
         for _ in range(1 + RETRIES):
             run = self._hooks(whole) if whole else run
             try:
                 sums.values.clear()
-                witness.differences.clear()
-                run.add(chunk, sums, witness, score=partial(alternate_signs, self.score), watch=NoDataDependence)
-                witness.raise_mismatches()
+                check.differences.clear()
+                run.add(chunk, sums, check, score=partial(alternate_signs, self.score), watch=NoDataDependence)
+                check.raise_mismatches()
                 self._check_order(run, chunk)
             except Exception as reason:
-                words = words or str(reason)
-                larger = self._around(reason)
+                message = message or str(reason)
+                larger = self._enclosing_module(reason)
                 if larger is None:
                     break
                 whole |= {larger}
                 continue
-            return SelectedPass("hooks", run, _count_floats(run, witness), witness.untested(), chunk.size > 2)
-        return self._without_hooks(chunk[:2], witness, words)
+            return SelectedPass("hooks", run, _count_floats(run, check), check.untested(), chunk.size > 2)
+        return self._without_hooks(chunk[:2], check, message)
 
-    def _around(self, reason: Exception) -> nn.Module | None:
+    def _enclosing_module(self, reason: Exception) -> nn.Module | None:
         """Return the module around the one that ``reason`` is about, unless that is the model."""
         culprit = reason.culprit if isinstance(reason, Unsupported) else None
         if isinstance(reason, Mismatch):
@@ -175,17 +175,17 @@ class PassSelector:
         around = [m for m in self.model.modules() if culprit is not None and any(c is culprit for c in m.children())]
         return around[0] if len(around) == 1 and around[0] is not self.model else None
 
-    def _without_hooks(self, pair: Batch, witness: PairCheck, words: str) -> SelectedPass:
+    def _without_hooks(self, pair: Batch, check: PairCheck, message: str) -> SelectedPass:
         run = VmapPass(self.model, self.trainable, self.score, self.size)
         selected = SelectedPass("vmap", run, 3 * sum(p.numel() for p in self.trainable))
         try:
-            witness.differences.clear()
+            check.differences.clear()
             for p, value in run.gradients(pair).items():
-                witness.add_plain(p, value)
-            witness.raise_mismatches()
+                check.add_plain(p, value)
+            check.raise_mismatches()
         except Exception as reason:
-            selected, words = SelectedPass("loop", self.loop), str(reason)
-        _log_once(type(self.model).__name__, selected.strategy, words.split("\n")[0])
+            selected, message = SelectedPass("loop", self.loop), str(reason)
+        _log_once(type(self.model).__name__, selected.strategy, message.split("\n")[0])
         return selected
 
     def _check_order(self, run: HookPass, chunk: Batch) -> None:
@@ -198,8 +198,8 @@ class PassSelector:
         """Continue without hooks, which turned out to be wrong on this chunk."""
         slower = SelectedPass("loop", self.loop)
         if chunk.size > 1:
-            witness = PairCheck.of(self.model, self.trainable, self.score, chunk[:2])
-            slower = self._without_hooks(chunk[:2], witness, str(reason))
+            check = PairCheck.of(self.model, self.trainable, self.score, chunk[:2])
+            slower = self._without_hooks(chunk[:2], check, str(reason))
         selected.strategy, selected.run, selected.floats, selected.untested = (
             slower.strategy,
             slower.run,
@@ -208,7 +208,7 @@ class PassSelector:
         )
         selected.ordered = True
 
-    def _take(self, selected: SelectedPass, chunk: Batch) -> None:
+    def _add_chunk(self, selected: SelectedPass, chunk: Batch) -> None:
         if isinstance(selected.run, HookPass) and not selected.ordered and chunk.size > 2:
             try:
                 self._check_order(selected.run, chunk)
@@ -222,10 +222,10 @@ class PassSelector:
         self.reached |= selected.strategy == "loop" and bool(found)
         moving = {p for p in selected.untested if p in found and bool(found[p].any())}
         if moving:
-            found = self._awake(selected, chunk, found, moving)
+            found = self._recheck_untested(selected, chunk, found, moving)
         self.sums.add_sums(found)
 
-    def _awake(
+    def _recheck_untested(
         self, selected: SelectedPass, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]
     ) -> dict[Tensor, Tensor]:
         """Check again with parameters that had zero gradients; return the chunk's true sums."""
@@ -238,10 +238,10 @@ class PassSelector:
         return expected
 
 
-def _count_floats(run: HookPass, witness: PairCheck) -> int:
+def _count_floats(run: HookPass, check: PairCheck) -> int:
     """Return floats a sample: what autograd saves, twice, and whole per-sample gradients, twice."""
     whole = {p for unit in run.found if unit.rule is None and not unit.decomposed for p in unit.module.parameters()}
-    return 2 * witness.saved + 2 * sum(p.numel() for p in whole if p in run.trainable)
+    return 2 * check.saved + 2 * sum(p.numel() for p in whole if p in run.trainable)
 
 
 def _compare(found: dict[Tensor, Tensor], expected: dict[Tensor, Tensor], size: Magnitude = SQUARE) -> None:

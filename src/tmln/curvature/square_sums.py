@@ -72,11 +72,11 @@ def _thread_pool(threads: int, process: int) -> ThreadPoolExecutor:
         torch.get_num_threads()  # asked for the first time, a thread begins with the last number that anybody has set
         ready.wait()
 
-    crew = ThreadPoolExecutor(threads, "tmln-curvature", begin)
-    for _ in crew.map(int, range(threads)):
+    pool = ThreadPoolExecutor(threads, "tmln-curvature", begin)
+    for _ in pool.map(int, range(threads)):
         pass
     torch.set_num_threads(threads)  # threads to come begin with it
-    return crew
+    return pool
 
 
 # Floats in flight at a time: per-sample gradients and unfolded inputs of one block stay in the
@@ -158,8 +158,8 @@ class GradientSums:
         if turned and isinstance(only, Product):
             pieces = [only.transposed]
         shape = p.t() if turned else p
-        own = p.numel() < TILE and all(piece.by_rows for piece in pieces)  # what is made whole may be somebody's
-        rooms = local()  # one for all tiles of a thread: the first rows are the most
+        own = p.numel() < TILE and all(piece.by_rows for piece in pieces)  # computed gradients may share memory
+        rooms = local()  # one for all tiles of a thread; the first tile is the largest
 
         def measure(tile: tuple[slice, int]) -> None:
             rows, block = tile

@@ -147,7 +147,7 @@ class FOPNG(Optimizer):
         check_choice("first", first, FIRST)
         self.damping, self.most, self.projection, self.first = damping, most, projection, first
         self.counts: list[int] = []  # directions of each task
-        self.solve: Tensor | None = None  # A^-1, made anew when F or G have changed
+        self.solve: Tensor | None = None  # A^-1, computed again when F or G have changed
         super().__init__(params, {"lr": lr, "geometry": "fisher"})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

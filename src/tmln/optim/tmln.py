@@ -286,7 +286,7 @@ class TMLN(Optimizer):
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """Add all moves since :meth:`after_backward` to the path, whoever made them."""
+        """Add all moves since :meth:`after_backward` to the path, whatever made them."""
         for group in self.param_groups:
             if group["looked"]:
                 moved = [p for p in group["params"] if "departure" in self.state.get(p, {})]
