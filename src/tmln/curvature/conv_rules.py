@@ -11,6 +11,18 @@ from torch import Tensor, nn
 from tmln.curvature.lazy_gradients import Computed, Piece
 
 
+def _pad_amounts(layer: Conv) -> tuple[int, ...]:
+    """Return the padding on both sides of each dimension, in the order of ``F.pad``."""
+    amounts: list[int] = []
+    for i in reversed(range(len(layer.kernel_size))):
+        if isinstance(layer.padding, str):
+            total = layer.dilation[i] * (layer.kernel_size[i] - 1) if layer.padding == "same" else 0
+            amounts += [total // 2, total - total // 2]
+        else:
+            amounts += [layer.padding[i]] * 2
+    return tuple(amounts)
+
+
 def view_patches(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor) -> Tensor:
     """Return a view [n, height, width, kh, kw, channels] of the input patches of all positions.
 
@@ -18,7 +30,7 @@ def view_patches(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor) -> Tensor:
     view are then several times faster than ``F.unfold``.
     """
     flat = inputs.dim() == 3
-    around: tuple[int, ...] = tuple(layer._reversed_padding_repeated_twice)
+    around = _pad_amounts(layer)
     if layer.padding_mode != "zeros":
         inputs, around = F.pad(inputs, around, mode=layer.padding_mode), (0,) * len(around)
     if flat:
@@ -91,7 +103,7 @@ def conv_by_groups(module: Conv, a: Tensor, g: Tensor) -> Tensor:
     padding: Any = module.padding
     if module.padding_mode != "zeros" or isinstance(padding, str):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        a, padding = F.pad(a, module._reversed_padding_repeated_twice, mode=mode), [0] * (a.dim() - 2)
+        a, padding = F.pad(a, _pad_amounts(module), mode=mode), [0] * (a.dim() - 2)
     return _grouped(module, a, g, padding)
 
 

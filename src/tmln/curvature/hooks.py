@@ -49,7 +49,7 @@ def _walk(
     if module in seen:
         return
     seen.add(module)
-    own = {p for p in module._parameters.values() if p is not None and p in trainable}
+    own = {p for p in module.parameters(recurse=False) if p in trainable}
     if is_plain_attention(module) or module in whole:
         if any(p in trainable for p in module.parameters()):
             yield Unit(module, None, decomposed=module not in whole)
@@ -147,7 +147,7 @@ class _Trace:
         if unit.rule is None or len(given) != 1 or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
             return self._watch_generic(unit, args, kwargs, output)
         a: Tensor = given[0]
-        owned = {name: p for name, p in module._parameters.items() if p is not None and p in self.trainable}
+        owned = {name: p for name, p in module.named_parameters(recurse=False) if p in self.trainable}
         self.open_uses.update(owned.values())
         output = self._attach_root(output)
         if self.size > 1 and a.shape[:1] == output.shape[:1] == (1,):
@@ -197,9 +197,7 @@ class _Trace:
         except Unsupported as reason:
             raise Unsupported(str(reason), module) from None
         for name, piece in rule.pieces(module, names, a, g):
-            p = module._parameters[name]
-            assert p is not None
-            self._collect(p, piece)
+            self._collect(getattr(module, name), piece)
 
     def _by_sample(self, x: Tensor, folds: bool) -> Tensor:
         if x.dim() and len(x) == self.size:

@@ -37,14 +37,17 @@ def kfac_layers(model: nn.Module) -> dict[str, Layer]:
         if type(module) not in (nn.Linear, nn.Conv1d, nn.Conv2d) or getattr(module, "groups", 1) != 1:
             continue
         assert isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d)
-        if all(p.requires_grad and owners[p] == 1 for p in layer_parameters(module)) and "weight" in module._parameters:
+        if all(p.requires_grad and owners[p] == 1 for p in layer_parameters(module)) and "weight" in dict(
+            module.named_parameters(recurse=False)
+        ):
             found[name] = module
     return found
 
 
 def layer_parameters(layer: Layer) -> list[nn.Parameter]:
     """Return weight and, if there is one, bias: the two parts of the matrix [W|b]."""
-    return [p for p in (layer._parameters.get("weight"), layer._parameters.get("bias")) if p is not None]
+    own = dict(layer.named_parameters(recurse=False))
+    return [own[name] for name in ("weight", "bias") if name in own]
 
 
 def factor_sizes(layer: Layer) -> tuple[int, int]:

@@ -149,11 +149,15 @@ def hugging_rms_normalised(module: Any, a: Tensor) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(a.dtype)
 
 
+def _own_names(module: nn.Module) -> set[str]:
+    return {name for name, _ in module.named_parameters(recurse=False)}
+
+
 def is_hugging_rms(module: nn.Module) -> bool:
     """Return whether this is such a class, by its name; the check against autograd judges."""
     kind = type(module)
     named = kind.__name__.endswith("RMSNorm") or kind.__name__ == "T5LayerNorm"
-    return named and kind.__module__.startswith("transformers.") and set(module._parameters) == {"weight"}
+    return named and kind.__module__.startswith("transformers.") and _own_names(module) == {"weight"}
 
 
 def channel_sum(product: Tensor, module: Any) -> Tensor:
@@ -208,7 +212,7 @@ class Rule:
     folds: bool = False
 
     def knows(self, module: nn.Module) -> bool:
-        return set(module._parameters) <= set(self.parts) and self.fits(module)
+        return _own_names(module) <= set(self.parts) and self.fits(module)
 
     def pieces(self, module: nn.Module, wanted: list[str], a: Tensor, g: Tensor) -> Iterator[tuple[str, Piece]]:
         return ((name, self.parts[name](module, a, g)) for name in wanted)
@@ -227,7 +231,7 @@ class Registered(Rule):
         assert self.function is not None
         found = self.function(module, a, g)
         for name in wanted:
-            shape = (len(a), *module._parameters[name].shape)  # type: ignore[union-attr]  # wanted ones exist
+            shape = (len(a), *getattr(module, name).shape)
             if name not in found or tuple(found[name].shape) != shape:
                 given = tuple(found[name].shape) if name in found else "nothing"
                 raise RuleError(

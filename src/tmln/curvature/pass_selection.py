@@ -170,7 +170,7 @@ class PassSelector:
         culprit = reason.culprit if isinstance(reason, Unsupported) else None
         if isinstance(reason, Mismatch):
             wrong = reason.parameter
-            owners = [m for m in self.model.modules() if any(p is wrong for p in m._parameters.values())]
+            owners = [m for m in self.model.modules() if any(p is wrong for p in m.parameters(recurse=False))]
             culprit = owners[0] if len(owners) == 1 else None
         around = [m for m in self.model.modules() if culprit is not None and any(c is culprit for c in m.children())]
         return around[0] if len(around) == 1 and around[0] is not self.model else None
