@@ -201,12 +201,12 @@ def test_a_program_names_code_as_it_likes(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tests.toys:Bystander", "'tests.toys:Bystander': it is no class of tmln.methods.Penalty"),
-        ("tests.toys:SignStep", "it is no class of tmln.methods.Penalty"),
-        ("tests.toys:unused", "it is no class of tmln.methods.Penalty"),
+        ("tests.toys:Bystander", "'tests.toys:Bystander' is not a subclass of tmln.methods.Penalty"),
+        ("tests.toys:SignStep", "is not a subclass of tmln.methods.Penalty"),
+        ("tests.toys:unused", "is not a subclass of tmln.methods.Penalty"),
         ("tests.toys:Missing", "tests.toys has no 'Missing'"),
         ("tests.nowhere:Missing", "no module 'tests.nowhere'; set PYTHONPATH"),
-        ("toys", "unknown penalty 'toys'.*one of your own is called package.module:Class"),
+        ("toys", "unknown penalty 'toys'.*a component of your own is package.module:Class"),
     ],
 )
 def test_mistakes_are_named(name: str, words: str) -> None:
