@@ -13,6 +13,7 @@ import pytest
 from tests.cli.typed import typed
 from tmln.analysis.notes import folder_notes
 from tmln.analysis.read import Problem
+from tmln.cli.echo import echo, echo_note
 from tmln.cli.options import parse_configs
 from tmln.executors.interfaces import RunRequest
 from tmln.executors.plan import Job
@@ -158,3 +159,11 @@ def test_a_worker_has_the_leave_of_whoever_asked(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
     assert "--allow-code" in run_job(unasked, lambda moment: None).error
     assert not Store(tmp_path).open(config).finished
+
+
+def test_a_line_stays_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line end in another's file, as in ``machine.processor``, forges no line of its own."""
+    echo("differs: run: processor x\n1 of 1 match")
+    echo_note("note\n1 of 1 match")
+    out = capsys.readouterr().out
+    assert out == "differs: run: processor x\\n1 of 1 match\nnote\\n1 of 1 match\n"

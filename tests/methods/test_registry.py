@@ -138,7 +138,7 @@ help_text = CliRunner().invoke(app, ["run", "--help"]).output
 assert "--mood" in help_text
 listed = CliRunner().invoke(app, ["list", "parts"]).output
 assert "How does it feel?" in listed and "mood keen" in listed
-assert "mood" in CliRunner().invoke(app, ["list", "methods"]).output
+assert "mood" in CliRunner().invoke(app, ["list", "components"]).output
 assert build(keen)[1].mood.name == "keen"
 '''
 

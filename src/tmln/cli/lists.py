@@ -70,9 +70,11 @@ def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
     if what is ListName.methods:
         from tmln.methods.recipes import RECIPES
 
-        yield "name", *FAMILIES, "about"
+        yield "name", "components", "about"
         for method, recipe in RECIPES.items():
-            yield method, *(recipe.components[family].name for family in FAMILIES), recipe.about
+            names = {family: recipe.components[family].name for family in FAMILIES}
+            chosen = [f"{family} {name}" for family, name in names.items() if name != FAMILIES.default(family)]
+            yield method, ", ".join(chosen) or "-", recipe.about
     elif what in (ListName.components, ListName.parts):
         yield "name", "value", "about"
         for family, table in FAMILIES.items():
