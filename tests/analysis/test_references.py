@@ -33,7 +33,9 @@ def result(config: RunConfig | None, accuracy: list[list[float]] = R, **more: An
     full = config.resolved()
     if NAMED:
         more = {"references": reference_names(full), "name": run_id(config), **more}
-    return Result(full["benchmark"], config.method, config.seed, full, accuracy, **{"said": {"own": 1.0}, **more})
+    return Result(
+        full["benchmark"], config.method, config.seed, full, accuracy=accuracy, **{"said": {"own": 1.0}, **more}
+    )
 
 
 def test_the_reference_of_the_same_seed_is_used() -> None:

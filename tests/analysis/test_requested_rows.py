@@ -15,12 +15,12 @@ R = [[0.9, 0.1], [0.5, 0.7]]
 
 def run(seed: int, **more: object) -> Result:
     """One that names its reference."""
-    made = Result("split-digits", "er", seed, {}, R, name=f"er{seed}", references={"prefix": f"joint{seed}"})
+    made = Result("split-digits", "er", seed, {}, accuracy=R, name=f"er{seed}", references={"prefix": f"joint{seed}"})
     return replace(made, **more)  # type: ignore[arg-type]
 
 
 def joint(seed: int) -> Result:
-    return Result("split-digits", "joint", seed, {}, [[0.9, 0.0], [0.8, 0.8 + 0.1 * seed]], references={})
+    return Result("split-digits", "joint", seed, {}, accuracy=[[0.9, 0.0], [0.8, 0.8 + 0.1 * seed]], references={})
 
 
 def asked(found: dict[str, Result], seeds: int = 2) -> RequestedRow:

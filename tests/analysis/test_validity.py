@@ -10,7 +10,7 @@ import pytest
 from tmln.analysis.read import LARGEST, complaint
 from tmln.experiments.result import Result
 
-GOOD = Result("split-digits", "er", 0, {}, [[0.9, 0.1], [0.5, 0.7]], seconds=1.0)
+GOOD = Result("split-digits", "er", 0, {}, accuracy=[[0.9, 0.1], [0.5, 0.7]], seconds=1.0)
 
 
 def test_what_is_sound_is_not_complained_of() -> None:

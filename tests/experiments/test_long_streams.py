@@ -18,9 +18,10 @@ from tmln.analysis.read import read_results
 from tmln.evaluation_counts import MOST_NUMBERS, pack_rows, unpack_rows
 from tmln.experiments import result as results
 from tmln.experiments.config import RunConfig
-from tmln.experiments.progress import Progress
-from tmln.experiments.result import Result, write_result
+from tmln.experiments.result import Observations, Result, write_result
+from tmln.experiments.run_state import RunState, add_test
 from tmln.experiments.store import Run, Store
+from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 
 
@@ -147,13 +148,29 @@ def test_a_damaged_packed_matrix_is_no_result(tmp_path: Path) -> None:
 
 
 def test_confusions_that_could_not_be_read_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.experiments.progress.MOST_BYTES", 4 * 3**2)
-    progress, tally = Progress(), Tally(1)
+    """Of all that a checkpoint or result can hold the last one stays; one that is too large is not kept at all."""
+    monkeypatch.setattr("tmln.experiments.run_state.MOST_BYTES", 4 * 3**2)
+    observed, tally, found = Observations(), Tally(1), [{"accuracy": 1.0, "masked_accuracy": 1.0}]
     tally(0, torch.eye(3), torch.arange(3))
+    lengths = []
     for _ in range(3):
-        progress.note(tally, Liveliness())
-    assert progress.counted()["confusion"] == progress.confusion[-1:]
+        observed = add_test(observed, found, tally, Liveliness())
+        lengths.append(len(observed.confusion))
+    assert lengths == [1, 1, 1]
     larger = Tally(1)
     larger(0, torch.eye(4), torch.arange(4))
-    progress.note(larger, Liveliness())
-    assert len(progress.confusion) == 3
+    assert len(add_test(observed, found, larger, Liveliness()).confusion) == 1
+    assert add_test(Observations(), found, larger, Liveliness()).confusion == []
+
+
+def test_a_checkpoint_of_ten_thousand_tasks_is_written_and_read(tmp_path: Path) -> None:
+    """Its matrices are arrays: each number takes eight bytes, and state.json stays short."""
+    few = [[((k + j) % 101) / 100 for j in range(10_000)] for k in range(5)]
+    state = RunState({"tasks": 400}, Observations(accuracy=[few[k % 5] for k in range(400)], steps=7))
+    write_checkpoint(tmp_path, state.to_plain(), 7)
+    assert (tmp_path / "00000001-step-7" / "state.json").stat().st_size < 10_000
+    read = read_newest(tmp_path)
+    assert read is not None
+    found = RunState.of(read[0])
+    assert (found.learner, found.observations.steps) == ({"tasks": 400}, 7)
+    assert found.observations.accuracy == state.observations.accuracy

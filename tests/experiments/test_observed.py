@@ -14,10 +14,10 @@ import torch
 from tmln.analysis.read import complaint
 from tmln.evaluation_counts import class_accuracies, unpack_confusion
 from tmln.experiments.config import RunConfig
-from tmln.experiments.predictions import NAME, read_predictions
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
 from tmln.experiments.run_options import RunOptions
+from tmln.experiments.run_state import PREDICTIONS, read_predictions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.methods.recipes import RECIPES
@@ -100,8 +100,8 @@ def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
 
 
 def test_damaged_predictions_are_not_read(tmp_path: Path, watched: tuple[Run, Result]) -> None:
-    data = (watched[0].path / NAME).read_bytes()
-    (tmp_path / NAME).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    data = (watched[0].path / PREDICTIONS).read_bytes()
+    (tmp_path / PREDICTIONS).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(ValueError, match="damaged"):
         read_predictions(tmp_path, watched[1].predictions_sha256)
     with pytest.raises(ValueError, match="--keep predictions"):

@@ -1,4 +1,4 @@
-"""A result as it is read: typed, its metrics computed, and what is of another kind than it should be not there."""
+"""A result as it is read: typed, its metrics computed, and refused where a key or type is not of the schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tmln.experiments.config import RunConfig
-from tmln.experiments.result import Result, read_result, write_result
+from tmln.experiments.result import Result, checksum_of, read_result, write_result
 from tmln.experiments.store import Store
 
 R = [[0.9, 0.1], [0.5, 0.7]]
@@ -29,29 +29,46 @@ def test_metrics_are_computed_and_what_was_said_counts_only_where_they_cannot_be
     assert found.without_reference().metrics["own"] == 1
 
 
-def test_what_is_of_another_kind_is_not_there() -> None:
-    odd = Result.of(
-        {
-            **HEAD,
-            "accuracy": R,
-            "metrics": [],
-            "seconds": "long",
-            "steps": True,
-            "diverged": None,
-            "oracle": 7,
-            "stream": [1],
-            "versions": None,
-            "baseline": "none",
-            "extra_accuracy": [],
-            "references": "joint",
-            "changed": 3,
-            "unheard of": 1,
-        }
-    )
-    assert math.isnan(odd.seconds)
-    assert (odd.steps, odd.diverged, odd.oracle) == (0, "", "7")
-    assert (odd.stream, odd.versions, odd.baseline, odd.extra_accuracy, odd.said) == ({}, {}, (), {}, {})
-    assert (odd.references, odd.changed) == (None, None)
+ODD: dict[str, Any] = {
+    "metrics": [],
+    "metrics.acc": "good",
+    "seconds": "long",
+    "steps": True,
+    "diverged": 7,
+    "oracle": 7,
+    "stream": [1],
+    "versions": "1.0",
+    "baseline": "none",
+    "baseline.0": 1e200,
+    "extra_accuracy": [],
+    "references": "joint",
+    "references.prefix": 1,
+    "changed": 3,
+    "config": None,
+    "accuracy.1.0": "half",
+    "unheard_of": 1,
+}
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_what_is_of_another_kind_is_no_result(key: str, tmp_path: Path) -> None:
+    """Neither written nor read, whatever its checksum: one line names the key."""
+    run = Store(tmp_path).open(RunConfig(benchmark="split-digits", method="er"))
+    good = {"accuracy": [[0.9, 0.1], [0.5, 0.7]], "metrics": {}, "baseline": [0.1, 0.1], "references": {}}
+    with run.lock:
+        run.finish(good)
+        read = json.loads((run.path / "result.json").read_text())
+        inside, places = read, key.split(".")
+        for place in places[:-1]:
+            inside = inside[int(place) if place.isdigit() else place]
+        inside[int(places[-1]) if places[-1].isdigit() else places[-1]] = ODD[key]
+        del read["checksum"]
+        with pytest.raises(ValueError, match=f"(?s)^(?!.*\n).*{key}"):
+            write_result(run.path / "result.json", read)
+    read["checksum"] = checksum_of(read)
+    (run.path / "result.json").write_text(json.dumps(read))
+    with pytest.raises(ValueError, match=f"(?s)^(?!.*\n).*{key}"):
+        read_result(run.path / "result.json")
 
 
 def test_a_reference_is_the_diagonal_or_the_last_row_and_nothing_if_it_diverged() -> None:

@@ -46,8 +46,10 @@ def test_published_configurations_keep_their_run_names(path: Path) -> None:
     assert not wrong
 
 
-def test_a_run_killed_in_task_2_by_version_0_2_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    shutil.copytree(FIXTURES / "unfinished", tmp_path / "runs")
+@pytest.mark.parametrize("fixture", ["unfinished", "unfinished-2"])
+def test_a_run_killed_in_task_2_goes_on_to_the_same_result(fixture: str, tmp_path: Path) -> None:
+    """From the checkpoints of state versions 1 (tmln 0.2.0) and 2."""
+    shutil.copytree(FIXTURES / fixture, tmp_path / "runs")
     (name,) = (path.name for path in (tmp_path / "runs").iterdir())
     assert name == run_id(digits_config("tmln"))
     found = fingerprint_of(run_once(digits_config("tmln"), tmp_path / "runs"))

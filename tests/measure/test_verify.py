@@ -20,8 +20,8 @@ from tmln.measure.verify import compare_results, draw_sample, make_jobs
 
 MACHINE = {"processor": "P", "device": "cpu", "threads": 1, "system": "S"}
 ONE = Result(
-    "b", "m", 0, {}, [[0.5, 0.0], [0.25, 0.75]], name="r", machine=MACHINE, versions={"torch": "2", "tmln": "1"},
-    weights_sha256="w", commit="c",
+    "b", "m", 0, {}, accuracy=[[0.5, 0.0], [0.25, 0.75]], name="r", machine=MACHINE,
+    versions={"torch": "2", "tmln": "1"}, weights_sha256="w", commit="c",
 )  # fmt: skip
 ELSEWHERE = {"machine": {**MACHINE, "threads": 2}, "weights_sha256": "v"}
 

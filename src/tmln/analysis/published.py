@@ -20,12 +20,14 @@ import tmln
 from tmln.analysis.measurements import Analysis, analysis_of
 from tmln.experiments.command import commands_of
 from tmln.experiments.files import from_json, make_folder, read_own, to_json, write_whole
-from tmln.experiments.identity import spelled
+from tmln.experiments.identity import spell_numbers
 from tmln.experiments.result import CHECKSUM, USUAL_FORMAT, Result, believed, checksum_of, pack_long
+from tmln.printable import one_line
 
 KIND = "tmln results"
 FORMAT = 1
 MEASURED = "measurements"
+KEYS = {"kind", "format", "tmln", MEASURED, "runs", CHECKSUM}
 MOST_BYTES = 1 << 28  # of a file that is read
 MACHINE = ("processor", "instructions", "cores", "device", "threads", "system")  # what kind it is, not which
 COUNTED = ("confusion", "calibration", "class_names")
@@ -75,7 +77,7 @@ def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
         "command": commands[0] if commands else None,
         **said,
         "format": USUAL_FORMAT if result.checksum else 1,
-        "config": spelled(result.config),
+        "config": spell_numbers(result.config),
         "machine": {key: result.machine[key] for key in MACHINE if key in result.machine},
         "metrics": result.metrics,
     }
@@ -144,6 +146,8 @@ def _content(path: Path) -> dict[str, Any]:
     version = content.get("format")
     if not isinstance(version, int) or version > FORMAT:
         raise ValueError(f"{path.name} has format {version!r:.40}, this tmln reads up to {FORMAT}: upgrade tmln")
+    if unknown := content.keys() - KEYS:
+        raise ValueError(f"{path.name} has the unknown key {one_line(min(unknown))}")
     if content.pop(CHECKSUM, None) != checksum_of(content):
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
     return content

@@ -25,9 +25,8 @@ from tmln.executors.config import cores
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import SerialExecutor, run_job
 from tmln.experiments.launch import Devices, end, launched
-from tmln.experiments.null_run import Unwritten
 from tmln.experiments.process_memory import keep_memory
-from tmln.experiments.run import Execution, Moment
+from tmln.experiments.run import Execution, Moment, NullRun
 from tmln.signals import AT_ONCE, SIGNALS, Interrupted
 
 PAUSE = 2.0  # seconds in which rank 0 reports an error that all ranks have
@@ -106,7 +105,7 @@ def follow(fabric: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                Execution(Unwritten(request.job.config), options, stop=asked.is_set, fabric=fabric)()
+                Execution(NullRun(request.job.config), options, stop=asked.is_set, fabric=fabric)()
             except Interrupted:
                 pass
             except Exception as error:

@@ -33,13 +33,13 @@ def run_name(resolved: Mapping[str, Any]) -> str:
 HEAD = ("benchmark", "method", "seed")
 
 
-def spelled(value: Any) -> Any:
+def spell_numbers(value: Any) -> Any:
     """The values with numbers that JSON lacks as words, which a RunConfig reads as numbers again."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): spelled(item) for key, item in value.items()}
-    return [spelled(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): spell_numbers(item) for key, item in value.items()}
+    return [spell_numbers(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def is_named(stored: Mapping[str, Any], name: str) -> bool:
@@ -48,7 +48,7 @@ def is_named(stored: Mapping[str, Any], name: str) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    """What :func:`spelled` spelled."""
+    """What :func:`spell_numbers` spelled."""
     if value in ("inf", "-inf", "nan"):
         return float(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One run from its configuration to its result: learn every task, test on all after each, be killed, go on."""
+"""One run from its configuration to its result: learn every task, test on all after each, resume where it stopped."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 import platform
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,18 +22,24 @@ from tmln.distributed.sharding import gather_state, is_sharded_model
 from tmln.experiments.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.experiments.command import changed_of
 from tmln.experiments.commit import commit
+from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.loggers import Logger, make_logger
 from tmln.experiments.machine import machine
-from tmln.experiments.memory_estimate import fit
-from tmln.experiments.null_run import Unwritten
-from tmln.experiments.predictions import write_predictions
+from tmln.experiments.memory_estimate import fit, limit
 from tmln.experiments.process_memory import peak_bytes, reset_peak
-from tmln.experiments.progress import Progress
 from tmln.experiments.reference_runs import reference_names
-from tmln.experiments.result import Result
+from tmln.experiments.result import Observations, Result
 from tmln.experiments.run_options import RunOptions
+from tmln.experiments.run_state import (
+    RunState,
+    add_test,
+    add_within,
+    compact,
+    start_within,
+    write_predictions,
+)  # fmt: skip
 from tmln.experiments.store import Run
-from tmln.learner.checkpoint import read_newest, write_checkpoint
+from tmln.learner.checkpoint import NewerFormat, read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 from tmln.signals import Interrupted, saving
 from tmln.streams.stream import describe_tests
@@ -43,7 +49,7 @@ LOG_EVERY = 50  # steps between lines of the log
 
 @dataclass(frozen=True)
 class Moment:
-    """What a progress display is told after every step."""
+    """What a progress display gets after every step."""
 
     task: int
     tasks: int
@@ -55,8 +61,30 @@ class Moment:
     loss: float
 
 
+class NullRun:
+    """A run's folder for ranks other than the first: they compute everything and write nothing."""
+
+    log_size = log_checksum = 0
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.name = config, run_id(config)
+        self.result: Result | None = None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Keep the result in memory."""
+        config = self.config.resolved()
+        head = {key: config[key] for key in ("benchmark", "method", "seed")}
+        self.result = Result.of({**head, "config": config, **result}, self.name)
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        """Leave the log to the first rank."""
+
+    def truncate_log(self, step: int, size: int | None = None, crc: int | None = None) -> None:
+        """Leave the log to the first rank."""
+
+
 def fingerprint(model: nn.Module) -> str:
-    """A hash of every weight and buffer: equal runs have equal ones, to the last bit."""
+    """Return a hash of every weight and buffer; equal runs have equal ones, to the last bit."""
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         digest.update(name.encode())
@@ -65,11 +93,20 @@ def fingerprint(model: nn.Module) -> str:
 
 
 class Execution:
-    """A run at work. Hold the run's lock around it."""
+    """The execution of one run: ``Execution(run)()`` returns its result. Hold the run's lock around it.
+
+    Args:
+        run: The run's folder, or a :class:`NullRun` on ranks other than the first.
+        terms: How the run is executed.
+        reference: a*_k for every task, of the options' kind of reference.
+        on_step: Called after every step.
+        stop: Asked after every step; if it is true, the run is saved and :class:`Interrupted` raised.
+        fabric: Lightning Fabric, whose devices compute. All of its processes do the same.
+    """
 
     def __init__(
         self,
-        run: Run | Unwritten,
+        run: Run | NullRun,
         terms: RunOptions | None = None,
         reference: Sequence[float] | None = None,
         *,
@@ -77,10 +114,6 @@ class Execution:
         stop: Callable[[], bool] = lambda: False,
         fabric: Any = None,
     ) -> None:
-        """``reference`` is that of the terms' oracle; after a step ``on_step`` is told, and ``stop`` is asked.
-
-        ``fabric``: whose devices do it. Every process of it does the same, and the first one writes.
-        """
         self.run, self.terms, self.reference = run, terms or RunOptions(), reference
         self.on_step, self.stop = on_step, stop
         reset_peak()
@@ -91,15 +124,17 @@ class Execution:
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
         self.total = steps_in(self.stream, run.config)
         self.ends = {*itertools.accumulate(steps_of(self.stream, self.learner, self.epochs))}
-        self.rate = float(self.learner.step.effective_lr)  # as it starts, also for a run that goes on
-        self.progress = Progress()
+        self.rate = float(self.learner.step.effective_lr)  # as it starts, also for a run that is resumed
+        self.step = 0
+        self.observed = Observations(seconds=0.0)
+        self.keep: list[str] = []
+        self.predicted: list[torch.Tensor] = []
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
-        self.progress.pieces = self._fitting()
-        self._restore()
+        self._restore(self._fit_memory())
 
-    def _fitting(self) -> int | None:
-        """Samples at a time that fit on every rank: all pass the same ones at a task's end."""
+    def _fit_memory(self) -> int | None:
+        """Return how many samples fit at a time on every rank: all pass the same ones at a task's end."""
         pieces = self.learner.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
         if least != pieces[self.learner.ranks.rank]:
@@ -107,17 +142,17 @@ class Execution:
         return least
 
     def __call__(self) -> Result:
-        """The result, which is also written; a run that diverges has one too, and says so."""
+        """Return the result, which is also written; a run that diverges has one too, and says so."""
         diverged = None
         if isinstance(self.run, Run):
-            self.logger = make_logger(self.terms.logger, self.run, self.progress.step)
+            self.logger = make_logger(self.terms.logger, self.run, self.step)
         try:
             while self.learner.tasks < len(self.tasks):
                 self._learn(self.learner.tasks)
-        except FloatingPointError as error:  # a loss, or what a part makes of the weights at a task's end
+        except FloatingPointError as error:  # a loss, or the weights that a component makes at a task's end
             diverged = str(error)
         except BaseException:
-            with suppress(Exception):  # on a full disk closing fails as well: what came first is to be told
+            with suppress(Exception):  # on a full disk closing fails as well: the first error is to be shown
                 self._close()
             raise
         self._close()
@@ -133,26 +168,20 @@ class Execution:
     def _learn(self, index: int) -> None:
         task = self.tasks[index]
         self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, on_step=self._after_step)
-        self._log_boundary(index)
+        if found := self.learner.diagnostics:  # what the components report of the task, by ``component/quantity``
+            self.run.append_log({"step": self.step, "task": index, "boundary": dict(found)})
+            self._log({f"boundary/{name}": value for name, value in found.items()})
         self._test()
-        row = self.progress.accuracy[-1]
-        self.run.append_log({"step": self.progress.step, "task": index, "accuracy": row})
+        row = self.observed.accuracy[-1]
+        self.run.append_log({"step": self.step, "task": index, "accuracy": row})
         self._log({f"accuracy/task {j + 1}": value for j, value in enumerate(row)})
         self._log({"accuracy/seen": sum(row[: index + 1]) / (index + 1)})
-        if self._agreed(self._unsaved > 10.0)[0]:  # a task's end is a good place, if the last one is not fresh
+        if self._agree(self._unsaved > 10.0)[0]:  # unless the last checkpoint is fresh
             self._save()
 
-    def _log_boundary(self, index: int) -> None:
-        """What the parts found out about the task when it ended, by ``part/quantity``."""
-        found = self.learner.diagnostics
-        if found:
-            self.run.append_log({"step": self.progress.step, "task": index, "boundary": dict(found)})
-            self._log({f"boundary/{name}": value for name, value in found.items()})
-
     def _after_step(self, epoch: int, number: int, loss: float) -> None:
-        self.progress.step += 1
-        step, index = self.progress.step, self.learner.tasks
-        every = self.progress.every
+        self.step += 1
+        step, index, every = self.step, self.learner.tasks, self.observed.within.get("every")
         if every and step % every == 0 and step not in self.ends and not self.run.config.merged:
             self._test_within(index)
         if step % LOG_EVERY == 0:
@@ -160,7 +189,7 @@ class Execution:
             self._log({"loss": loss})
         moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
         self.on_step(moment)
-        stop, late = self._agreed(self.stop(), self._unsaved > self.terms.checkpoint_seconds)
+        stop, late = self._agree(self.stop(), self._unsaved > self.terms.checkpoint_seconds)
         by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
         if stop or by_step or late:
             self._save()
@@ -169,52 +198,60 @@ class Execution:
 
     def _log(self, values: dict[str, float]) -> None:
         if self.logger is not None:
-            self.logger.scalars(values, self.progress.step)
+            self.logger.scalars(values, self.step)
 
     def _test(self) -> None:
-        learner, progress = self.learner, self.progress
-        tally, liveliness = Tally(seen=len(progress.accuracy) + 1), Liveliness()
+        """Test on all tasks, after one more was learned."""
+        learner, observed = self.learner, self.observed
+        tally, liveliness = Tally(seen=len(observed.accuracy) + 1), Liveliness()
         trains = learner.step.trains_at(learner.step.settings, 1)  # else features may be cached, and no unit is seen
         with liveliness.watching(learner.model) if trains else nullcontext():
             found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
         liveliness.of_all(learner.ranks)
-        progress.note(tally, liveliness)
-        progress.accuracy.append([f["accuracy"] for f in found])
-        progress.masked.append([f["masked_accuracy"] for f in found])
+        observed = add_test(observed, found, tally, liveliness)
+        if "predictions" in self.keep:
+            self.predicted.append(compact(torch.cat(tally.predicted), len(tally.confusion)))
         held = [(task.validation, task.classes) for task in self.stream if task.validation is not None]
         if held:
-            progress.validation.append([f["accuracy"] for f in learner.evaluate_tasks(held)])
+            row = [f["accuracy"] for f in learner.evaluate_tasks(held)]
+            observed = replace(observed, validation_accuracy=[*observed.validation_accuracy, row])
+        extra = {name: list(values) for name, values in observed.extra_accuracy.items()}
         for name, samples in self.stream.extra_tests.items():
-            extra = learner.evaluate_tasks([(samples, samples.classes)])
-            progress.extra.setdefault(name, []).append(extra[0]["accuracy"])
+            (one,) = learner.evaluate_tasks([(samples, samples.classes)])
+            extra.setdefault(name, []).append(one["accuracy"])
+        self.observed = replace(observed, extra_accuracy=extra)
 
     def _test_within(self, index: int) -> None:
-        """On the tasks seen so far, the one at work included; training goes on as if nothing had been."""
+        """Test on the tasks seen so far, the current one included, without an effect on training."""
         seen = self.stream.tasks[: index + 1]
         found = self.learner.evaluate_tasks([(task.test, task.classes) for task in seen])
         row = [f["accuracy"] for f in found]
-        self.progress.within.append({"step": self.progress.step, "task": index, "accuracy": row})
-        self.run.append_log({"step": self.progress.step, "task": index, "within": row})
+        within = add_within(self.observed.within, step=self.step, task=index, accuracy=row)
+        self.observed = replace(self.observed, within=within)
+        self.run.append_log({"step": self.step, "task": index, "within": row})
         self._log({"accuracy/seen": sum(row) / len(row)})
 
     def _train_accuracy(self) -> float:
-        """Mean over tasks of the accuracy on their training data, as stored."""
+        """Return the mean over tasks of the accuracy on their training data, as stored."""
         found = self.learner.evaluate_tasks([(task.train, task.classes) for task in self.stream])
         return sum(f["accuracy"] for f in found) / len(found)
 
-    def _seconds(self) -> float:
-        return self.progress.seconds + time.monotonic() - self._resumed_at
-
-    def _peak(self) -> int:
-        return max(self.progress.peak, peak_bytes())
+    def _observed_now(self) -> Observations:
+        """Return the observations with the steps, seconds and memory of this moment."""
+        before = self.observed
+        seconds, peak = (
+            before.seconds + time.monotonic() - self._resumed_at,
+            max(before.peak_memory_bytes, peak_bytes()),
+        )
+        return replace(before, steps=self.step, seconds=seconds, peak_memory_bytes=peak)
 
     @property
     def _unsaved(self) -> float:
         """Seconds since the last checkpoint."""
         return time.monotonic() - self._saved_at
 
-    def _agreed(self, *asked: bool) -> list[bool]:
-        """What one rank is asked, all are: a signal comes to one, and clocks differ."""
+    def _agree(self, *asked: bool) -> list[bool]:
+        """Return for each question whether any rank says yes: a signal comes to one, and clocks differ."""
         return [bool(found) for found in self.learner.ranks.reduce_max([float(value) for value in asked])]
 
     def _save(self) -> None:
@@ -225,73 +262,74 @@ class Execution:
             self._saved_at = time.monotonic()
             if not isinstance(self.run, Run):
                 return
-            state = {
-                **vars(self.progress),
-                "seconds": self._seconds(),
-                "peak": self._peak(),
-                "learner": learned,
-            }
-            state["log_size"], state["log_crc32"] = self.run.log_size, self.run.log_checksum
+            state = RunState(
+                learned, self._observed_now(), self.keep, self.predicted, self.run.log_size, self.run.log_checksum
+            )
             self.run.lock.check()
             try:
-                write_checkpoint(self.run.checkpoints, state, self.progress.step)
+                write_checkpoint(self.run.checkpoints, state.to_plain(), self.step)
             except OSError:
-                self.run.lock.check()  # whoever took the run over removes what was being written: that is the reason
+                self.run.lock.check()  # another process that took the run over removes what is being written
                 raise
             self._saved_at = time.monotonic()
 
-    def _restore(self) -> None:
-        run = self.run
-        saved = self.learner.ranks.broadcast_object(
-            lambda: read_newest(run.checkpoints) if isinstance(run, Run) else None
+    def _restore(self, pieces: int | None) -> None:
+        """Go on from the newest checkpoint, or test the model as it begins; ``pieces`` samples fit at a time."""
+        run, learner = self.run, self.learner
+        saved = learner.ranks.broadcast_object(
+            lambda: read_newest(run.checkpoints, limit()) if isinstance(run, Run) else None
         )
         if saved is None:
-            self.run.truncate_log(-1)
-            tests = [(task.test, task.classes) for task in self.stream]
-            found = self.learner.evaluate_tasks(tests)
-            self.progress.baseline = [f["accuracy"] for f in found]
-            self.progress.every, self.progress.keeps = self.terms.eval_every or 0, list(self.terms.keep)
+            run.truncate_log(-1)
+            found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream])
+            baseline, within = [f["accuracy"] for f in found], start_within(self.terms.eval_every or 0)
+            self.observed = replace(self.observed, baseline=baseline, within=within, micro_batch=pieces or 0)
+            self.keep = list(self.terms.keep)
             return
-        state = dict(saved[0])
-        self.run.truncate_log(saved[1], state.pop("log_size"), state.pop("log_crc32", None))
-        history = [task.train for task in self.stream.tasks[: state["learner"]["tasks"]]]
-        self.learner.load_state_dict(state.pop("learner"), history if self.learner.recipe.joint else ())
-        now, self.progress = self.progress.pieces, Progress(**state)
-        if (self.progress.every, self.progress.keeps) != (self.terms.eval_every or 0, list(self.terms.keep)):
+        try:
+            state = RunState.of(saved[0])
+            run.truncate_log(saved[1], state.log_size, state.log_crc32)
+            history = [task.train for task in self.stream.tasks[: state.learner["tasks"]]]
+            learner.load_state_dict(state.learner, history if learner.recipe.joint else ())
+        except NewerFormat as error:
+            raise NewerFormat(f"the checkpoint of run {run.name} cannot be used: {error}") from None
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"the checkpoint of run {run.name} cannot be used: {error}; remove its folder checkpoint to begin the "
+                "run again, or go on with the version of tmln that began it"
+            ) from error
+        self.step, self.observed, self.keep = state.observations.steps, state.observations, state.keep
+        self.predicted = state.predicted
+        every, now = self.observed.within.get("every", 0), self.observed.micro_batch or None
+        if (every, self.keep) != (self.terms.eval_every or 0, list(self.terms.keep)):
             warnings.warn(
-                f"run {self.run.name} goes on as it began, with --eval-every {self.progress.every or 'not given'} and "
-                f"--keep {','.join(self.progress.keeps) or 'not given'}: what is tested on the way cannot change there",
+                f"run {run.name} goes on as it began, with --eval-every {every or 'not given'} and "
+                f"--keep {','.join(self.keep) or 'not given'}: what is tested on the way cannot change there",
                 stacklevel=2,
             )
-        if now != self.progress.pieces and (now is None or (self.progress.pieces or now + 1) <= now):
-            self.learner.in_pieces(self.progress.pieces)  # as it began, which fits
+        if pieces != now and (pieces is None or (now or pieces + 1) <= pieces):
+            learner.in_pieces(now)  # as it began, which fits
         else:
-            self.progress.pieces = now
+            self.observed = replace(self.observed, micro_batch=pieces or 0)
 
     def _keep_predictions(self) -> str:
-        """Into a file beside the result, whose checksum the result has; nothing where nobody asked."""
-        if "predictions" not in self.progress.keeps or not isinstance(self.run, Run):
+        """Write the predictions beside the result if they are to be kept, and return the file's checksum."""
+        if "predictions" not in self.keep or not isinstance(self.run, Run):
             return ""
-        return write_predictions(self.run.path, self.progress.predicted, [task.test for task in self.stream])
+        return write_predictions(self.run.path, self.predicted, [task.test for task in self.stream])
 
     def _result(self, diverged: str | None) -> dict[str, Any]:
-        progress, config = self.progress, self.run.config
-        known = config.train_accuracy and diverged is None
+        """Return the content of ``result.json``."""
+        config, known = self.run.config, self.run.config.train_accuracy and diverged is None
         observed = {
-            "accuracy": progress.accuracy,
-            "masked_accuracy": progress.masked,
-            "validation_accuracy": progress.validation,
-            "baseline": progress.baseline,
-            "extra_accuracy": progress.extra,
+            **vars(self._observed_now()),
             "train_accuracy": self._train_accuracy() if known else None,
-            **progress.counted(),
             "reference_accuracy": self.reference,
             "effective_rate": self.rate,
-            "seconds": self._seconds(),
         }
         found = {name: value for name, value in metrics.measure(observed).items() if metrics.metric_of(name).percent}
-        if config.merged and progress.accuracy:
-            found["acc"] = sum(progress.accuracy[-1]) / len(progress.accuracy[-1])
+        if config.merged and self.observed.accuracy:
+            found["acc"] = sum(self.observed.accuracy[-1]) / len(self.observed.accuracy[-1])
         names = reference_names(config.resolved())
         return {
             **observed,
@@ -301,9 +339,6 @@ class Execution:
             "references": names,
             "changed": changed_of(config),
             "diverged": diverged,
-            "steps": progress.step,
-            "peak_memory_bytes": self._peak(),
-            "micro_batch": progress.pieces,
             "weights_sha256": fingerprint(self.learner.model),
             "predictions_sha256": self._keep_predictions(),
             "log_crc32": self.run.log_checksum,

@@ -108,7 +108,7 @@ def _threads(result: Result) -> int | None:
 def compare_results(published: Result, again: Result, tolerance: float = TOLERANCE) -> Verdict:
     """Compare two results of one configuration.
 
-    >>> compare_results(Result("b", "m", 0, {}, [[0.5]]), Result("b", "m", 0, {}, [[0.9]])).state
+    >>> compare_results(Result("b", "m", 0, {}, accuracy=[[0.5]]), Result("b", "m", 0, {}, accuracy=[[0.9]])).state
     'differs'
     """
     other = list_differences(published, again)
