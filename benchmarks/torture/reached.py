@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from tmln.analysis.published import read_published
+from tmln.analysis.validity import complaint
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
 from tmln.data.reading import BadData, DataError
@@ -13,7 +15,7 @@ from tmln.executors.execute import execute
 from tmln.executors.plan import Job
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig, run_id
-from tmln.experiments.identity import canonical
+from tmln.experiments.identity import canonical, run_name
 from tmln.experiments.lock import LockLost, RunLock, RunLocked
 from tmln.experiments.machine import machine
 from tmln.experiments.result import checksum_of, read_result
@@ -23,6 +25,7 @@ from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.nested_state import encode
+from tmln.measure.verify import make_jobs
 from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.models import make_model
 from tmln.report.document import document
@@ -50,18 +53,22 @@ __all__ = [
     "checksum_of",
     "cifar",
     "command_line",
+    "complaint",
     "document",
     "encode",
     "execute",
     "images",
     "load_file",
     "machine",
+    "make_jobs",
     "make_model",
     "make_stream",
     "mnist",
     "read_newest",
+    "read_published",
     "read_result",
     "run_id",
+    "run_name",
 ]
 
 # Modules by name, of what is replaced there while a child is tormented.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.torture import clocks, crowd, damage, disk, fuzz, kills, ray_worker, soak, words, writes
+from benchmarks.torture import clocks, crowd, damage, disk, fuzz, kills, meaning, ray_worker, soak, words, writes
 from benchmarks.torture.scene import Scene
 from benchmarks.torture.verdict import Verdict
 
@@ -41,6 +41,7 @@ FAULTS: dict[str, Fault] = {
     "mutated": Fault(
         "files mutated blindly, for every reader", fuzz.blind, (len(fuzz.NAMES), 2000), (len(fuzz.NAMES), 60)
     ),
+    "meaning": Fault("sealed files changed by meaning", meaning.trial, (2 * meaning.MANY, 100), (meaning.MANY, 8), 2.0),
     "fuzz": Fault(
         "files made by a guided fuzzer, for every reader", fuzz.guided, (len(fuzz.NAMES), 50_000), (1, 300), 3.0
     ),

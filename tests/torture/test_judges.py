@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import importlib
 import json
 import logging
 import random
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.torture import __main__ as command
-from benchmarks.torture import fuzz, table
+from benchmarks.torture import fuzz, meaning, table
 from benchmarks.torture.crowd import apart
 from benchmarks.torture.damage import KINDS, judge, regions
 from benchmarks.torture.disk import unclear_error
@@ -248,3 +252,44 @@ def test_the_command(
     captured = capsys.readouterr()
     assert "made up (0 of 2 trials)" in captured.out
     assert "time was up" in captured.err
+
+
+# -- sealed files ------------------------------------------------------------------------------------------------------
+
+
+def import_named(content: Any, folder: Path) -> None:
+    for name in (value for inside, key in meaning.places(content) if isinstance(value := inside[key], str)):
+        with suppress(ImportError):
+            importlib.import_module(name.partition(":")[0])
+
+
+def make_named(content: Any, folder: Path) -> None:
+    for name in (value for inside, key in meaning.places(content) if isinstance(value := inside[key], str)):
+        if meaning.OUTSIDE in name:
+            Path(name).mkdir()
+
+
+def take_named(content: Any, folder: Path) -> None:
+    for size in (value for inside, key in meaning.places(content) if isinstance(value := inside[key], int)):
+        if size > 2**31:
+            raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("reader", "found"), [(import_named, "imported"), (make_named, "made a folder"), (take_named, "MemoryError")]
+)
+def test_a_reader_that_obeys_a_file_is_found(reader: Any, found: str, tmp_path: Path) -> None:
+    """By the changes themselves, within a few hundred of them: names, folders and sizes are among the values."""
+    (tmp_path / f"{meaning.PLANTED}.py").touch()
+    chance, said = random.Random(0), ""
+    sys.path.insert(0, str(tmp_path))
+    try:
+        for _ in range(500):
+            content = copy.deepcopy(meaning.contents("result"))
+            meaning.change(content, chance, tmp_path / meaning.OUTSIDE)
+            if said := meaning.fault_of(reader, content, tmp_path):
+                break
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop(meaning.PLANTED, None)
+    assert found in said

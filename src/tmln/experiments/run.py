@@ -41,6 +41,7 @@ from tmln.experiments.run_state import (
 from tmln.experiments.store import Run
 from tmln.learner.checkpoint import NewerFormat, read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
+from tmln.printable import one_line
 from tmln.signals import Interrupted, saving
 from tmln.streams.stream import describe_tests
 
@@ -293,10 +294,11 @@ class Execution:
             learner.load_state_dict(state.learner, history if learner.recipe.joint else ())
         except NewerFormat as error:
             raise NewerFormat(f"the checkpoint of run {run.name} cannot be used: {error}") from None
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            why = one_line(str(error))[:300]
             raise ValueError(
-                f"the checkpoint of run {run.name} cannot be used: {error}; remove its folder checkpoint to begin the "
-                "run again, or go on with the version of tmln that began it"
+                f"the checkpoint of run {run.name} cannot be used: {why}; remove its folder checkpoint to begin the run "
+                "again, or go on with the version of tmln that began it"
             ) from error
         self.step, self.observed, self.keep = state.observations.steps, state.observations, state.keep
         self.predicted = state.predicted
