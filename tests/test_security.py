@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tmln import evaluation_counts
+from tmln.analysis import published
 from tmln.data import extract, images, mnist, own_data, safe_pickle
-from tmln.experiments import files, result, yaml_reader
-from tmln.learner import growth, transform_fingerprint
+from tmln.experiments import files, result, run_state, yaml_reader
+from tmln.learner import checkpoint, growth, transform_fingerprint
 from tmln.methods.replay import disk_files
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
@@ -26,6 +27,9 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"an .npz of arrays | {own_data.MIN_UNPACKED >> 20} MiB and {own_data.MAX_RATIO} times its own size, unpacked, "
         f"at most {own_data.MAX_ARRAYS >> 30} GiB; labels below {own_data.MAX_CLASSES:,}",
         f"a configuration | {yaml_reader.LONGEST:,} characters, {yaml_reader.DEEPEST} levels",
+        f"a state or checkpoint | {checkpoint.MOST_STATE_BYTES >> 20} MiB of JSON",
+        f"a published file | {published.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
+        f"predictions of a run | {run_state.MOST_PREDICTION_BYTES >> 30} GiB",
         f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
         f"a state | samples of {transform_fingerprint.MOST_VALUES:,} values; as many classes as the largest dimension "
         f"of its tensors, or {growth.MOST:,}",

@@ -157,6 +157,7 @@ READERS: dict[str, Seal] = {
     "result": read_finished,
     "configuration": read_config,
     "published": read_publication,
+    "state": read_state,
 }
 MANY = len(READERS)
 

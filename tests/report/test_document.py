@@ -101,9 +101,9 @@ def test_a_clean_folder_warns_of_nothing(tmp_path: Path) -> None:
         ({"accuracy": [[]]}, "ragged"),
         ({"accuracy": [[0.5], [0.5]]}, "2 rows for 1 tasks"),
         ({"accuracy": [[0.5, 0.0]]}, "1 rows for 2 tasks"),
-        ({"accuracy": [[0.5, 0.0], [1e308, 0.5]]}, "holds 1e+308, which is no fraction"),
-        ({"metrics": {"acc": 0.5, "fm": -1e308}}, "'fm' is -1e+308, too large"),
-        ({"seconds": 10**150}, "'seconds' is 1000"),
+        ({"accuracy": [[0.5, 0.0], [1e308, 0.5]]}, "1e+308"),
+        ({"metrics": {"acc": 0.5, "fm": -1e308}}, "fm = -1e+308"),
+        ({"seconds": 10**150}, "seconds = 1000"),
     ],
     ids=["word", "bool", "number", "nameless", "empty", "ragged", "hollow", "tall", "short", "vast", "metric", "long"],
 )
@@ -149,8 +149,8 @@ def test_references_do_not_compete(runs: Path) -> None:
 
 
 def test_numbers_that_are_none(tmp_path: Path) -> None:
-    said = {"acc": math.nan, "own": math.inf, "note": "fine", "flag": True}
-    odd = result("er", 0, metrics=said, seconds="long", accuracy=[[math.nan] * 3] * 3)
+    said = {"acc": math.nan, "own": math.inf}
+    odd = result("er", 0, metrics=said, seconds=None, accuracy=[[math.nan] * 3] * 3)
     found = document(keep(tmp_path, [odd]))
     assert found["runs"][0]["metrics"] == {
         **dict.fromkeys(

@@ -10,7 +10,6 @@ import logging
 import random
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +258,8 @@ def test_the_command(
 
 def import_named(content: Any, folder: Path) -> None:
     for name in (value for inside, key in meaning.places(content) if isinstance(value := inside[key], str)):
-        with suppress(ImportError):
-            importlib.import_module(name.partition(":")[0])
+        if name.partition(":")[0] == meaning.PLANTED:
+            importlib.import_module(meaning.PLANTED)
 
 
 def make_named(content: Any, folder: Path) -> None:

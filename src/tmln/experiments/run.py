@@ -297,8 +297,8 @@ class Execution:
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             why = one_line(str(error))[:300]
             raise ValueError(
-                f"the checkpoint of run {run.name} cannot be used: {why}; remove its folder checkpoint to begin the run "
-                "again, or go on with the version of tmln that began it"
+                f"the checkpoint of run {run.name} cannot be used: {why}; remove its folder checkpoint to begin the "
+                "run again, or go on with the version of tmln that began it"
             ) from error
         self.step, self.observed, self.keep = state.observations.steps, state.observations, state.keep
         self.predicted = state.predicted
