@@ -129,7 +129,7 @@ def check_weights(model: Callable[[], nn.Module], copies: int = COPIES) -> None:
     if size > max(most := limit(), LIBRARIES):  # a small model can be built, and is checked with all the rest
         raise DoesNotFit(
             f"the weights of the run would take {shown(size)} of memory or more, {shown(most)} are there; try a "
-            "smaller model, or --memory, if more may be used"
+            "smaller model, or --memory-limit, if more may be used"
         )
 
 

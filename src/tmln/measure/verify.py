@@ -108,7 +108,8 @@ def _threads(result: Result) -> int | None:
 def compare_results(published: Result, again: Result, tolerance: float = TOLERANCE) -> Verdict:
     """Compare two results of one configuration.
 
-    >>> compare_results(Result("b", "m", 0, {}, accuracy=[[0.5]]), Result("b", "m", 0, {}, accuracy=[[0.9]])).state
+    >>> first, second = (Result("b", "m", 0, {}, accuracy=[[value]]) for value in (0.5, 0.9))
+    >>> compare_results(first, second).state
     'differs'
     """
     other = list_differences(published, again)
