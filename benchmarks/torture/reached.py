@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from tmln.analysis.validity import complaint
-
 from tmln.analysis.published import read_published
+from tmln.analysis.read import complaint
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
 from tmln.data.reading import BadData, DataError
