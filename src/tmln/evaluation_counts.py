@@ -1,8 +1,8 @@
-"""What was counted while testing, and what follows from it: confusions, calibration, accuracies within tasks.
+"""Counts of a test, and what follows from them: confusions, calibration, accuracies within tasks.
 
-Without torch. A confusion matrix C[i][j] counts the test samples of class i that were taken for class j; it is stored
-as text, some hundred letters for ten classes. R[k][j] is, as in :mod:`tmln.metrics`, the accuracy on task j after
-task k.
+Needs no torch. A confusion matrix C[i][j] counts the test samples of class i that were predicted as
+class j; it is stored as text, some hundred letters for ten classes. R[k][j] is, as in
+:mod:`tmln.metrics`, the accuracy on task j after task k.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_NUMBERS = 1 << 28  # of rows that are unpacked: a matrix of 16,384 tasks
 
 
 def pack_confusion(counts: ArrayLike) -> str:
-    """Row after row as 32-bit numbers, lowest byte first, zlib, base64.
+    """Return a confusion matrix as text: rows of 32-bit numbers, little endian, zlib, base64.
 
     >>> unpack_confusion(pack_confusion([[3, 1], [0, 4]])).tolist()
     [[3, 1], [0, 4]]
@@ -37,7 +37,7 @@ def pack_confusion(counts: ArrayLike) -> str:
 
 
 def unpack_confusion(text: str) -> NDArray[np.int64]:
-    """The counts, [true class][predicted class]; a ValueError for text that is none."""
+    """Return the counts, [true class][predicted class]; raise a ValueError for other text."""
     try:
         unpacking = zlib.decompressobj()
         found = unpacking.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
@@ -50,9 +50,10 @@ def unpack_confusion(text: str) -> NDArray[np.int64]:
 
 
 def pack_rows(rows: Sequence[Sequence[float | None]]) -> dict[str, Any]:
-    """Return rows of numbers in a compact form: lengths, distinct values, and a code for each number (zlib, base64).
+    """Return rows of numbers in a compact form: lengths, distinct values, and a code for each.
 
-    Accuracies are fractions of a test's samples: few are distinct, and a code takes a byte or two before compression.
+    Accuracies are fractions of a test's samples: few are distinct, and a code takes a byte or two
+    before compression.
 
     >>> unpack_rows(pack_rows([[0.5, 1.0], [0.25]]))
     [[0.5, 1.0], [0.25]]
@@ -70,7 +71,7 @@ def pack_rows(rows: Sequence[Sequence[float | None]]) -> dict[str, Any]:
 
 
 def unpack_rows(packed: Any) -> list[list[float]]:
-    """Return the rows, null as NaN; a ValueError for what :func:`pack_rows` did not make."""
+    """Return the rows, null as NaN; raise a ValueError for what :func:`pack_rows` did not make."""
     lengths, values, codes = (packed.get(key) for key in ("lengths", "values", "codes"))
     if not (isinstance(lengths, list) and all(type(n) is int and 0 <= n <= MOST_NUMBERS for n in lengths)):
         raise ValueError("no packed rows: their lengths are no whole numbers")
@@ -97,23 +98,23 @@ def _code(values: int) -> np.dtype[Any]:
 
 
 def class_accuracies(counts: ArrayLike) -> NDArray[np.float64]:
-    """C[i][i] / sum_j C[i][j] for each class; NaN for one that was not tested."""
+    """Return C[i][i] / sum_j C[i][j] for each class; NaN for one that was not tested."""
     matrix = np.asarray(counts, dtype=np.float64)
     tested = matrix.sum(axis=1)
     return np.asarray(np.divide(matrix.diagonal(), tested, out=np.full(len(matrix), np.nan), where=tested > 0))
 
 
 def worst_class_accuracy(confusions: Sequence[str]) -> float:
-    """The lowest accuracy of a class at the end."""
+    """Return the lowest accuracy of a class at the end."""
     found = class_accuracies(unpack_confusion(confusions[-1]))
     return float("nan") if np.isnan(found).all() else float(np.nanmin(found))
 
 
 def calibration_error(calibration: Mapping[str, Sequence[Sequence[float]]]) -> float:
-    """ECE (Guo et al. 2017) at the end: sum over bins of |right - confidence| / samples.
+    """Return the ECE (Guo et al. 2017) at the end: sum over bins of |right - confidence| / samples.
 
-    Of each bin of confidence there is the number of samples (``count``), how many were right, and the sum of
-    their confidences.
+    Each bin of confidence has the number of samples (``count``), how many were right, and the sum
+    of their confidences.
     """
     count, right, confidence = (np.asarray(calibration[key][-1], dtype=np.float64) for key in CALIBRATION)
     return float(np.abs(right - confidence).sum() / count.sum()) if count.sum() else float("nan")
@@ -123,7 +124,10 @@ CALIBRATION = ("count", "right", "confidence")
 
 
 def anytime_rows(R: ArrayLike, within: Mapping[str, Any]) -> Iterator[tuple[int, list[float]]]:
-    """(task, accuracies on the tasks seen by then), in the order of time; a task's last row is R's."""
+    """Yield (task, accuracies on the tasks seen by then), in order of time.
+
+    A task's last row is R's.
+    """
     matrix = np.asarray(R, dtype=np.float64)
     rows = list(zip(within["task"], within["accuracy"], strict=True))
     for task in range(len(matrix)):
@@ -132,26 +136,29 @@ def anytime_rows(R: ArrayLike, within: Mapping[str, Any]) -> Iterator[tuple[int,
 
 
 def anytime_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
-    """AAA as online learning has it: the mean over all tests, within tasks too, of the mean over tasks seen by then."""
+    """Return AAA: the mean over all tests of the mean accuracy on tasks seen by then."""
     return float(np.mean([np.mean(row) for _, row in anytime_rows(R, within)]))
 
 
 def minimum_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
-    """min-ACC (De Lange et al. 2023): the lowest that each earlier task fell to after it was learned, in the mean."""
+    """Return min-ACC (De Lange et al. 2023).
+
+    The mean over earlier tasks of the lowest accuracy after they were learned.
+    """
     rows = list(anytime_rows(R, within))
     lowest = [min(row[j] for task, row in rows if task > j) for j in range(rows[-1][0])]
     return float(np.mean(lowest)) if lowest else float("nan")
 
 
 def worst_case_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
-    """WC-ACC (De Lange et al. 2023): R[K][K] / K + (1 - 1/K) min-ACC, of K tasks."""
+    """Return WC-ACC (De Lange et al. 2023): R[K][K] / K + (1 - 1/K) min-ACC, of K tasks."""
     matrix = np.asarray(R, dtype=np.float64)
     tasks, last = len(matrix), float(matrix[-1, -1])
     return last if tasks == 1 else last / tasks + (1 - 1 / tasks) * minimum_accuracy(R, within)
 
 
 def complaint_about(observed: Mapping[str, Any], tasks: int) -> str:
-    """Why what was counted makes no sense, in a file of others; empty if it does, or if there is nothing."""
+    """Return why a file's counts make no sense; empty if they do, or if there are none."""
     confusion, calibration, within = (observed.get(key) for key in ("confusion", "calibration", "within"))
     if confusion:
         try:

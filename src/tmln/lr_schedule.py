@@ -1,4 +1,4 @@
-"""How the rate goes within a task: a multiple of the configured one, from its first step to its last."""
+"""Learning-rate schedules within a task: a factor from its first step to its last."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ SCHEDULES = get_args(ScheduleName)
 
 
 def rate_factor(rule: str, warm: int, step: int, steps: int) -> float:
-    """What the rate is multiplied by in step ``step``, counted from 0, of a task's ``steps``, ``warm`` of them warm-up.
+    """Return the factor of the rate in a step.
 
-    Warm-up rises to 1, (t+1)/W. With t and T counted from there on: 1, (1 + cos(pi*t/T))/2, or 1 - t/T; never 0.
+    Warm-up rises to 1, (t+1)/W. With t and T counted from there on: 1, (1 + cos(pi*t/T))/2, or 1 -
+    t/T; never 0.
+
+    Args:
+        rule: ``constant``, ``cosine`` or ``linear``.
+        warm: Steps of warm-up.
+        step: The step, counted from 0.
+        steps: All steps of the task.
 
     >>> [rate_factor("linear", 2, step, 6) for step in range(6)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
@@ -28,7 +35,7 @@ def rate_factor(rule: str, warm: int, step: int, steps: int) -> float:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A rule, and its warm-up in steps, or as a share of the task's steps where it is less than 1."""
+    """A rule and its warm-up: steps, or if less than 1 a share of the task's steps."""
 
     rule: str = "constant"
     warmup: float = 0.0
@@ -43,10 +50,10 @@ class Schedule:
 
     @property
     def changes(self) -> bool:
-        """Whether the rate is ever another than the configured one."""
+        """Whether the rate ever differs from the configured one."""
         return self.rule != "constant" or self.warmup > 0
 
     def factor(self, step: int, steps: int) -> float:
-        """Of the step ``step``, counted from 0, of a task of ``steps``; a warm-up may be longer than the task."""
+        """Return the factor of a step, counted from 0; a warm-up may be longer than the task."""
         warm = round(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
         return rate_factor(self.rule, warm, step, steps)

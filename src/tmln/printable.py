@@ -1,4 +1,7 @@
-"""Text of others made harmless where it leaves: a terminal obeys control characters, a spreadsheet runs formulas."""
+"""Text from files of others, escaped.
+
+Terminals obey control characters, spreadsheets run formulas.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _FORMULA = re.compile("[\\s\x00-\x20]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]"
 
 
 def printable(text: str) -> str:
-    r"""The text with what a terminal would obey written out, as ``\x1b`` for an escape.
+    r"""Return the text with control characters written out, as ``\x1b`` for an escape.
 
     >>> printable("a\x1b]0;title\x07b")
     'a\\x1b]0;title\\x07b'
@@ -22,18 +25,18 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same for a name within a line, which has no line of its own to end."""
+    """Return the text with control characters and line ends written out."""
     return printable(_ENDS.sub(_written_out, text))
 
 
 def csv_cell(text: str) -> str:
-    """The same for a cell of a CSV file; text that a spreadsheet would run gets an apostrophe, numbers stay numbers."""
+    """Return text for a CSV cell; what a spreadsheet would run gets an apostrophe."""
     text = printable(text)
     return f"'{text}" if _FORMULA.match(text) and text != "-" and not _is_number(text) else text
 
 
 def readable(value: Any) -> Any:
-    """The value, with halves of characters, which JSON can hold and files cannot, replaced by question marks."""
+    """Return the value with halves of characters, which files cannot hold, as question marks."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A progress bar for work that turns out to be long, where somebody is watching."""
+"""A progress bar for long work on a terminal, and lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE = 2.0  # seconds before a bar appears
 
 
 def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T]:
-    """The items, with a bar after two seconds if a terminal is attached (``show`` forces it on or off)."""
+    """Yield the items, with a bar after two seconds on a terminal; ``show`` forces it on or off."""
     if show is False or (show is None and not sys.stderr.isatty()):
         yield from _told(items, what) if show is None else items
         return
@@ -37,7 +37,7 @@ def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T
 
 
 def _told(items: Iterable[T], what: str) -> Iterator[T]:
-    """The items, with a line every fifteen seconds."""
+    """Yield the items, with a line every fifteen seconds."""
     total = f" of {len(items):,}" if isinstance(items, Sized) else ""
     said = time.monotonic()
     for number, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""One seed gives many generators: each purpose has its own, by name, independent of the others and of other seeds'."""
+"""Named, independent random generators from one seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 def seed_of(seed: int, purpose: str) -> int:
-    """A seed for this purpose alone.
+    """Return a seed for one purpose, independent of other purposes and other seeds.
 
     >>> seed_of(0, "order") != seed_of(0, "noise") != seed_of(1, "order")
     True

@@ -1,10 +1,10 @@
-"""Ctrl-C and SIGTERM have one owner, who sees to it that they are obeyed within two seconds wherever the program is.
+"""Handle Ctrl-C, SIGTERM and SIGHUP: save, and stop within two seconds.
 
-Work that can stop well asks :func:`asked_to_stop` often, as a run does after every step, saves, and ends by itself.
-Where nobody has asked for 0.7 s (a Fisher pass, a test, the reading of pictures) :class:`Interrupted` is raised
-there. Where no exception can get through (one long call of a library) the program is ended half a second later: what
-is on the disk is whole at any moment, so that this costs no more than a kill does. Within :func:`saving` there is time
-to finish a write.
+Work that can stop well calls :func:`asked_to_stop` often, as a run does after every step, saves,
+and ends by itself. If nothing has asked for 0.7 s (a Fisher pass, a test, reading pictures),
+:class:`Interrupted` is raised there. Where no exception can be raised (one long call of a library)
+the program is ended half a second later: files on the disk are whole at any moment, so this costs
+no more than a kill does. Within :func:`saving` there is time to finish a write.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ AT_ONCE = "stopped at once; the same command goes on from what is saved"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Asked to stop; the same command goes on. No ``except Exception`` takes it for a fault of what it came into."""
+    """The program was asked to stop; the same command goes on.
+
+    No ``except Exception`` takes it for an error.
+    """
 
 
 class _Owner:
-    """The signals of this process. All is done in the main thread but for :meth:`_watch`."""
+    """The handler of the signals of this process, in the main thread except for :meth:`_watch`."""
 
     def __init__(self) -> None:
         self.ends = False  # whether this process is ours to end
@@ -45,7 +48,7 @@ class _Owner:
 
     @contextmanager
     def hold(self, ends: bool) -> Iterator[None]:
-        """Own the signals within the block; once more where they are owned, as others may have taken them since."""
+        """Handle the signals within the block; nested blocks install the handlers again."""
         before = {number: signal.signal(number, self._handle) for number in SIGNALS if not _is_nohup(number)}
         ended_before, self.ends = self.ends, self.ends or ends
         self.depth += 1
@@ -62,7 +65,7 @@ class _Owner:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """A thread is told of signals the moment they come, whatever the main thread is at."""
+        """Run a thread that receives signals at once, whatever the main thread does."""
         hears, tells = socket.socketpair()
         tells.setblocking(False)
         former = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
@@ -114,7 +117,7 @@ class _Owner:
                 _leave()
 
     def _again(self, before: Callable[[Any], Any]) -> Callable[[Any], None]:
-        """An interruption that came while something was being cleared away is lost there: it comes once more."""
+        """Return a hook that raises an interruption again which was lost in a finalizer."""
 
         def hook(lost: Any) -> None:
             if isinstance(lost.exc_value, Interrupted):
@@ -133,7 +136,7 @@ _owner = _Owner()
 
 
 def _is_nohup(number: int) -> bool:
-    """Return whether this is SIGHUP and whoever started the program had it ignored, as nohup does."""
+    """Return whether this is SIGHUP and it was ignored from the start, as nohup does."""
     return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
@@ -154,8 +157,10 @@ def _leave() -> NoReturn:
 
 @contextmanager
 def owned() -> Iterator[None]:
-    """For programs: within the block signals raise :class:`Interrupted`, and what does not end within two seconds is
-    ended. Of no effect but in the main thread."""
+    """Handle signals in a program: raise :class:`Interrupted`, or end it after two seconds.
+
+    Has no effect outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -165,9 +170,10 @@ def owned() -> Iterator[None]:
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Within the block a signal is a question to be asked often; who does not ask is interrupted soon.
+    """Yield a function that returns whether a signal has come, to be called often.
 
-    A second signal interrupts at once. Ask for the end of a step, not in one: what asked has taken on to end soon.
+    A second signal interrupts at once. Call it after a step, not within one: whoever has called it
+    is expected to end soon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -182,7 +188,7 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def saving() -> Iterator[None]:
-    """Within the block a first signal waits for what is being written, for as long as that may take."""
+    """Delay a first signal within the block until what is being written is whole."""
     _owner.writes += 1
     try:
         yield

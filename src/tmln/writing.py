@@ -1,4 +1,4 @@
-"""A write that fails says which file it was, why, and what to do: one line, whatever wrote it."""
+"""Failed writes as one line: which file, why, and what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERYWHERE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # the next 
 
 
 class CannotWrite(OSError):
-    """A file could not be written; what was there before is as it was."""
+    """A file could not be written; its old content is unchanged."""
 
     def __str__(self) -> str:
         why, remedy = REASONS.get(self.errno or 0, ("the system refuses", "see to that"))
@@ -37,16 +37,16 @@ class CannotWrite(OSError):
 
     @property
     def everywhere(self) -> bool:
-        """Whether other files of the same place would meet the same."""
+        """Whether other files of the same place would fail, too."""
         return self.errno in EVERYWHERE
 
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within the block ``path`` is written: what the system says against it becomes a :class:`CannotWrite`.
+    """Raise :class:`CannotWrite` for ``path`` if the system refuses a write within the block.
 
-    The file is named as the user knows it, also where the bytes go to another one first: of blocks within each other
-    the outer one's name counts.
+    The file is named as the user knows it, also if the bytes go to another one first: of nested
+    blocks the outer name counts.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_all(file: IO[bytes], data: bytes) -> None:
-    """To a file without a buffer, which would try again when it is closed: the last room of a disk takes a part."""
+    """Write all bytes to an unbuffered file; the last room of a disk takes a part."""
     done = 0
     while done < len(data):
         done += file.write(data[done:])

@@ -1,4 +1,4 @@
-"""A run's stream, model and learner as they begin, made of its configuration; and how many steps it takes."""
+"""Build the stream, model and learner of a run from its configuration, and count its steps."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ORDERS = {"class_order", "session_order"}  # options that a run's own seed may d
 
 
 def build(config: RunConfig) -> tuple[Stream, Learner]:
-    """The stream and a learner at its beginning; one seed fixes both."""
+    """Return the stream and a learner at its beginning; one seed fixes both."""
     stream = stream_of(config)
     return stream, learner_of(config, stream)
 
 
 def stream_of(config: RunConfig) -> Stream:
-    """The run's benchmark; orders that are drawn follow from the run's seed."""
+    """Return the run's stream; class and session orders that are drawn follow the run's seed."""
     full = config.resolved()
     places = {key: value for key, value in config.benchmark_options.items() if key in LOCATION_OPTIONS}
     options = {**full["benchmark_options"], **places}
@@ -41,7 +41,7 @@ def stream_of(config: RunConfig) -> Stream:
 
 
 def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:
-    """As it begins, with nothing learned."""
+    """Return the learner of a run with nothing learned."""
     full, recipe = config.resolved(), config.recipe()
     check_allowed(full["model"], full["model_options"])
     recipe.check_code()
@@ -71,13 +71,13 @@ def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate
 
 
 def steps_of(stream: Stream, learner: Learner, epochs: int) -> list[int]:
-    """Steps of each task; ``joint`` learns all earlier ones again."""
+    """Return the steps of each task; ``joint`` learns all earlier ones again."""
     sizes, trains = [len(task.train) for task in stream], partial(learner.step.trains_at, learner.step.settings)
     return _steps(sizes, learner.recipe.joint, epochs, learner.batch_size, trains)
 
 
 def steps_in(stream: Stream, config: RunConfig) -> int:
-    """Steps of a whole run; a merged one learns all tasks at once."""
+    """Return the steps of a whole run; a merged one learns all tasks at once."""
     sizes, full = [len(task.train) for task in stream], config.resolved()
     sizes = [sum(sizes)] if config.merged else sizes
     recipe = config.recipe()
@@ -92,6 +92,6 @@ def _steps(sizes: list[int], joint: bool, epochs: int, batch_size: int, trains: 
 
 
 def merge(stream: Stream) -> Task:
-    """All tasks as one: what the shortcut oracle learns."""
+    """Return all tasks as one, which the shortcut reference learns."""
     classes = tuple(sorted({c for task in stream for c in task.classes}))
     return Task("all", concat([task.train for task in stream]), concat(list(stream.tests)), classes)

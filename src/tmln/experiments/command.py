@@ -1,6 +1,7 @@
-"""The command that makes a run again: only what differs from the defaults is spelled out. Needs no torch.
+"""The ``tmln run`` command of a configuration, with only what differs from the defaults.
 
-Which settings those are (:func:`changed_of`) a result says itself; their values are in its configuration.
+Needs no torch. Which settings those are (:func:`changed_of`) a result says itself; their values are
+in its configuration.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ INNER = {"benchmark_options": "benchmark.", "model_options": "model.", "settings
 
 
 def command_of(config: RunConfig, seeds: int = 1) -> str:
-    """``tmln run`` with words that a POSIX shell takes as they are; ``seeds`` runs from the configuration's seed on.
+    """Return the ``tmln run`` command of a configuration, quoted for a POSIX shell.
+
+    Args:
+        config: The configuration; only what differs from the defaults is in the command.
+        seeds: Runs from the configuration's seed on.
 
     >>> from tmln.experiments.config import RunConfig
-    >>> command_of(RunConfig(benchmark="split-digits", method="er", settings={"replay.capacity": 50}), seeds=3)
+    >>> config = RunConfig(benchmark="split-digits", method="er", settings={"replay.capacity": 50})
+    >>> command_of(config, seeds=3)
     'tmln run --benchmark split-digits --method er --seeds 3 --set replay.capacity=50'
     """
     (command,) = commands_of(config.resolved(), changed_of(config), range(config.seed, config.seed + seeds))
@@ -32,16 +38,16 @@ def command_of(config: RunConfig, seeds: int = 1) -> str:
 
 
 def commands_of(full: Mapping[str, Any], changed: Sequence[str], seeds: Iterable[int]) -> list[str]:
-    """Of a resolved configuration, one command for each stretch of consecutive seeds."""
+    """Return a command for each stretch of consecutive seeds of a resolved configuration."""
     number = count()
     stretches = [list(group) for _, group in groupby(sorted(set(seeds)), key=lambda seed: seed - next(number))]
     return [_command(full, changed, stretch) for stretch in stretches]
 
 
 def changed_of(config: RunConfig) -> list[str]:
-    """The settings, apart from the seed, that are not the defaults of this benchmark and method.
+    """Return the settings, except the seed, that differ from the benchmark's and method's defaults.
 
-    Model and parts come first: what they are decides the defaults of the rest.
+    Model and components come first: they decide the defaults of the rest.
     """
     from tmln.experiments.config import RunConfig
 
@@ -76,7 +82,7 @@ def _benchmark(full: Mapping[str, Any]) -> str:
 
 
 def _flat(full: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """As ``--set`` has them: ``epochs``, ``benchmark.tasks``, ``step.damping``."""
+    """Yield settings as ``--set`` has them: ``epochs``, ``benchmark.tasks``, ``step.damping``."""
     for key in sorted(full):
         if key in INNER:
             yield from ((f"{INNER[key]}{name}", value) for name, value in full[key].items())
@@ -85,7 +91,7 @@ def _flat(full: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _written(value: Any) -> str:
-    """Text that :func:`tmln.experiments.yaml_reader.read_value` reads as this value."""
+    """Return text that :func:`tmln.experiments.yaml_reader.read_value` reads as this value."""
     if isinstance(value, str):
         from tmln.experiments.yaml_reader import read_value  # most values are numbers: a report of them needs no YAML
 

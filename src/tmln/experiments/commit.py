@@ -1,4 +1,4 @@
-"""Which source a run was made by: the commit of tmln's own checkout. A package that was installed has its version."""
+"""The commit of tmln's own source, where it runs from a checkout."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ PATIENCE = 5.0  # seconds for git, which may be on a slow disk
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """``3f2a...``, with ``+changes`` behind it where files of the package differ from it; empty if nobody knows.
+    """Return the commit of tmln's own checkout, ``+changes`` if its files differ; empty if unknown.
 
-    Asked once a process. A package that lies in somebody else's checkout, as those in ``.venv`` do, is not of it.
+    Cached for the process. An installed package inside another checkout, as in ``.venv``, has none.
     """
     return commit_of(Path(__file__).resolve().parents[1])
 
 
 def commit_of(package: Path) -> str:
-    """Of the checkout that tracks this package."""
+    """Return the commit of the checkout that tracks this package."""
     if not _git(package, "ls-files", "__init__.py"):
         return ""
     found = _git(package, "rev-parse", "HEAD")

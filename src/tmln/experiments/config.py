@@ -1,4 +1,4 @@
-"""What a run is: a benchmark, a model, a method and a few numbers. Its identity is the hash of them all."""
+"""A run's configuration: benchmark, model, method and settings. Its hash is the run's identity."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tmln.user_code import code_allowed
 __all__ = ["RunConfig", "canonical", "run_id"]
 
 
-# Families that every run's name spells out. One that came later is spelled out where it is not the default, so that
-# runs from before keep their names.
+# Families that every run's name has. One that came later is in it where it is not the default, so
+# that earlier runs keep their names.
 NAMED = ("replay", "penalty", "step")
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ else:  # a field for every family
 
 
 class RunConfig(_Parts):
-    """One run; what is None is the benchmark's or the recipe's own.
+    """The configuration of one run; None stands for the benchmark's or the recipe's own value.
 
-    >>> RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2}).resolved()["epochs"]
+    >>> config = RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2})
+    >>> config.resolved()["epochs"]
     10
     """
 
@@ -66,7 +67,7 @@ class RunConfig(_Parts):
     @field_validator("settings", mode="before")
     @classmethod
     def _flat(cls, value: Any) -> Any:
-        """``step: {damping: 0.2}`` is ``step.damping: 0.2``."""
+        """Read ``step: {damping: 0.2}`` as ``step.damping: 0.2``."""
         if not isinstance(value, Mapping):
             return value
         flat: dict[str, Any] = {}
@@ -87,7 +88,7 @@ class RunConfig(_Parts):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunConfig:
-        """A configuration from plain values, wholly checked; errors are one line."""
+        """Return a checked configuration of plain values; an error is one line."""
         try:
             config = cls(**{key: value for key, value in values.items() if key in cls.model_fields})
         except ValidationError as error:
@@ -98,9 +99,11 @@ class RunConfig(_Parts):
         return config
 
     def with_setting(self, key: str, value: Any) -> RunConfig:
-        """A changed copy: ``epochs``, ``step.damping``, ``benchmark.tasks``, ``model.width`` and so on.
+        """Return a changed copy.
 
-        Text, as from a command line, is read as YAML would.
+        Keys are ``epochs``, ``step.damping``, ``benchmark.tasks``, and so on.
+
+        Text, as from a command line, is read as YAML.
         """
         try:
             return self._with({key: _read(value)})
@@ -113,7 +116,10 @@ class RunConfig(_Parts):
                 raise error from None
 
     def with_settings(self, changes: Mapping[str, Any]) -> RunConfig:
-        """Several changes in any order: ``penalty`` comes before ``penalty.strength``, an inner part before its own."""
+        """Return a copy with several changes, in any order.
+
+        ``penalty`` is applied before ``penalty.strength``, a wrapped component before its settings.
+        """
         ordered = sorted(changes, key=lambda key: key.count("."))
         if len(ordered) > 1:  # checked once; if that is an error, one by one, for what may be read in two ways
             with suppress(ValueError):
@@ -146,7 +152,10 @@ class RunConfig(_Parts):
             )
 
     def _hint(self, key: str) -> str:
-        """What an unknown setting may have been meant to be: ``size`` is ``benchmark.size`` where there is one."""
+        """Return which setting an unknown one may mean.
+
+        ``size`` is ``benchmark.size`` if there is one.
+        """
         full, options = self.resolved(), find_benchmark(self.benchmark).options.model_fields
         dotted = [f"benchmark.{name}" for name in options]
         dotted += [*(f"model.{name}" for name in full["model_options"]), *full["settings"]]
@@ -157,7 +166,7 @@ class RunConfig(_Parts):
         return f"; did you mean {meant!r}?" if meant else did_you_mean(key, [*type(self).model_fields, *dotted])
 
     def recipe(self) -> Recipe:
-        """The method's, with the parts and settings asked for."""
+        """Return the method's recipe with the components and settings of this configuration."""
         recipe = find_recipe(self.method)
         for family in FAMILIES:
             name = getattr(self, family)
@@ -165,7 +174,10 @@ class RunConfig(_Parts):
         return recipe.with_settings(self.settings)
 
     def resolved(self) -> dict[str, Any]:
-        """Every default spelled out, as plain values under sorted keys; a RunConfig again if read as one."""
+        """Return every setting as plain values under sorted keys, defaults included.
+
+        A RunConfig again if read as one.
+        """
         allowed = code_allowed()  # on which the settings of a part of the user's depend
         if allowed not in self._complete:
             self._complete[allowed] = self._completed()
@@ -173,11 +185,14 @@ class RunConfig(_Parts):
 
     @cached_property
     def _complete(self) -> dict[bool, dict[str, Any]]:
-        """Worked out once: a hundred runs ask for it thousands of times."""
+        """Resolved configurations by whether code is allowed.
+
+        Hundreds of runs ask thousands of times.
+        """
         return {}
 
     def model_copy(self, **how: Any) -> RunConfig:
-        """As pydantic has it; what was worked out is the original's."""
+        """Copy as pydantic does, without the original's cached values."""
         copied = super().model_copy(**how)
         vars(copied).pop("_complete", None)
         return copied
@@ -222,12 +237,12 @@ class RunConfig(_Parts):
         return options
 
     def to_yaml(self) -> str:
-        """The resolved configuration, to be read by people and by :meth:`from_yaml`."""
+        """Return the resolved configuration as YAML, which :meth:`from_yaml` reads."""
         return yaml.safe_dump(self.resolved(), allow_unicode=True)
 
     @classmethod
     def from_yaml(cls, text: str) -> RunConfig:
-        """Settings are written nested or dotted: ``step.damping: 0.2``."""
+        """Read a configuration; settings may be nested or dotted: ``step.damping: 0.2``."""
         values = read_yaml(text)
         if not isinstance(values, dict):
             raise ValueError(f"a configuration is a YAML mapping such as 'benchmark: split-digits', not {values!r}")
@@ -236,15 +251,16 @@ class RunConfig(_Parts):
 
 
 def run_id(config: RunConfig) -> str:
-    """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of the resolved configuration."""
+    """Return a run's name: benchmark, method, seed, and 16 digits of a hash."""
     return run_name(config.resolved())
 
 
 def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
-    """The parts of a run and all their settings.
+    """Return the components of a run and all their settings, as its name has them.
 
-    What came later, a family or a setting (``"later"`` in a field's json_schema_extra), is left out where it has its
-    default, so that runs from before keep their names; but not where the method has another, which would come back.
+    A family or setting that was added later (``"later"`` in a field's json_schema_extra) is left
+    out where it has its default, so that earlier runs keep their names; but not where the method
+    has another value, which would be restored.
     """
     parts: dict[str, str] = {}
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Where runs compute: the first GPU, if any, else the CPU; ``TMLN_DEVICE`` (``tmln --device``) says otherwise."""
+"""The device that runs compute on: ``TMLN_DEVICE``, else the first GPU, else the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ VARIABLE = "TMLN_DEVICE"
 
 
 def run_device() -> torch.device:
-    """Of this process. It is no part of a run's identity, though rounding differs between devices."""
+    """Return the device of this process: ``TMLN_DEVICE``, else the first GPU, else the CPU.
+
+    It is no part of a run's identity, though rounding differs between devices.
+    """
     name = os.environ.get(VARIABLE) or "auto"
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,5 +26,5 @@ def run_device() -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """``cpu``, or the kind of the GPU."""
+    """Return ``cpu``, or the kind of the GPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)

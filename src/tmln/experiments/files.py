@@ -1,7 +1,7 @@
-"""Files of a run: plain ones, never behind a link; small ones that are there whole or not at all; JSON for any program.
+"""Files of a run: plain files only, written atomically, and JSON for any program.
 
-A folder of runs may come from somebody else. What looks like a run's file there can be a link to a file of yours, a
-pipe that is never written to, or a device that never ends; so nothing in it is opened but here.
+A folder of runs may come from somebody else. A run's file there can be a link to a file of yours, a
+pipe that is never written to, or a device that never ends; so its files are only opened here.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ GUARDED = ("checkpoint", ".lock")  # folders of a run whose content is overwritt
 
 
 class Linked(ValueError):
-    """What should be a file or folder of a run is a link, or something stranger."""
+    """A link, or something stranger, in place of a file or folder of a run."""
 
 
 def refuse_link(path: Path) -> None:
-    """An error if there is a link at this path."""
+    """Raise if there is a link at this path."""
     if path.is_symlink():
         raise Linked(f"{path} is a link, and links within a folder of runs are not followed; put the file itself there")
 
 
 def refuse_links(folder: Path) -> None:
-    """An error if the folder of a run is a link, or holds a link, pipe or device where files are read and removed."""
+    """Raise if a run's folder is a link, or has links, pipes or devices where files are removed."""
     refuse_link(folder)
     for place in (folder, *(folder / name for name in GUARDED)):
         for path in place.iterdir() if place.is_dir() else ():
@@ -43,7 +43,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of a plain file; whatever else is there under its name is neither followed nor waited for."""
+    """Return a descriptor of a plain file; nothing else of its name is followed or waited for."""
     refuse_link(path)
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     handle = os.open(path, flags | careful, 0o666)
@@ -54,7 +54,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The whole of a small file."""
+    """Read a whole file of at most ``most`` bytes."""
     with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -63,7 +63,7 @@ def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
-    """Replaces ``path`` at once; a reader, or whoever comes after a crash, sees the old text or the new."""
+    """Replace a file at once; a reader, also after a crash, sees the old content or the new."""
     aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
     with writing(path):
         aside.unlink(missing_ok=True)  # of a process of the same number that was killed
@@ -79,13 +79,13 @@ def write_whole(path: Path, text: str | bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """And those above it, as far as they are not there."""
+    """Make a folder and those above it, as far as they are missing."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in it survive a power cut."""
+    """Flush a folder, so that the names in it survive a power cut."""
     if os.name == "nt":  # there a folder cannot be opened
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -96,12 +96,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: NaN and infinities, which it has no word for, are null."""
+    """Return strict JSON; NaN and infinities, which it cannot express, are null."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
 
 
 def from_json(text: bytes) -> Any:
-    """The value; a ValueError for what is no JSON, or so deep or large a number that nothing could be done with it."""
+    """Parse JSON; raise a ValueError for other text, and for values too deep or too large."""
     try:
         value = json.loads(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Which run is which: the hash of a configuration, and the name of the folder that carries it. Needs no torch."""
+"""The identity of a run: the hash of its configuration, and its folder's name. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def canonical(value: Any) -> str:
-    """JSON in which equal values are equal texts: sorted keys, no spaces, whole numbers without a point."""
+    """Return JSON in which equal values are equal texts: sorted keys, no spaces, 1 for 1.0."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, float):
@@ -24,7 +24,10 @@ def canonical(value: Any) -> str:
 
 
 def run_name(resolved: Mapping[str, Any]) -> str:
-    """``split-digits-tmln-s0-`` and 16 hexadecimal digits of the hash of a resolved configuration."""
+    """Return the name of a resolved configuration.
+
+    ``split-digits-tmln-s0-`` and 16 digits of a hash.
+    """
     digest = hashlib.sha256(canonical(resolved).encode()).hexdigest()[:16]
     readable = "{benchmark}-{method}-s{seed}".format_map({key: resolved.get(key) for key in HEAD})
     return f"{re.sub(r'[^a-z0-9+.-]+', '-', readable.lower())}-{digest}"
@@ -34,7 +37,7 @@ HEAD = ("benchmark", "method", "seed")
 
 
 def spell_numbers(value: Any) -> Any:
-    """The values with numbers that JSON lacks as words, which a RunConfig reads as numbers again."""
+    """Return the value with inf and nan, which JSON lacks, as words that a RunConfig reads."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -43,12 +46,12 @@ def spell_numbers(value: Any) -> Any:
 
 
 def is_named(stored: Mapping[str, Any], name: str) -> bool:
-    """Whether a configuration, as it was stored and by whatever version, is that of the folder of this name."""
+    """Return whether a stored configuration, of any version, is that of the folder of this name."""
     return name == run_name(stored) or name == run_name(_numbers(stored))
 
 
 def _numbers(value: Any) -> Any:
-    """What :func:`spell_numbers` spelled."""
+    """Return the value with the words of :func:`spell_numbers` as numbers again."""
     if value in ("inf", "-inf", "nan"):
         return float(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One run over several devices: what was asked for, and the processes that Lightning Fabric makes of it."""
+"""Run one run over several devices, in processes that Lightning Fabric starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tmln.suggest import did_you_mean
 
 STRATEGIES = ("ddp", "fsdp")
 ACCELERATORS = ("auto", "cpu", "cuda")
-# A rank waits for the first one, which may wait for a run that another job works on; who has died is noticed otherwise.
+# A rank waits for the first one, which may wait for a run of another job; a dead one is noticed
+# otherwise.
 PATIENCE = timedelta(days=7)
 LOOK = 0.2  # seconds between two looks at the other processes
 GRACE = 10.0  # seconds for them to end by themselves
@@ -34,7 +35,10 @@ GRACE = 10.0  # seconds for them to end by themselves
 
 @dataclass(frozen=True)
 class Devices:
-    """``count`` devices of this machine, a process each; None: those of ``torchrun``, if it started this process."""
+    """The devices of a run: ``count`` of this machine, a process each.
+
+    Without a count they are those of ``torchrun``, if it started this process.
+    """
 
     count: int | None = None
     strategy: str = "ddp"
@@ -42,24 +46,24 @@ class Devices:
 
     @property
     def asked(self) -> bool:
-        """Whether a run is to go through Fabric at all."""
+        """Whether the run goes through Fabric."""
         return self.count is not None or _by_torchrun()
 
     def check(self) -> None:
-        """Every error that can be told before a process is started."""
+        """Raise for unknown values, before a process is started."""
         for name, known in (("strategy", STRATEGIES), ("accelerator", ACCELERATORS)):
             value = getattr(self, name)
             if value not in known:
                 raise ValueError(f"unknown {name} {value!r}{did_you_mean(value, known)} ({', '.join(known)})")
 
     def check_method(self, recipe: Recipe) -> None:
-        """A method that cannot be done so is refused before a process is started."""
+        """Raise for a method that cannot be sharded, before a process is started."""
         if self.strategy == "fsdp" and self.asked and self.count != 1:
             recipe.check_code()
             check_shardable(recipe)
 
     def fabric(self) -> Any:
-        """Fabric, not launched yet."""
+        """Return Fabric for these devices, not launched yet."""
         self.check()
         Fabric, strategies = _lightning()
         accelerator, count, machines = self._kind(), self.count, 1
@@ -97,9 +101,9 @@ class Devices:
 
 
 def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
-    """Fabric at work, and the processes that this one has started for it.
+    """Launch Fabric; return it and the processes that this one started for it.
 
-    They are watched from here: Fabric itself would end this one without a word.
+    They are watched from here: Fabric itself would end this process without a message.
     """
     fabric = devices.fabric()
     with warnings.catch_warnings():
@@ -117,7 +121,7 @@ def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
 
 
 def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
-    """They end by themselves when all is done; where it is not, nothing of theirs is lost."""
+    """Wait for the processes to end by themselves, or kill them ``at_once``."""
     ending = [*children]
     children.clear()  # from now on their end is no death that whoever watches them is to tell of
     for child in ending:
@@ -130,7 +134,7 @@ def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
 
 
 def _lightning() -> tuple[Any, Any]:
-    """Fabric by itself, as it comes with all of Lightning, too: ``lightning`` takes seconds to import."""
+    """Import Fabric alone if possible: all of ``lightning`` takes seconds to import."""
     for package in ("lightning_fabric", "lightning.fabric"):
         with suppress(ImportError):
             found = importlib.import_module(package).Fabric
@@ -153,7 +157,7 @@ def _watch(look: Callable[[], None]) -> None:
 
 
 def _lost(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """All end with the first that fails: the others would wait for it."""
+    """End all processes with the first that fails, as the others would wait for it."""
     for rank, child in enumerate(children, 1):
         code = child.poll()
         if code:
@@ -161,7 +165,7 @@ def _lost(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def leave(children: Sequence[subprocess.Popen[bytes]], why: str) -> NoReturn:
-    """One line, and the end of all processes, wherever they are: what is on the disk is whole at any moment."""
+    """Print one line and end all processes; files on the disk are whole at any moment."""
     cursor = "\x1b[?25h" if os.isatty(2) else ""  # a bar may have hidden it
     os.write(2, f"{cursor}tmln: {why}\n".encode())
     for child in children:

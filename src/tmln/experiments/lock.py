@@ -1,4 +1,7 @@
-"""Lock a run so that one process at a time works on it: a lock of the operating system, which ends with its process."""
+"""Lock a run so that one process at a time works on it.
+
+The lock is one of the operating system, which ends with its process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tmln.writing import writing
 
 
 class RunLocked(RuntimeError):
-    """Another process is at work on this run."""
+    """Another process works on this run."""
 
 
 class LockLost(RuntimeError):
@@ -26,10 +29,11 @@ class LockLost(RuntimeError):
 
 
 class RunLock:
-    """Hold a run for this process: ``with RunLock(folder):``, or :class:`RunLocked` if another process has it.
+    """Hold a run: ``with RunLock(folder):``, or :class:`RunLocked` if another process has it.
 
-    The operating system gives the lock back when the process ends, however it ends. A process that is stopped keeps it.
-    ``folder`` holds two files: ``held`` is locked, ``owner`` says by whom, in words.
+    The operating system releases the lock when the process ends, however it ends. A process that is
+    stopped keeps it. ``folder`` holds two files: ``held`` is locked, ``owner`` says by whom, in
+    words.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -67,12 +71,15 @@ class RunLock:
                 raise
 
     def release(self) -> None:
-        """Give the lock back; twice is no error."""
+        """Release the lock; twice is no error."""
         with suppress(OSError):  # whoever works on the run has been told already; the lock ends with this process
             self._lock.release()
 
     def check(self) -> None:
-        """Raise :class:`LockLost` unless this process holds the run; to be called before results are written."""
+        """Raise :class:`LockLost` unless this process holds the run.
+
+        Called before results are written.
+        """
         with suppress(FileNotFoundError):
             if self.held and read_own(self._owner) == self._mine:
                 return

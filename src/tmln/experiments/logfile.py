@@ -1,4 +1,7 @@
-"""``log.jsonl``: one JSON object a line, each with its step; what a kill cut short, or a resumed run repeats, goes."""
+"""``log.jsonl``: one JSON object a line, each with its step.
+
+A line that a kill cut short, or that a resumed run writes again, is removed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def append_line(path: Path, record: Mapping[str, Any], check: Callable[[], None] = lambda: None) -> None:
-    """One line, in one write, if ``check`` does not object; all of it or, on a disk without room for all, nothing.
+    """Append one line, in one write, if ``check`` does not raise; on a full disk nothing of it.
 
-    It is asked when the file is open: who took the run over in between has put a new file in its place (see
-    :func:`truncate_after`), and a process that slept right here writes to the old one, which nobody reads.
+    ``check`` is called when the file is open: another process that took the run over meanwhile has
+    put a new file in its place (see :func:`truncate_after`), and this one writes to the old file,
+    which nobody reads.
     """
     if not isinstance(record.get("step"), int):
         raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
@@ -38,15 +42,15 @@ def append_line(path: Path, record: Mapping[str, Any], check: Callable[[], None]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines; a last one without an end is passed over, others that are no JSON are reported too."""
+    """Read all whole lines; skip an unfinished last one, and warn of others that are no JSON."""
     return [record for _, record in _records(path) if record is not None]
 
 
 def truncate_after(path: Path, step: int, size: int | None = None) -> None:
-    """Drops every line past ``step``, and a last one without an end, so that a resumed run writes what follows.
+    """Drop every line past ``step``, and an unfinished last one; a resumed run writes them again.
 
-    ``size`` is that of the log when the checkpoint was written: lines of the same step that came later go, too. The log
-    is a new file then, out of reach of a process that still has the old one open.
+    ``size`` is the log's size when the checkpoint was written: later lines of the same step are
+    dropped, too. The log is a new file then, out of reach of a process that has the old one open.
     """
     if not path.exists():
         return
@@ -61,9 +65,9 @@ def truncate_after(path: Path, step: int, size: int | None = None) -> None:
 
 
 def checksum(path: Path, size: int | None = None) -> int:
-    """CRC-32 of the first ``size`` bytes, or of all; that of nothing if there is no log.
+    """Return the CRC-32 of the first ``size`` bytes, or of all; that of nothing without a log.
 
-    A damaged line can still be JSON, with another number in it: only a checksum kept elsewhere tells.
+    A damaged line can still be JSON with another number: only a checksum stored elsewhere shows it.
     """
     if not path.exists():
         return 0
@@ -72,7 +76,7 @@ def checksum(path: Path, size: int | None = None) -> int:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """The bytes of each ended line and what it says, None if nothing."""
+    """Yield the length of each finished line and its record, None if it is damaged."""
     if not path.exists():
         return
     with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:

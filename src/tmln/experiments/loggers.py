@@ -1,4 +1,4 @@
-"""Where a run's numbers go besides log.jsonl: TensorBoard, Weights & Biases, MLflow, behind one small interface."""
+"""Log a run to TensorBoard, Weights & Biases or MLflow behind one small interface."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tmln.writing import writing
 
 
 class Logger(Protocol):
-    """Takes numbers by name at a step."""
+    """Receives numbers by name at a step."""
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Values of one step, by name."""
+        """Log the values of one step, by name."""
 
     def close(self) -> None:
-        """All is written before it returns."""
+        """Write everything before returning."""
 
 
 class TensorBoard:
@@ -36,7 +36,7 @@ class TensorBoard:
             self.writer: Any = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Its thread writes later: what that met is raised at the next call."""
+        """Log values; an error of the writer's thread is raised at the next call."""
         with writing(self.folder):
             for name, value in values.items():
                 self.writer.add_scalar(name, value, step)
@@ -69,9 +69,10 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """One MLflow run for each run, found again by its name, on the server that MLFLOW_TRACKING_URI names.
+    """One MLflow run for each run, found by its name, on the server MLFLOW_TRACKING_URI.
 
-    What was logged cannot be taken back there. A resumed run says it again to the bit, so what is known is not sent.
+    Logged values cannot be removed there. A resumed run repeats them to the bit, so known ones are
+    not sent again.
     """
 
     def __init__(self, run: Run, step: int) -> None:
@@ -94,7 +95,7 @@ class MLflow:
         self.sent: dict[str, int] = {}  # the last step of each name that is known there
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Each value once, whatever was sent before a kill."""
+        """Log each value once, whatever was sent before a kill."""
         with _reaching_mlflow():
             for name, value in values.items():
                 if name not in self.sent:
@@ -114,7 +115,10 @@ LONGEST = 500  # letters of a parameter, which every server takes
 
 @contextmanager
 def _reaching_mlflow() -> Iterator[None]:
-    """A server that is not there, or asks who one is, in one line: its errors are of no common kind."""
+    """Raise one line for a server that is missing or asks for a login.
+
+    MLflow has no common error.
+    """
     try:
         yield
     except Exception as error:
@@ -139,7 +143,10 @@ LOGGERS: dict[str, tuple[str, Callable[[Run, int], Logger]]] = {
 
 
 def make_logger(name: str, run: Run, step: int) -> Logger | None:
-    """The logger for a run that goes on after ``step``; ``auto`` is TensorBoard where it is installed."""
+    """Return the logger of a run that continues after ``step``.
+
+    ``auto`` is TensorBoard if installed.
+    """
     if name == "auto":
         name = "tensorboard" if find_spec("tensorboard") else "none"
     if name == "none":

@@ -1,4 +1,4 @@
-"""What kind of machine a measurement is of, not which one."""
+"""The kind of machine that a measurement is of; what identifies one of its kind is not recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
 
 def machine() -> dict[str, Any]:
-    """What a time was measured on, for those who compare it."""
+    """Return the properties of the machine that times and last bits depend on."""
     return {
         "processor": _processor(),
         "instructions": instructions(),
@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
 
 
 def instructions() -> str:
-    """What decides on the last bits: what torch takes of the CPU, a hash of all that it has, and limits that were set.
+    """Return what decides the last bits: instruction set, a hash of all CPU flags, and limits set.
 
     Processors of one name may differ in this.
     """

@@ -1,4 +1,4 @@
-"""Equal footing: a method with plain SGD steps at the rate that TMLN has in task 1, before it has a metric."""
+"""Plain SGD at the effective rate that TMLN has before it has a metric."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from tmln.experiments.config import RunConfig
 
 
 def equal_rate(tmln: RunConfig) -> dict[str, Any]:
-    """The settings of ``naive at eta/lambda`` and its like, of a run of TMLN's as it is configured.
+    """Return the settings of plain SGD at the effective rate of a TMLN run, eta/lambda.
+
+    In task 1, before there is a metric, both take the same steps.
 
     >>> equal_rate(RunConfig(benchmark="split-digits", method="tmln"))
     {'lr': 0.1, 'step.momentum': 0.0}

@@ -1,8 +1,8 @@
-"""Memory is planned: what a run will take at most, before it is trained, and in what pieces its batches fit.
+"""Estimate a run's peak memory before training, and the pieces in which its batches fit.
 
-How a run fits into its machine is no part of its identity, as its device and its threads are not: in pieces a run
-has the same result to rounding. The pieces are kept with its checkpoint, so that it goes on as it began, to the bit,
-whatever is free then.
+Pieces are no part of a run's identity, as its device and threads are not: in pieces a run has the
+same result to rounding. They are kept in its checkpoint, so that a resumed run continues to the
+bit, whatever memory is free then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ class DoesNotFit(ValueError):
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes: ``held`` by the process now, data included; ``weights`` with all that is kept of each; a pass's."""
+    """Bytes that a run takes.
+
+    ``held`` is what the process holds now, data included; ``weights`` includes all that is kept of
+    each.
+    """
 
     held: int
     weights: int  # and Kronecker factors
@@ -68,12 +72,12 @@ class Footprint:
 
     @property
     def peak(self) -> int:
-        """The same from the process's beginning on."""
+        """Bytes of the whole process since its beginning, at most."""
         return max(self.total, self.before)
 
 
 def read_size(text: str) -> int:
-    """``4GB``, ``500MiB``, ``2.5g``: bytes."""
+    """Return the bytes of ``4GB``, ``500MiB`` or ``2.5g``."""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
     if found is None or found[2] not in UNITS or float(found[1]) <= 0:
         raise ValueError(f"memory is written as 4GB, 500MB or 2GiB, not {text!r}")
@@ -81,12 +85,12 @@ def read_size(text: str) -> int:
 
 
 def shown(size: float) -> str:
-    """``1.5 GB``, ``20 MB``: 10^9 and 10^6 bytes."""
+    """Return ``1.5 GB`` or ``20 MB``, in units of 10^9 and 10^6 bytes."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def footprint(learner: Learner, stream: Stream) -> Footprint:
-    """Counted, but for what a sample takes in a training pass: that is found with two samples."""
+    """Estimate the memory of a run; a training pass of two samples measures one of them."""
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
     inputs = prepare_inputs(learner.model, few, learner.prepare)
     stored = few[0].numel() * few.element_size()
@@ -118,7 +122,7 @@ def gram_bytes(model: nn.Module) -> int:
 
 
 def check_weights(model: Callable[[], nn.Module], copies: int = COPIES) -> None:
-    """Raise :class:`DoesNotFit` if a model's weights alone take more memory than there is; before it is built."""
+    """Raise :class:`DoesNotFit` if the weights of a model cannot fit, before it is built."""
     try:
         with torch.device("meta"):
             size = copies * sum(p.numel() * p.element_size() for p in model().parameters())
@@ -134,7 +138,7 @@ def check_weights(model: Callable[[], nn.Module], copies: int = COPIES) -> None:
 
 
 def factor_bytes(learner: Learner) -> int:
-    """Of the Kronecker factors that a part holds, their inverses, and new ones on the way; 0 where none does."""
+    """Return the bytes of Kronecker factors, their inverses, and new ones being measured."""
     held = sum(term.times for term in learner.recipe.memory_terms() or [] if term.unit == "K")
     if not held:
         return 0
@@ -143,13 +147,16 @@ def factor_bytes(learner: Learner) -> int:
 
 
 def limit() -> int:
-    """What a run's process may hold: ``TMLN_MEMORY`` (``--memory-limit 4GB``), else what it has and what is free."""
+    """Return the bytes that the process may hold.
+
+    ``TMLN_MEMORY`` (``tmln run --memory-limit 4GB``), else what it holds and what is free.
+    """
     given = os.environ.get(VARIABLE)
     return read_size(given) if given else int(LEFT * free_bytes()) + held_bytes()
 
 
 def fitted(need: Footprint, most: int) -> Footprint:
-    """With pieces that fit into ``most`` bytes; as it is where it fits."""
+    """Return the estimate with pieces that fit into ``most`` bytes; unchanged if it fits."""
     if need.total <= most:
         return need
     room = (most - replace(need, pieces=0).total) // max(need.sample, 1)
@@ -157,7 +164,7 @@ def fitted(need: Footprint, most: int) -> Footprint:
 
 
 def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
-    """Have the learner work in such pieces as fit; what cannot be is refused with the setting to change."""
+    """Let the learner work in pieces that fit; raise with the setting to change if none do."""
     most = limit() if most is None else most
     need = footprint(learner, stream)
     found = fitted(need, most)

@@ -1,4 +1,4 @@
-"""The options of models, checked as those who write them mean them."""
+"""The options of models, checked by the types of the functions that build them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST = 2**31 - 1
 
 
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a model of the table, checked; of models of timm and of users, those given."""
+    """Return all checked options of a model; for timm's and users' models, those given."""
     if ":" in model:
         return dict(given)
     if model not in MODELS:
@@ -35,7 +35,7 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache  # to look took a third of the time that a configuration takes
 def _taken(build: Callable[..., Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The options of a network, with their defaults, and their types."""
+    """Return the defaults and types of the options of a network."""
     taken = inspect.signature(build).parameters.items()
     usual = {key: parameter.default for key, parameter in taken if parameter.kind is parameter.KEYWORD_ONLY}
     return usual, typing.get_type_hints(build)
@@ -53,7 +53,7 @@ def _checked(what: str, kind: Any, value: Any) -> Any:
 
 
 def one_line(error: ValidationError) -> str:
-    """The first of pydantic's complaints."""
+    """Return pydantic's first complaint in one line."""
     first = error.errors()[0]
     where = ".".join(str(place) for place in first["loc"])
     return f"{where} = {first['input']!r}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""The process's memory: its peak, what it holds, what is available to it, and an allocator that keeps blocks."""
+"""The process's memory: its peak, what it holds, and what is available to it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SLURM = "SLURM_MEM_PER_NODE"  # MiB that a job may hold on this node
 def keep_memory() -> None:
     """Keep freed blocks with the process, as a training step requests the same large ones again.
 
-    Otherwise the C library returns each to the system, and every step pays for fresh, zeroed pages. Without such
-    a setting in the C library nothing happens.
+    Otherwise the C library returns each to the system, and every step pays for fresh, zeroed pages.
+    Without such a setting in the C library nothing happens.
     """
     with suppress(AttributeError, OSError):
         libc = ctypes.CDLL(None)
@@ -44,7 +44,10 @@ def held_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return the available bytes: of the machine, every cgroup above this process, the SLURM job, and ulimit -v."""
+    """Return the available bytes.
+
+    The least that the machine, every cgroup above it, the SLURM job and ulimit -v leave.
+    """
     found = [2**62]
     with suppress(OSError, ValueError, IndexError):
         meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
@@ -60,9 +63,10 @@ def free_bytes() -> int:
 
 
 def _cgroup_bytes(root: Path, membership: Path) -> Iterator[int]:
-    """Yield what each memory cgroup leaves, from this process's own up to the root; of versions 1 and 2.
+    """Yield what each memory cgroup of version 1 or 2 leaves, from the process's own to the root.
 
-    A limit holds for all groups below it, and batch systems set it at any level. Cached files can be dropped.
+    A limit holds for all groups below it, and batch systems set it at any level. Cached files can
+    be dropped.
     """
     names = ("memory.max", "memory.current", "inactive_file"), (
         "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
@@ -104,7 +108,7 @@ def _status(field: str) -> int | None:
 
 
 def peak_bytes() -> int:
-    """Return the most memory held since :func:`reset_peak`; on other systems than Linux, since the start."""
+    """Return the most memory held since :func:`reset_peak`; outside Linux, since the start."""
     if (peak := _status("VmHWM:")) is not None:
         return peak
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,7 +1,9 @@
-"""The reference of intransigence: an ordinary run, found in the store or computed once for all methods.
+"""Reference runs: those of intransigence, and plain SGD at a matched rate.
 
-One rule for every table, page and picture: the reference is run at the benchmark's own learning rate with its recipe's
-own settings, on the same data, model, epochs and batch size, under the same seed.
+The reference of intransigence is an ordinary run, found in the store or computed once for all
+methods. One rule holds for every table, page and figure: it is run at the benchmark's own learning
+rate with its recipe's own settings, on the same data, model, epochs and batch size, under the same
+seed.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from tmln.experiments.result import ORACLES, REFERENCES, Oracle, Result
 from tmln.experiments.store import Store
 from tmln.streams.benchmarks import find_benchmark
 
-# What a run hands on to its reference: what it learns with what, and how that is scored. Not lr, which is a method's
-# own: a run at ten times the rate is held against the same network as all others. ``compile`` changes the rounding
-# only, and ``train_accuracy`` what is measured: with them one joint run serves as row and as reference.
+# Settings that a run shares with its reference: data, model and scoring. Not lr, which is a
+# method's own: a run at ten times the rate is compared with the same network as all others.
+# ``compile`` changes only the rounding, and ``train_accuracy`` what is measured: with them one
+# joint run serves as row and as reference.
 SHARED = (
     "benchmark",
     "benchmark_options",
@@ -36,10 +39,10 @@ SHARED = (
 
 
 def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
-    """The run whose accuracies are the reference of this one; None if there is none to be had.
+    """Return the run whose accuracies are the reference of this one; None if it has none.
 
-    ``prefix`` is ``joint``: afresh on tasks 1..k for every k. ``independent`` is afresh on task k alone. ``final`` is a
-    shortcut, one model on all tasks together.
+    ``prefix`` is ``joint``: trained from scratch on tasks 1..k for every k. ``independent`` is
+    trained from scratch on task k alone. ``final`` is a shortcut, one model on all tasks together.
     """
     if oracle == "none" or config.method in REFERENCES or config.merged:
         return None
@@ -51,7 +54,7 @@ def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
 
 
 def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> Sequence[float] | None:
-    """a*_k for every task, if the reference run has finished."""
+    """Return a*_k for every task, if the reference run has finished."""
     wanted = reference_config(config, oracle)
     run = None if wanted is None else store.find(wanted)
     result = None if run is None else run.result
@@ -59,7 +62,7 @@ def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> Sequence[fl
 
 
 def reference_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """Which run each kind of reference of a resolved configuration is: all that a reader needs to find it."""
+    """Return the run name of each kind of reference of a resolved configuration."""
     if not config.keys() <= RunConfig.model_fields.keys():
         raise ValueError("the configuration is of another version")
     if config.get("method") in REFERENCES or config.get("merged"):
@@ -69,17 +72,20 @@ def reference_names(config: Mapping[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _names(shared: str) -> dict[str, str]:
-    """Of runs that share this; thousands of runs have a few references."""
+    """Return the names for runs that share these settings.
+
+    Thousands of runs have a few references.
+    """
     config = RunConfig.of(json.loads(shared))
     wanted = {oracle: reference_config(config, oracle) for oracle in ORACLES}
     return {oracle: run_id(found) for oracle, found in wanted.items() if found is not None}
 
 
 def with_names(result: Result) -> Result:
-    """A result of an earlier version, with the names of its references; one of which nothing is known has none.
+    """Return a result of an earlier version with the names of its references, where they are known.
 
-    Such a result may not name what it was held against. It was a reference at the run's own rate, which is the one that
-    counts where that rate is the benchmark's own.
+    Such a result may not name its reference. It was a run at the run's own rate, which is the one
+    that counts if that rate is the benchmark's own.
     """
     with suppress(TypeError, ValueError):
         names = reference_names(result.config)

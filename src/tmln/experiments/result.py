@@ -1,8 +1,10 @@
-"""``result.json``: what a finished run observed. Fractions, not percent; undefined is null in the file, NaN in Python.
+"""``result.json``: what a finished run observed.
 
-Formats: 1 had no checksum; 2 has a checksum over the content; 3 is that of streams so long that matrices, which grow
-with the square of the tasks, are packed (:func:`tmln.evaluation_counts.pack_rows`). Any other change of the file needs
-the next number. A result's configuration must be the one that its folder is named by.
+Accuracies are fractions, not percent; undefined is null in the file and NaN in Python. Formats: 1
+had no checksum; 2 has one over the content; 3 is that of long streams, whose matrices are packed,
+as they grow with the square of the tasks (:func:`tmln.evaluation_counts.pack_rows`). Any other
+change of the file needs the next number. A result's configuration must be the one that its folder
+is named by.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ ACCURACIES = (*MATRICES, "baseline", "extra_accuracy", "reference_accuracy")
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What a run observed so far, under the names that checkpoint and result have; a row after each task."""
+    """The observations of a run so far, a row after each task.
+
+    Checkpoint and result have them under these names.
+    """
 
     accuracy: Sequence[Sequence[float]] = ()
     masked_accuracy: Sequence[Sequence[float]] = ()
@@ -68,12 +73,13 @@ class Observations:
 
 @dataclass(frozen=True)
 class Result(Observations):
-    """The result of a finished run; its metrics are computed when they are asked for.
+    """The result of a finished run; its metrics are computed when they are read.
 
-    ``said`` are the metrics as they were when it was written. They count where what a metric needs was not stored, as
-    by earlier versions. ``references`` names the run that each kind of reference is, ``reference`` the one that this
-    run is compared with, whose a*_k are ``reference_accuracy``. ``changed`` names the settings that differ from the
-    defaults. Both are None in results of earlier versions.
+    ``said`` are the metrics as they were when it was written. They count where the inputs of a
+    metric were not stored, as by earlier versions. ``references`` names the run that each kind of
+    reference is, ``reference`` the one that this run is compared with, whose a*_k are
+    ``reference_accuracy``. ``changed`` names the settings that differ from the defaults. Both are
+    None in earlier results.
     """
 
     benchmark: str
@@ -103,7 +109,10 @@ class Result(Observations):
 
     @classmethod
     def of(cls, plain: Mapping[str, Any], name: str = "") -> Result:
-        """Return the result of a file's content, which :func:`check_content` has checked; null is a default."""
+        """Return the result of a checked content (:func:`check_content`).
+
+        Null stands for a default.
+        """
         given = {**plain, "name": name, "said": plain.get("metrics"), CHECKSUM: has_checksum(plain)}
         return cls(**{f.name: given[f.name] for f in fields(cls) if given.get(f.name) is not None})
 
@@ -115,7 +124,7 @@ class Result(Observations):
 
     @property
     def merged(self) -> bool:
-        """Whether all tasks were learned as one: the ``final`` reference, which is no row of a table."""
+        """Whether all tasks were learned as one: the ``final`` reference, no row of a table."""
         return bool(self.config.get("merged"))
 
     @property
@@ -142,9 +151,16 @@ class NewerResult(ValueError):
 def make_schema(
     of: type, number: Any, needed: Sequence[str] = (), without: Sequence[str] = (), **more: Any
 ) -> type[BaseModel]:
-    """Return the pydantic model of a dataclass's fields: strict types, no other keys, ``number`` for each float.
+    """Return the pydantic model of a dataclass's fields: strict types and no other keys.
 
-    Sequences are lists and mappings dictionaries, as JSON has them. What is not ``needed`` may be missing or null.
+    Sequences are lists and mappings dictionaries, as in JSON.
+
+    Args:
+        of: The dataclass.
+        number: The type that stands for each float.
+        needed: Keys that must be there; others may be missing or null.
+        without: Fields that are left out.
+        **more: Types of further keys.
     """
     from pydantic import ConfigDict, create_model
 
@@ -187,7 +203,7 @@ def describe_error(error: ValidationError) -> str:
 
 
 def check_content(content: Mapping[str, Any], name: str) -> None:
-    """Raise a ValueError that says in what a result's content differs from the schema of such files."""
+    """Raise a ValueError that says how a result's content differs from the schema."""
     from pydantic import ValidationError
 
     if content.get("format") == PACKED_FORMAT:  # what is packed is checked when it is unpacked
@@ -213,7 +229,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def pack_long(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result's content with every matrix of more than ``LONG`` numbers packed, in the format that has that."""
+    """Return the content with every matrix of more than ``LONG`` numbers packed, and its format."""
     packed: dict[str, Any] = {key: pack_rows(content[key]) for key in MATRICES if _is_long(content.get(key))}
     within = content.get("within") or {}
     if _is_long(within.get("accuracy")):
@@ -226,7 +242,7 @@ def _is_long(rows: Any) -> bool:
 
 
 def _unpack_long(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the matrices that are packed in a result's content, unpacked."""
+    """Return the packed matrices of a content, unpacked."""
     if content.get("format") != PACKED_FORMAT:
         return {}
     found: dict[str, Any] = {key: unpack_rows(content[key]) for key in MATRICES if _is_packed(content.get(key))}
@@ -258,9 +274,13 @@ def read_result(path: Path) -> Result:
 
 
 def believed(content: dict[str, Any], name: str, file: str, halves: bool | None = None) -> Result:
-    """Return the result of the run ``name`` that ``file`` holds; raise a ValueError if no run could have written it.
+    """Return the result of the run ``name``; raise a ValueError if no run could have written it.
 
-    ``halves``: whether it may contain halves of characters; searched for if not known.
+    Args:
+        content: The content of the file.
+        name: The name of the run.
+        file: The name of the file, for errors.
+        halves: Whether there may be halves of characters in it; searched for if not known.
     """
     _check_version(content, file)
     check_content(content, file)
@@ -280,7 +300,7 @@ def _check_version(content: Mapping[str, Any], file: str) -> None:
 
 
 def has_checksum(result: Mapping[str, Any]) -> bool:
-    """Return whether results of this format have a checksum; those of format 1 are believed without."""
+    """Return whether results of this format have a checksum; format 1 has none."""
     return result.get("format") not in (None, 1)
 
 

@@ -1,4 +1,4 @@
-"""One run from its configuration to its result: learn every task, test on all after each, resume where it stopped."""
+"""Run a configuration: learn every task, test on all after each, save, resume, write the result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LOG_EVERY = 50  # steps between lines of the log
 
 @dataclass(frozen=True)
 class Moment:
-    """What a progress display gets after every step."""
+    """The progress of a run after a step."""
 
     task: int
     tasks: int
@@ -94,14 +94,14 @@ def fingerprint(model: nn.Module) -> str:
 
 
 class Execution:
-    """The execution of one run: ``Execution(run)()`` returns its result. Hold the run's lock around it.
+    """The execution of one run: ``Execution(run)()`` returns its result. Hold its lock around it.
 
     Args:
         run: The run's folder, or a :class:`NullRun` on ranks other than the first.
         terms: How the run is executed.
         reference: a*_k for every task, of the options' kind of reference.
         on_step: Called after every step.
-        stop: Asked after every step; if it is true, the run is saved and :class:`Interrupted` raised.
+        stop: Asked after every step; if true, the run is saved and :class:`Interrupted` raised.
         fabric: Lightning Fabric, whose devices compute. All of its processes do the same.
     """
 
@@ -135,7 +135,7 @@ class Execution:
         self._restore(self._fit_memory())
 
     def _fit_memory(self) -> int | None:
-        """Return how many samples fit at a time on every rank: all pass the same ones at a task's end."""
+        """Return how many samples fit at a time on every rank; all pass the same ones."""
         pieces = self.learner.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
         if least != pieces[self.learner.ranks.rank]:
@@ -143,7 +143,7 @@ class Execution:
         return least
 
     def __call__(self) -> Result:
-        """Return the result, which is also written; a run that diverges has one too, and says so."""
+        """Train, write the result and return it; a run that diverges has a result, too."""
         diverged = None
         if isinstance(self.run, Run):
             self.logger = make_logger(self.terms.logger, self.run, self.step)
@@ -223,7 +223,7 @@ class Execution:
         self.observed = replace(observed, extra_accuracy=extra)
 
     def _test_within(self, index: int) -> None:
-        """Test on the tasks seen so far, the current one included, without an effect on training."""
+        """Test on the tasks seen so far, the current one included; training is unaffected."""
         seen = self.stream.tasks[: index + 1]
         found = self.learner.evaluate_tasks([(task.test, task.classes) for task in seen])
         row = [f["accuracy"] for f in found]
@@ -252,7 +252,7 @@ class Execution:
         return time.monotonic() - self._saved_at
 
     def _agree(self, *asked: bool) -> list[bool]:
-        """Return for each question whether any rank says yes: a signal comes to one, and clocks differ."""
+        """Return for each question whether any rank says yes: signals and clocks differ."""
         return [bool(found) for found in self.learner.ranks.reduce_max([float(value) for value in asked])]
 
     def _save(self) -> None:
@@ -275,7 +275,10 @@ class Execution:
             self._saved_at = time.monotonic()
 
     def _restore(self, pieces: int | None) -> None:
-        """Go on from the newest checkpoint, or test the model as it begins; ``pieces`` samples fit at a time."""
+        """Resume from the newest checkpoint, or test the untrained model.
+
+        ``pieces`` is how many samples fit into memory at a time.
+        """
         run, learner = self.run, self.learner
         saved = learner.ranks.broadcast_object(
             lambda: read_newest(run.checkpoints, limit()) if isinstance(run, Run) else None
@@ -315,7 +318,7 @@ class Execution:
             self.observed = replace(self.observed, micro_batch=pieces or 0)
 
     def _keep_predictions(self) -> str:
-        """Write the predictions beside the result if they are to be kept, and return the file's checksum."""
+        """Write the predictions if they are to be kept; return the checksum of the file."""
         if "predictions" not in self.keep or not isinstance(self.run, Run):
             return ""
         return write_predictions(self.run.path, self.predicted, [task.test for task in self.stream])

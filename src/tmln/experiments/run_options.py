@@ -1,4 +1,4 @@
-"""How runs are done: made once from what a person asks for, and handed unchanged to whoever does them."""
+"""Options of how runs are executed, which change no result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ KEEPABLE = ("predictions",)
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Set how one run is executed; ``threads`` follow the rule of :mod:`tmln.executors.config` unless given."""
+    """Options of how one run is executed.
+
+    ``threads`` follow the rule of :mod:`tmln.executors.config` unless given.
+    """
 
     oracle: Oracle = "none"
     checkpoint_seconds: float = 300.0
@@ -31,7 +34,7 @@ class RunOptions:
     accumulate: int = 1  # pieces in which a batch is passed
 
     def apply(self) -> None:
-        """Device, memory and leave to import code, for this process."""
+        """Set device, memory and permission to import code for this process."""
         os.environ[DEVICE] = self.device
         os.environ[MEMORY] = self.memory
         os.environ[ALLOW_CODE] = "1" if self.allow_code else "0"

@@ -1,11 +1,12 @@
-"""The state that a run's checkpoint carries, and the files of predictions.
+"""The state in a run's checkpoint, and the file of predictions.
 
-A checkpoint's state is a :class:`RunState` under the names of its fields, matrices as float64 tensors, and a
-``version``. Version 1 had neither a version nor these names. Any change of the fields needs the next version, a
-function that upgrades the last one, and a frozen checkpoint in ``tests/golden/fixtures``.
+A checkpoint's state is a :class:`RunState` under the names of its fields, matrices as float64
+tensors, and a ``version``. Version 1 had neither a version nor these names. Any change of the
+fields needs the next version, a function that upgrades the last one, and a frozen checkpoint in
+``tests/golden/fixtures``.
 
-``predictions.safetensors`` has the class that each test sample was predicted as after each task, if that was to be
-kept: ``predicted`` is [tasks, samples], ``true`` and ``task`` are [samples]. The result has the file's checksum.
+``predictions.safetensors`` has the predicted class of each test sample after each task, if kept:
+``predicted`` is [tasks, samples], ``true`` and ``task`` are [samples]. The result has its checksum.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_PREDICTION_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class RunState:
-    """A run between two steps: its learner, what it observed, and what of its log and predictions is written."""
+    """The state of a run between two steps."""
 
     learner: dict[str, Any]
     observations: Observations
@@ -102,14 +103,14 @@ def start_within(every: int) -> dict[str, Any]:
 
 
 def add_within(within: Mapping[str, Any], **test: Any) -> dict[str, Any]:
-    """Return the record with one more test: its ``step``, ``task`` and ``accuracy`` on the tasks seen."""
+    """Return the record with one more test: ``step``, ``task``, ``accuracy`` on the tasks seen."""
     return {"every": within["every"], **{key: [*within[key], value] for key, value in test.items()}}
 
 
 def add_test(
     observed: Observations, found: Sequence[Mapping[str, float]], tally: Tally, liveliness: Liveliness
 ) -> Observations:
-    """Return the observations with those of a test of all tasks, after one more task was learned."""
+    """Return the observations with a test of all tasks, after one more task was learned."""
     bins = tally.bins.tolist()
     calibration = {key: [*observed.calibration.get(key, ()), row] for key, row in zip(CALIBRATION, bins, strict=True)}
     confusion = list(observed.confusion)
@@ -150,7 +151,7 @@ def write_predictions(folder: Path, predicted: Sequence[Tensor], tests: Sequence
 
 
 def read_predictions(folder: Path, checksum: str) -> dict[str, Tensor]:
-    """Read the predictions of a run's folder; ``checksum`` is its result's ``predictions_sha256``."""
+    """Read the predictions of a run; ``checksum`` is its result's ``predictions_sha256``."""
     if not checksum:
         raise ValueError(f"run {folder.name} kept no predictions; `tmln run --keep predictions` does")
     data = read_own(folder / PREDICTIONS, MOST_PREDICTION_BYTES)

@@ -1,4 +1,4 @@
-"""Tell what a file system must do to hold runs, and what the one of a folder lacks."""
+"""Check that the file system of a folder can hold runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from filelock import FileLock, Timeout
 
 from tmln.writing import writing
 
-# Stores of objects that look like a disk. On one machine they do what is asked; between machines nothing is exclusive.
+# Object stores that look like a disk: they work on one machine; between machines no lock holds.
 OBJECTS = ("s3fs", "goofys", "gcsfuse", "blobfuse", "blobfuse2", "rclone", "mountpoint-s3", "ossfs", "geesefs")
 REMEDY = "choose another --runs: a local disk will do, and NFS, CephFS, Lustre, GPFS or SMB if mounted with flock"
 
 
 def missing(folder: Path) -> list[str]:
-    """What the file system of this folder does not do, in words; a few small files are made and removed."""
+    """Return what the file system of a folder cannot do, tried with a few small files."""
     place = folder / f".trying-{uuid.uuid4().hex}"
     with writing(folder):  # what the user knows of
         place.mkdir(parents=True)
@@ -33,7 +33,7 @@ def missing(folder: Path) -> list[str]:
 
 
 def check(folder: Path) -> str:
-    """An error that names what the folder's file system lacks; else a warning, if there is reason for one."""
+    """Raise if the file system of a folder lacks something; else return a warning, or nothing."""
     kind = kind_of(folder)
     lacks = missing(folder)
     if lacks:
@@ -50,7 +50,7 @@ def check(folder: Path) -> str:
 
 
 def kind_of(folder: Path) -> str:
-    """The type of the file system, e.g. ``nfs4`` or ``fuse.s3fs``; empty where the system does not tell."""
+    """Return the type of the file system, e.g. ``nfs4`` or ``fuse.s3fs``; empty if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

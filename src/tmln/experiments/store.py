@@ -1,4 +1,4 @@
-"""A folder of runs, each named by the hash of its configuration: found again, never half-visible, never done twice."""
+"""A folder of runs, each named by the hash of its configuration, complete or not there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as a listing shows it; ``reason`` says what is wrong with a corrupt one, or why to doubt a finished one."""
+    """A run in a listing.
+
+    ``reason`` says what is wrong with a corrupt one, or why to doubt a finished one.
+    """
 
     name: str
     path: Path
@@ -41,7 +44,7 @@ class Entry:
 
 
 class Run:
-    """One run's folder, for whoever works on it."""
+    """One run's folder, for the process that works on it."""
 
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path, self.config = path, config
@@ -49,47 +52,50 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The hash of its configuration, which is the folder's name."""
+        """The folder's name, which has the hash of the configuration."""
         return self.path.name
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints are written, and read to go on."""
+        """The folder of checkpoints."""
         return self.path / "checkpoint"
 
     @property
     def tensorboard(self) -> Path:
-        """Where TensorBoard looks."""
+        """The folder that TensorBoard reads."""
         return self.path / "tensorboard"
 
     @property
     def log(self) -> Path:
-        """A JSON object a line, for each step that is logged."""
+        """The log, a JSON object a line for each step that is logged."""
         return self.path / "log.jsonl"
 
     @property
     def result(self) -> Result | None:
-        """The result of a finished run; one that is damaged is reported, and computed again."""
+        """The result of a finished run; a damaged one is reported, and computed again."""
         return _result(self.path)
 
     @property
     def finished(self) -> bool:
-        """Its result is there, whole, and its own."""
+        """Whether its result is there, whole, and its own."""
         return self.result is not None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, whose presence means that the run is finished. The lock must be held."""
+        """Write the result, which makes the run finished. The lock must be held."""
         self.lock.check()
         config = self.config.resolved()
         head = {key: config[key] for key in ("benchmark", "method", "seed")}
         write_result(self.path / "result.json", {**head, "config": config, **result})
 
     def append_log(self, record: Mapping[str, Any]) -> None:
-        """One line of log.jsonl, with its ``step``; none if the run has been taken from this process."""
+        """Append a line with its ``step`` to the log.
+
+        Raise if another process took the run over.
+        """
         append_line(self.log, record, self.lock.check if self.lock.held else lambda: None)
 
     def read_log(self) -> list[dict[str, Any]]:
-        """Its lines; a warning says if they are not those that the run finished with."""
+        """Read the lines of the log; warn if they are not those that the run finished with."""
         with suppress(ValueError):  # the result of a newer version, whose log can be read all the same
             result = self.result
             if result is not None and result.log_crc32 not in (-1, self.log_checksum):
@@ -98,19 +104,21 @@ class Run:
 
     @property
     def log_size(self) -> int:
-        """Bytes of the log so far, for the checkpoint to remember."""
+        """Bytes of the log so far, which the checkpoint stores."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     @property
     def log_checksum(self) -> int:
-        """Of the log so far, for checkpoint and result to remember."""
+        """Checksum of the log so far, which checkpoint and result store."""
         return checksum(self.log)
 
     def truncate_log(self, step: int, size: int | None = None, crc: int | None = None) -> None:
-        """Before going on from the checkpoint of ``step`` (-1: from the beginning): drop what will come again.
+        """Drop the lines that a run resumed at ``step`` (-1: at its beginning) writes again.
 
-        ``size`` is the ``log_size`` of that moment; without it, lines of the step itself are taken to be of before.
-        ``crc`` is its ``log_checksum``: a log that has changed since is gone on with, and a warning says so.
+        Args:
+            step: The step of the checkpoint.
+            size: ``log_size`` when it was written; without it, lines of the step itself are kept.
+            crc: ``log_checksum`` when it was written; a changed log is kept with a warning.
         """
         if crc is not None and checksum(self.log, size) != crc:
             log.warning(
@@ -136,13 +144,16 @@ class Store:
         self.root = Path(root)
 
     def find(self, config: RunConfig) -> Run | None:
-        """The run of this configuration, if there is one."""
+        """Return the run of this configuration, or None."""
         run = self._run(config)
         refuse_link(run.path)
         return run if run.path.is_dir() else None
 
     def open(self, config: RunConfig) -> Run:
-        """The run of this configuration, made if need be: it appears with its configuration in it."""
+        """Return the run of this configuration.
+
+        Make it, with its configuration, if it is missing.
+        """
         run = self._run(config)
         if run.path.is_dir():
             refuse_links(run.path)
@@ -166,12 +177,12 @@ class Store:
         return run
 
     def result(self, name: str) -> Result | None:
-        """Of the run of this name, if it has finished."""
+        """Return the result of the run of this name, if it has finished."""
         refuse_link(self.root / name)
         return _result(self.root / name)
 
     def runs(self) -> Iterator[Entry]:
-        """Every run, by name. None of them can make the listing fail."""
+        """Yield every run, by name; none of them can make the listing fail."""
         for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if path.is_dir() and not path.name.startswith("."):
                 yield _look(path)
@@ -214,7 +225,7 @@ def _look(path: Path) -> Entry:
 
 
 def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
-    """What config.yaml in this folder says, or else why it is not believed."""
+    """Return the configuration in config.yaml, or why it is not believed."""
     from tmln.experiments.yaml_reader import read_yaml  # finished runs need no YAML: whoever shows them imports none
 
     try:

@@ -1,4 +1,4 @@
-"""YAML as a configuration needs it: plain values. No aliases, no tags, not deep, not long; else one line says why."""
+"""YAML as plain values: no aliases, no tags, neither deep nor long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEEPEST = 20  # lists and mappings within each other
 
 
 def read_yaml(text: str) -> Any:
-    """The value; a ValueError if it is none, or uses what a few lines can blow up to gigabytes."""
+    """Parse YAML; raise a ValueError for other text, and for what can expand to gigabytes."""
     if len(text) > LONGEST:
         raise ValueError(f"not read: {len(text):,} characters, more than the {LONGEST:,} that a configuration may have")
     try:
@@ -25,7 +25,7 @@ def read_yaml(text: str) -> Any:
 
 
 def read_value(text: str) -> Any:
-    """A value from a command line: YAML, and numbers such as 1e-3, which are text to YAML 1.1."""
+    """Read a value of a command line: YAML, and numbers such as 1e-3, which YAML 1.1 lacks."""
     text = text.strip()
     if NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdigit() else float(text)
@@ -36,11 +36,11 @@ def read_value(text: str) -> Any:
 
 
 class Unwanted(Exception):
-    """What plain values have no need of."""
+    """A feature of YAML that plain values do not need."""
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Refuses what it does not want before it is made."""
+    """A YAML loader that refuses aliases, tags and depth before it builds anything."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
