@@ -147,6 +147,8 @@ def test_killed_at_any_step_it_goes_on_bit_for_bit(
     options = {"per_class": 8, "per_class_test": 2, "tasks": 3}
     wanted = config(method, benchmark_options=options, batch_size=8, logit_mask=logit_mask)
     whole = finish(tmp_path / "whole", wanted)
+    if not whole.steps:
+        pytest.skip("in closed form: it takes no step at which it could be killed")
     log = Store(tmp_path / "whole").open(wanted).read_log()
     ends = [line["step"] for line in log if "accuracy" in line]
     assert ends[0] < 10 < ends[1]
