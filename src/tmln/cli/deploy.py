@@ -45,7 +45,8 @@ def learn(
         str | None, typer.Option(metavar="NAME", help="tmln list models, timm:NAME or package.module:Class.")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(min=8, metavar="N", help="Size that images are scaled to; at most 64 by default.")
+        int | None,
+        typer.Option(min=8, metavar="N", help="Size of scaled images; by default at most 64, pre-trained 224."),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="By default from the number of images.")
@@ -73,6 +74,9 @@ def learn(
         ),
     ] = None,
     undo_levels: Annotated[int, typer.Option(min=0, metavar="N", help="How many calls can be undone.")] = 1,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Train a new network, also where a pre-trained one is installed.")
+    ] = False,
 ) -> None:
     """Train a model on your data, or continue it with new data.
 
@@ -101,6 +105,7 @@ def learn(
         most,
         undo_levels,
         split_settings(settings),
+        from_scratch,
     )
     begun = not state.exists()
     try:
@@ -116,6 +121,8 @@ def learn(
         size = "x".join(map(str, about["shape"]))
         echo("")
         echo(f"made {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
+        if "reason" in about:
+            echo(about["reason"])
 
 
 def evaluate(state: State, data: Data) -> None:

@@ -43,11 +43,13 @@ class OwnData:
     paths: tuple[Path, ...] = ()
 
 
-def read_own_data(place: str | Path, shape: Sequence[int] | None = None, side: int | None = None) -> OwnData:
+def read_own_data(
+    place: str | Path, shape: Sequence[int] | None = None, side: int | None = None, largest: int = DEFAULT_SIDE
+) -> OwnData:
     """Read images in ``place/class`` or ``place/domain/class``, or the arrays of an ``.npz``.
 
     ``shape`` is the input shape of a model, [C, H, W]: images are converted to it. Without it, the
-    side is ``side`` or follows from the images.
+    side is ``side`` or follows from the images, up to ``largest``.
     """
     path = Path(place).expanduser()
     if path.suffix == ".npz":
@@ -59,7 +61,9 @@ def read_own_data(place: str | Path, shape: Sequence[int] | None = None, side: i
     with BadData(str(path), False) as bad:
         files = read_folder(path, bad, ImageReader())
         paths = [file.path for file in files.files]
-        pixels, kept = load_images(paths, choose_reader(paths, shape, side), bad, data_root() / "prepared" / "own")
+        pixels, kept = load_images(
+            paths, choose_reader(paths, shape, side, largest), bad, data_root() / "prepared" / "own"
+        )
     sound = [files.files[row] for row in kept]
     split = (path / "train").is_dir() and (path / "test").is_dir()
     return OwnData(
@@ -72,11 +76,13 @@ def read_own_data(place: str | Path, shape: Sequence[int] | None = None, side: i
     )
 
 
-def choose_reader(paths: Sequence[Path], shape: Sequence[int] | None, side: int | None) -> ImageReader:
+def choose_reader(
+    paths: Sequence[Path], shape: Sequence[int] | None, side: int | None, largest: int = DEFAULT_SIDE
+) -> ImageReader:
     """Return a reader that gives all images one size and one number of channels.
 
-    Without ``shape`` or ``side``, the side is the median of the shorter sides, at most 64. Images
-    are read as grey if all are.
+    Without ``shape`` or ``side``, the side is the median of the shorter sides, at most
+    ``largest``. Images are read as grey if all are.
     """
     if shape is not None:
         if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
@@ -87,7 +93,7 @@ def choose_reader(paths: Sequence[Path], shape: Sequence[int] | None, side: int 
         raise DataError(f"no readable picture among {len(paths)} file(s){f', first {paths[0]}' if paths else ''}")
     grey = all(mode in ("1", "L") for mode, _ in known)
     if side is None:
-        side = max(MIN_SIDE, min(DEFAULT_SIDE, int(median(min(size) for _, size in known))))
+        side = max(MIN_SIDE, min(largest, int(median(min(size) for _, size in known))))
     if side < MIN_SIDE:
         raise DataError(f"pictures of {side} pixels are too small; at least {MIN_SIDE}")
     return DraftReader("L" if grey else "RGB", side)

@@ -14,12 +14,24 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.data.own_data import DEFAULT_SIDE
+from tmln.deploy.backbone import (
+    INSTALL,
+    LARGEST,
+    METHOD,
+    MODEL,
+    choose_size,
+    explain,
+    is_undecided,
+    uses_backbone,
+)
 from tmln.deploy.state_file import ModelSpec, load_weights, open_learner
 from tmln.learner import Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.class_names import check_names
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_history import FRACTION, Record
+from tmln.models import BACKBONES
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
@@ -47,6 +59,7 @@ class LearnRequest:
     max_forgetting: float | None = None
     keep: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
+    from_scratch: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,8 @@ def learn_into(
     if file is not None:
         _refuse_changes(state, file, request)
     shape = None if file is None or file.state.intake is None else tuple(file.state.intake.shape)
-    own = read_own_samples(data, shape, request.image_size)
+    chosen = base is None and uses_backbone(data, request)
+    own = read_own_samples(data, shape, request.image_size, LARGEST if chosen else DEFAULT_SIDE)
     if own.names:
         check_names(own.names)
     mark = {
@@ -101,7 +115,9 @@ def learn_into(
     beside = state.with_name(f".{state.name}.learning")
     learner = _resume(beside, mark)
     if learner is None:
-        learner = _make_learner(own, request) if base is None else open_learner(state, base)
+        learner = _make_learner(own, request, chosen) if base is None else open_learner(state, base)
+        if base is None and not chosen and is_undecided(data, request):
+            learner.about["reason"] = INSTALL
     learner.keep = request.keep
     share = request.hold_out if own.test is None else 0.0
     count = len(own.train) - (int(choose_validation(own.train.y, share, learner.seed).sum()) if share else 0)
@@ -144,15 +160,24 @@ def learn_into(
     return learner, learner.retention
 
 
-def _make_learner(own: OwnSamples, request: LearnRequest) -> Learner:
-    """Build a model for this data, and a learner that has learned nothing yet."""
+def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) -> Learner:
+    """Build a model for this data, and a learner that has learned nothing yet.
+
+    ``chosen``: the model is the pre-trained backbone.
+    """
     shape = own.train.shape
+    if chosen:
+        size = choose_size(shape[1])
+        request = replace(request, model=MODEL, method=METHOD, settings={"model.size": str(size)})
     pictures = len(shape) == 3
     usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else "mlp"
-    mean, std = channel_statistics(own.train) if pictures else ((0.0,), (1.0,))
+    pixels = not pictures or request.model in BACKBONES  # a backbone normalises by itself
+    mean, std = ((0.0,), (1.0,)) if pixels else channel_statistics(own.train)
     given = {key: value for key, value in request.settings.items() if "." not in key}
     dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
     options = {key.removeprefix("model."): value for key, value in dotted.items() if key.startswith("model.")}
+    if request.model in BACKBONES:
+        options.setdefault("pretrained", True)  # spelled out, so that who opens the state needs no weights
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
     numbers = {"lr": 0.01, "batch_size": 32, "seed": 0, **{key: _parse(value) for key, value in given.items()}}
     if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
@@ -174,6 +199,8 @@ def _make_learner(own: OwnSamples, request: LearnRequest) -> Learner:
     method = request.method or "tmln"
     learner = Learner(model, method, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
     learner.about = {**spec.to_dict(), "method": method}
+    if chosen:
+        learner.about["reason"] = explain(int(options["size"]))
     return learner
 
 

@@ -119,15 +119,15 @@ class PictureInput(nn.Module):
     def __init__(self, size: int, mean: Colour, std: Colour) -> None:
         super().__init__()
         self.size = size
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         if (height, width) != (self.size, self.size):
             shrinks = max(height, width) > self.size
             x = F.interpolate(x, (self.size, self.size), mode="bilinear", antialias=shrinks)
-        return (x - self.mean) / self.std  # one gray channel becomes three here
+        return (x - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)  # one gray channel becomes three here
 
 
 def make_backbone(name: str, classes: int | None = None, size: int | None = None, pretrained: bool = True) -> nn.Module:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tmln.data.own_data import OwnData, find_pictures, read_inputs, read_own_data, read_pictures
+from tmln.data.own_data import DEFAULT_SIDE, OwnData, find_pictures, read_inputs, read_own_data, read_pictures
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples, TensorSource
 
@@ -23,12 +23,14 @@ class OwnSamples:
     names: tuple[str, ...] | None
 
 
-def read_own_samples(place: str | Path, shape: Sequence[int] | None = None, side: int | None = None) -> OwnSamples:
+def read_own_samples(
+    place: str | Path, shape: Sequence[int] | None = None, side: int | None = None, largest: int = DEFAULT_SIDE
+) -> OwnSamples:
     """Read a folder of classes or domains, or an ``.npz``.
 
     See :func:`tmln.data.own_data.read_own_data`.
     """
-    found = read_own_data(place, shape, side)
+    found = read_own_data(place, shape, side, largest)
     samples = _samples(found)
     is_test = torch.from_numpy(found.is_test)
     if not is_test.any():
