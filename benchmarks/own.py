@@ -75,7 +75,7 @@ def predicting() -> Line:
     x = torch.randint(0, 256, (PREDICTED, 3, TO, TO), dtype=torch.uint8)
     learner = Learner(make_model("convnet", (3, TO, TO), 10), batch_size=32)
     learner.learn((x[:64], torch.arange(64) % 10))
-    rows = 2 * learner.at_a_time
+    rows = 2 * learner.trained.rows_per_pass
 
     @torch.no_grad()
     def bare() -> None:

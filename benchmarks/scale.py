@@ -31,7 +31,7 @@ from tmln.experiments.config import canonical
 from tmln.experiments.machine import machine
 from tmln.experiments.memory_estimate import BACKWARD
 from tmln.learner import Learner
-from tmln.learner.micro_batches import bytes_per_sample
+from tmln.learner.forward import bytes_per_sample
 from tmln.models import make_model
 
 STEPS = 12
@@ -105,7 +105,9 @@ def measured(model: str, options: dict[str, Any], side: int, batch: int) -> Poin
     name = f"{model} {canonical(options)} {side}x{side}, batch {batch}"
     work = sum(work_on(model, canonical(options), side))
     rows = learner.last_batch
-    kept = int(BACKWARD * bytes_per_sample(learner.scored, x[:2].float())) + 11 * x[0].numel()  # as a footprint has it
+    kept = (
+        int(BACKWARD * bytes_per_sample(learner.trained.masked, x[:2].float())) + 11 * x[0].numel()
+    )  # as a footprint has it
     modules = sum(1 for module in network.modules() if not list(module.children()))
     return Point(name, model != "mlp", parameters, work, rows, kept, modules, held, step, end - at[-1])
 

@@ -32,7 +32,7 @@ def accuracies(lessons: Sequence[Path], learn: Learn) -> list[float]:
     """After each lesson the mean, in percent, of all lessons so far."""
     found = []
     for lesson in lessons:
-        right = [share for _, share in learn(lesson).lessons().values()]
+        right = [share for _, share in learn(lesson).tasks().values()]
         found.append(100 * sum(right) / len(right))
     return found
 

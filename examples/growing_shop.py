@@ -49,13 +49,13 @@ def main() -> list[float]:
         learner = tmln.Learner(network(), method="tmln", batch_size=16, keep=2)
         for week in WEEKS:
             learner.learn(root / week, epochs=20)
-            print(f"{week}: {learner.retention.words()}")
+            print(f"{week}: {learner.retention.summary()}")
         print(learner.retention)
-        found = [after for _, after in learner.retention.lessons().values()]
+        found = [after for _, after in learner.retention.tasks().values()]
         (owl,) = learner.predict(root / "week1" / "owl" / "3.png", top=2)
         print("an owl of week 1:", owl)
         learner.undo()
-        print("without week 4:", ", ".join(learner.names), f"after {len(learner.record.lessons)} lessons")
+        print("without week 4:", ", ".join(learner.names), f"after {len(learner.seen.record.tasks)} tasks")
     return found
 
 

@@ -53,7 +53,7 @@ def main() -> list[float]:
         tmln("predict", "--state", state, root / "test" / "bars", "--top", 2)
         tmln("export", "--state", state, "-o", root / "labels.json")
         assert json.loads((root / "labels.json").read_text())["classes"] == sorted(KINDS)
-        return [after for _, after in open_learner(state).retention.lessons().values()]
+        return [after for _, after in open_learner(state).retention.tasks().values()]
 
 
 if __name__ == "__main__":

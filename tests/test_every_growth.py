@@ -17,7 +17,7 @@ from torch import nn
 from tests.learner.test_growth import network, task, tensors
 from tests.test_every_part import PARTS, _quiet, kind, recipe  # noqa: F401  # a fixture
 from tmln.learner import Learner
-from tmln.learner.growth import grow
+from tmln.learner.heads import grow_head
 from tmln.learner.loop import make_task_context, take_step
 from tmln.methods import Penalty, Settings, TaskContext
 from tmln.methods.penalties import PENALTIES
@@ -36,7 +36,7 @@ def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, T
     context = make_task_context(learner, as_samples((x, y)), (0, 1), (0, 1))
     if when == WITHIN:
         learner.start((0, 1))
-        for part in learner.parts:
+        for part in tuple(learner.components.values()):
             part.begin(context)
         for number in range(3):
             take_step(learner, x[:10], y[:10], context, 0, number)
@@ -45,10 +45,10 @@ def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, T
 
 def check_growth(family: str, name: str, when: str) -> None:
     small, context = trained(family, name, 2, when)
-    large = trained(family, name, 4, when)[0].by_family[family].state_dict()
-    before = copy.deepcopy(small.by_family[family].state_dict())
-    growth = grow(small, "3", 4)
-    after = small.by_family[family].state_dict()
+    large = trained(family, name, 4, when)[0].components[family].state_dict()
+    before = copy.deepcopy(small.components[family].state_dict())
+    growth = grow_head(small, "3", 4)
+    after = small.components[family].state_dict()
     expected, found = ({path: value.shape for path, value in tensors(state)} for state in (large, after))
     assert found == expected, f"{family} {name}: its state does not follow a head that grows"
     fresh = [new[2:] for new in growth.parameters.values()]

@@ -192,11 +192,11 @@ def test_a_runs_name_has_it_where_it_is_not_the_default() -> None:
     asked = config().with_settings({"warmup": "0.1", "schedule": "cosine"})
     assert RunConfig.from_yaml(asked.to_yaml()).resolved() == asked.resolved()
     made = learner_of(asked, stream_of(asked))
-    assert made.pace == Schedule("cosine", 0.1)
+    assert made.lr_schedule == Schedule("cosine", 0.1)
 
 
 def test_a_saved_learner_has_it(tmp_path: Any) -> None:
     trained = learner(schedule="cosine", warmup=3)
     trained.learn(data(0))
     trained.save(tmp_path / "it.tmln")
-    assert Learner.load(tmp_path / "it.tmln", learner().model).pace == Schedule("cosine", 3)
+    assert Learner.load(tmp_path / "it.tmln", learner().model).lr_schedule == Schedule("cosine", 3)

@@ -186,14 +186,14 @@ def test_a_program_names_code_as_it_likes(tmp_path: Path, monkeypatch: pytest.Mo
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     learner = Learner(model, "naive", **CODE, settings={"penalty.strength": 0.3}, batch_size=8)  # type: ignore[arg-type]
-    assert [type(part) for part in learner.parts] == list(TOYS.values())
+    assert [type(part) for part in tuple(learner.components.values())] == list(TOYS.values())
     assert learner.penalty.settings.strength == 0.3
     learner.learn((torch.randn(32, 4), torch.arange(32) % 4))
     learner.save(tmp_path / "own.tmln")
     with pytest.raises(ValueError, match=r"'tests\.toys:LastReplay' is code outside tmln"):
         Learner.load(tmp_path / "own.tmln", model)  # a file is somebody's text
     again = Learner.load(tmp_path / "own.tmln", model, allow_code=True)
-    assert [type(part) for part in again.parts] == list(TOYS.values())
+    assert [type(part) for part in tuple(again.components.values())] == list(TOYS.values())
     with pytest.raises(ValueError, match="'toy-penalty' has no setting 'strenght'"):
         Learner(model, "naive", penalty=CODE["penalty"], settings={"penalty.strenght": 1.0})
 

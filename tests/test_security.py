@@ -31,8 +31,8 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"a published file | {published.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
         f"predictions of a run | {run_state.MOST_PREDICTION_BYTES >> 30} GiB",
         f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
-        f"a state | samples of {transform_fingerprint.MOST_VALUES:,} values; as many classes as the largest dimension "
-        f"of its tensors, or {growth.MOST:,}",
+        f"a state | samples of {task_data.MOST_VALUES:,} values; as many classes as the largest dimension "
+        f"of its tensors, or {heads.MAX_UNNAMED:,}",
         f"the note of a memory folder | {disk_files.MOST_NOTE_BYTES >> 20} MiB",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],

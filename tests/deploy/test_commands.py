@@ -74,9 +74,9 @@ def test_from_a_folder_to_a_model_that_keeps_up(weeks: Path, tmp_path: Path) -> 
 
     run("undo", "--state", state)
     assert open_learner(state).names == ("bee", "owl")
-    assert open_learner(state).record.lessons[-1].name == "week1"
+    assert open_learner(state).seen.record.tasks[-1].name == "week1"
     run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1, "--undo-levels", 2)
-    assert len(open_learner(state).previous) == 1
+    assert len(open_learner(state).seen.previous) == 1
     assert first != state.read_bytes()
 
 

@@ -146,7 +146,7 @@ def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.Monk
         time_steps(normed, stream)
     in_memory_for(32, monkeypatch)
     assert fit(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
-    assert (learner.micro_batch, learner.at_a_time) == (None, 32)
+    assert (learner.trained.micro_batch, learner.trained.rows_per_pass) == (None, 32)
 
 
 @pytest.mark.parametrize("hidden", [5 * 10**7, 2**31 - 1, [2**31 - 1, 2**31 - 1]])

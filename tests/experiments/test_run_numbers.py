@@ -24,7 +24,7 @@ from tmln.experiments.run import Execution, fingerprint
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import evaluate
 from tmln.seeds import seed_of
 from tmln.signals import Interrupted, asked_to_stop
 from tmln.streams import Stream
@@ -94,7 +94,7 @@ def test_training_accuracy_is_of_the_stored_data_after_the_last_task(tmp_path: P
 def test_training_accuracy_with_closed_classes_and_of_a_run_that_diverged(tmp_path: Path) -> None:
     run = Store(tmp_path).open(config("naive", train_accuracy=True, logit_mask="seen"))
     work = Execution(run)
-    work.learner.classes = work.stream[0].classes  # only the first task's classes are open
+    work.learner.position.classes = work.stream[0].classes  # only the first task's classes are open
     with torch.no_grad():
         for p in work.learner.model.parameters():
             p.zero_()

@@ -13,7 +13,7 @@ from tmln.experiments.build import build, merge
 from tmln.experiments.command import command_of
 from tmln.experiments.reference_runs import reference_config
 from tmln.experiments.result import ORACLES
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import evaluate
 from tmln.signals import Interrupted
 
 SPLIT: dict[str, Any] = {"benchmark_options": {"per_class": 24, "per_class_test": 10, "validation": 0.25}}

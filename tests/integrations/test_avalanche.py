@@ -30,7 +30,7 @@ LR, BATCH, EPOCHS = 0.05, 8, 2
 @pytest.fixture(autouse=True)
 def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner's batches in the data's own order, as Avalanche's without shuffling."""
-    monkeypatch.setattr("tmln.learner.epoch.torch.randperm", lambda n, **_: torch.arange(n))
+    monkeypatch.setattr("tmln.learner.loop.torch.randperm", lambda n, **_: torch.arange(n))
 
 
 def points(task: int, count: int = 24) -> tuple[Tensor, Tensor]:

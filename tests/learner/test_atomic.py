@@ -70,7 +70,7 @@ def test_after_a_failure_all_is_as_before(method: str, before: int) -> None:
     with pytest.raises(Stop):
         failed.learn(task(before), epochs=2, on_step=stop)
     assert same(failed.state_dict(), kept)
-    assert failed.place is None
+    assert failed.position.within is None
     assert [m.training for m in failed.model.modules()] == [m.training for m in calm.model.modules()]
     for learner in (failed, calm):
         torch.set_rng_state(random)
@@ -184,7 +184,7 @@ def test_a_learner_can_be_pickled_in_the_middle_of_its_life(method: str) -> None
 def test_a_compiled_learner_can_be_pickled() -> None:
     learner = Learner(network(), compile=True)
     again = pickle.loads(pickle.dumps(learner))
-    assert again.compile
+    assert again.trained.compile
     assert again.forward is not again.model
 
 

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tmln.learner import checkpoint, nested_state
+from tmln.learner import checkpoint
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, read_newest, save_file, write_checkpoint
 
 
@@ -36,7 +36,7 @@ def same(a: Any, b: Any) -> bool:
         if not isinstance(b, Tensor) or (a.dtype, a.shape) != (b.dtype, b.shape):
             return False
         # of what has gaps or overlaps, the copy has the strides of any other copy
-        strides = a.stride() if a.permute(nested_state._order(a)).is_contiguous() else a.clone().stride()
+        strides = a.stride() if a.permute(checkpoint._order(a)).is_contiguous() else a.clone().stride()
         return b.stride() == strides and bits(a) == bits(b)
     if isinstance(a, dict):
         return type(b) is dict and list(a) == list(b) and all(same(a[key], b[key]) for key in a)

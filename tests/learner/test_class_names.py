@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from tmln.learner import Learner
-from tmln.learner.class_names import check_names, merged, names_in
+from tmln.learner.task_data import check_names, find_names, merge_names
 
 CENTRES = 4 * torch.randn(6, 5, generator=torch.Generator().manual_seed(5))
 WORLD = ("ant", "bee", "cat", "dog", "elk", "owl")  # what each is, whatever a data set calls its labels
@@ -60,7 +60,7 @@ def test_a_data_sets_own_names(wrap: object) -> None:
     taught.learn(wrap(Named("ant", "owl")), 10)  # type: ignore[operator]
     assert taught.names == ("cat", "owl", "ant")
     assert taught.evaluate(wrap(Named("owl", "ant", "cat")))["accuracy"] > 0.9  # type: ignore[operator]
-    assert names_in(pictures("cat")) is None
+    assert find_names(pictures("cat")) is None
 
 
 def test_names_are_in_the_file(tmp_path: Path) -> None:
@@ -139,6 +139,6 @@ def test_what_was_never_learned_cannot_be_tested() -> None:
 
 
 def test_merging_by_hand() -> None:
-    assert merged(("b",), ("a", "b", "c")) == ("b", "a", "c")
-    assert merged((), ("a",), met=(0, 2)) == ("0", "1", "2", "a")
+    assert merge_names(("b",), ("a", "b", "c")) == ("b", "a", "c")
+    assert merge_names((), ("a",), met=(0, 2)) == ("0", "1", "2", "a")
     check_names(["a", "b"], ["c"])

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from tmln.learner import Learner
-from tmln.learner.diverged import diverged
+from tmln.learner.loop import explain_divergence
 from tmln.methods.recipes import RECIPES
 
 
 def advised(learner: Learner) -> list[str]:
-    said = str(diverged(float("nan"), torch.zeros(2, 5), "task 1", learner.lr, learner.step))
+    said = str(explain_divergence(float("nan"), torch.zeros(2, 5), "task 1", learner.lr, learner.step))
     assert "lower lr" in said
     return re.findall(r"raise ([\w.]+)", said)
 
@@ -49,6 +49,6 @@ def test_a_damping_is_advised_where_the_rate_is_divided_by_it(
 
 def test_bad_data_is_named_before_any_setting() -> None:
     learner = Learner(nn.Linear(5, 4), "tmln")
-    said = str(diverged(float("nan"), torch.full((2, 5), float("inf")), "task 1", learner.lr, learner.step))
+    said = str(explain_divergence(float("nan"), torch.full((2, 5), float("inf")), "task 1", learner.lr, learner.step))
     assert "not finite" in said
     assert "lr" not in said

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tmln.learner.evaluate import evaluate_tasks
+from tmln.learner.evaluation import evaluate_tasks
 from tmln.streams import Samples
 
 LOGITS = torch.tensor(

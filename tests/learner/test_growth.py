@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from tests.learner.test_atomic import Stop, _quiet, same  # noqa: F401  # a fixture
 from tmln.learner import Learner
-from tmln.learner.growth import grow
-from tmln.learner.head import find_head
+from tmln.learner.heads import find_head, grow_head
 from tmln.methods.recipes import RECIPES
 
 
@@ -100,7 +99,7 @@ def test_grown_is_what_closed_classes_are(method: str) -> None:
         for learner in (small, large):
             learner.learn((x.double(), y), epochs=2)
         assert torch.equal(whole.weight[2:], torch.full_like(whole.weight[2:], 0.1))  # closed: it did not move
-        grow(small, "3", 4)
+        grow_head(small, "3", 4)
         with torch.no_grad():  # as the other's begin
             for p in head.parameters():
                 p[2:] = 0.1
@@ -128,7 +127,7 @@ def test_new_rows_follow_from_the_seed_alone() -> None:
     for noise in (0, 1):
         torch.manual_seed(noise)
         learner = Learner(network(), "naive", seed=5)
-        growth = grow(learner, "3", 4)
+        growth = grow_head(learner, "3", 4)
         heads.append(learner.model[3].weight.detach())  # type: ignore[index]
         assert (growth.before, growth.after) == (2, 4)
         assert sorted(growth.names) == ["3.bias", "3.weight"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from tmln.learner import Diverged, Learner, evaluate
-from tmln.learner.evaluate import evaluate_tasks
+from tmln.learner.evaluation import evaluate_tasks
 from tmln.methods.replay import Reservoir
 from tmln.seeds import seed_of
 from tmln.streams import Samples
@@ -141,7 +141,7 @@ def test_a_compiled_training_pass_learns_the_same() -> None:
         losses.append([])
         learner = Learner(network(), "tmln", batch_size=20, compile=compiled)
         if compiled:
-            learner.forward = torch.compile(learner.model, backend="eager")  # type: ignore[assignment]
+            learner.trained.forward = torch.compile(learner.model, backend="eager")  # type: ignore[assignment]
         for k in range(2):
             learner.learn(blobs(k), on_step=lambda epoch, step, loss: losses[-1].append(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

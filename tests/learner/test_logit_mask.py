@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.logit_mask import Scored, mask_logits
+from tmln.learner.forward import MaskedModel, mask_logits
 from tmln.methods.recipes import RECIPES, Recipe
 from tmln.streams import Samples
 
@@ -91,7 +91,7 @@ def test_it_is_a_learner_whose_head_has_only_the_classes_met(method: str) -> Non
         torch.testing.assert_close(masked.model.state_dict()[name][: len(value)] if value.dim() else value, value)
     for name, value in before.items():
         assert torch.equal(masked.model.state_dict()[f"3.{name}"][2:], value[2:])
-    for part, twin in zip(masked.parts, small.parts, strict=True):
+    for part, twin in zip(tuple(masked.components.values()), tuple(small.components.values()), strict=True):
         for a, b in zip(tensors(part.state_dict()), tensors(twin.state_dict()), strict=True):
             if a.shape == b.shape:
                 torch.testing.assert_close(a, b)
@@ -126,7 +126,9 @@ def test_three_tasks_stay_finite_and_leave_the_unmet_alone(method: str) -> None:
         now = trained.model[3].weight  # type: ignore[index]
         assert torch.equal(now[2 * k + 2 :], head[2 * k + 2 :]) or method in ("joint", "independent")
         assert now.isfinite().all()
-        assert all(t.isfinite().all() for part in trained.parts for t in tensors(part.state_dict()))
+        assert all(
+            t.isfinite().all() for part in tuple(trained.components.values()) for t in tensors(part.state_dict())
+        )
     assert trained.classes == (0, 1, 2, 3, 4, 5)
 
 
@@ -156,7 +158,7 @@ def test_a_restored_learner_has_the_same_classes_open(tmp_path: Any) -> None:
     trained.learn(task(0))
     trained.save(tmp_path / "state")
     again = Learner.load(tmp_path / "state", network(6))
-    assert isinstance(again.scored, Scored)
+    assert isinstance(again.trained.masked, MaskedModel)
     for one in (trained, again):
         one.learn(task(1))
     assert torch.equal(trained.model[3].weight, again.model[3].weight)  # type: ignore[index]
@@ -169,7 +171,7 @@ def test_the_mask_follows_the_classes_under_compile() -> None:
         losses.append([])
         trained = learner("er", 6, "seen")
         if compiled:
-            trained.forward = torch.compile(trained.scored, backend="eager")  # type: ignore[assignment]
+            trained.trained.forward = torch.compile(trained.trained.masked, backend="eager")  # type: ignore[assignment]
         for k in range(3):
             trained.learn(task(k), on_step=lambda epoch, step, loss: losses[-1].append(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -181,7 +183,7 @@ def test_masks_by_hand() -> None:
     assert mask_logits(output, [1, 3]).tolist() == [[-inf, 2.0, -inf, 4.0]]
     assert mask_logits(output, [0]).tolist() == [[1.0, -inf, -inf, -inf]]
     assert mask_logits(output, None) is output
-    scored = Scored(nn.Identity())
+    scored = MaskedModel(nn.Identity())
     for classes, wanted in (((), [-inf] * 4), ((2,), [-inf, -inf, 3.0, -inf]), ((0, 3), [1.0, -inf, -inf, 4.0])):
         scored.open(classes)
         assert scored(output).tolist() == [wanted]
@@ -193,5 +195,5 @@ def test_evaluation_sees_the_same_model() -> None:
     trained.learn(task(0))
     x, y = task(0)
     trained.model.eval()
-    wanted = nn.functional.cross_entropy(trained.scored(x), y).item()
+    wanted = nn.functional.cross_entropy(trained.trained.masked(x), y).item()
     assert trained.evaluate(Samples.of(x, y))["loss"] == pytest.approx(wanted)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.micro_batches import InPieces, bytes_per_sample
+from tmln.learner.forward import MicroBatches, bytes_per_sample
 from tmln.methods.recipes import RECIPES
 
 
@@ -49,7 +49,7 @@ def test_dropout_is_the_same_in_both_passes() -> None:
     x = torch.randn(7, 4)
     seen: list[Tensor] = []
     model[1].register_forward_hook(lambda module, args, output: seen.append(output.detach().clone()))
-    InPieces(model, 3)(x).sum().backward()
+    MicroBatches(model, 3)(x).sum().backward()
     first, again = seen[:3], seen[3:]
     assert len(again) == 3
     for piece in again:
@@ -83,4 +83,4 @@ def test_a_saved_learner_keeps_its_pieces(tmp_path: object) -> None:
     learner = Learner(network(), "er", batch_size=10, micro_batch=4)
     learner.learn(task(0))
     learner.save(f"{tmp_path}/state")
-    assert Learner.load(f"{tmp_path}/state", network()).micro_batch == 4
+    assert Learner.load(f"{tmp_path}/state", network()).trained.micro_batch == 4

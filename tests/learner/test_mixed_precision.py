@@ -7,34 +7,34 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.mixed_precision import CALM, FIRST, Scale
+from tmln.learner.forward import FIRST_SCALE, GROWTH_INTERVAL, LossScale
 
 
 def test_gradients_are_unscaled_and_added_up_in_single_precision() -> None:
-    weight, scale = nn.Parameter(torch.tensor([2.0, 3.0])), Scale()
-    scale.backward((weight * weight).sum(), [weight], lambda: None)
+    weight, scale = nn.Parameter(torch.tensor([2.0, 3.0])), LossScale()
+    scale.backward((weight * weight).sum(), [weight])
     assert weight.grad is not None
     assert weight.grad.tolist() == [4.0, 6.0]
-    assert scale.value == FIRST
+    assert scale.value == FIRST_SCALE
 
 
 def test_an_overflow_halves_the_scale_and_no_gradient_is_lost() -> None:
-    weight, scale = nn.Parameter(torch.tensor([1.0])), Scale()
+    weight, scale = nn.Parameter(torch.tensor([1.0])), LossScale()
 
     def half(gradient: Tensor) -> Tensor:
         return gradient.half().float()  # above 65504 infinite
 
     weight.register_hook(half)
-    scale.backward((4 * weight).sum(), [weight], lambda: None)
+    scale.backward((4 * weight).sum(), [weight])
     assert weight.grad is not None
     assert weight.grad.tolist() == [4.0]
     assert scale.value == 2.0**13, "4 * 2^14 is 65536, too large"
 
 
 def test_the_scale_grows_again_and_is_saved() -> None:
-    weight, scale = nn.Parameter(torch.tensor([1.0])), Scale()
-    scale.load_state_dict({"value": 8.0, "calm": CALM - 1})
-    scale.backward(weight.sum(), [weight], lambda: None)
+    weight, scale = nn.Parameter(torch.tensor([1.0])), LossScale()
+    scale.load_state_dict({"value": 8.0, "calm": GROWTH_INTERVAL - 1})
+    scale.backward(weight.sum(), [weight])
     assert scale.state_dict() == {"value": 16.0, "calm": 0}
 
 

@@ -67,9 +67,9 @@ def test_from_a_folder_that_keeps_growing(tmp_path: Path) -> None:
     made.learn(tmp_path / "week1", epochs=30)
     made.learn(str(tmp_path / "week2"), epochs=30)
     assert made.names == ("night", "noon", "dawn")
-    assert [note.name for note in made.record.lessons] == ["week1", "week2"]
-    assert [note.counts for note in made.record.lessons] == [{0: 11, 1: 11}, {2: 11}]  # a tenth is held out
-    assert made.retention.lessons()["week1"][1] == 1.0
+    assert [note.name for note in made.seen.record.tasks] == ["week1", "week2"]
+    assert [note.counts for note in made.seen.record.tasks] == [{0: 11, 1: 11}, {2: 11}]  # a tenth is held out
+    assert made.retention.tasks()["week1"][1] == 1.0
     found = made.predict([tmp_path / "week1" / "noon", tmp_path / "week2" / "dawn" / "3.png"])
     assert [one.label for one in found] == ["noon"] * 12 + ["dawn"]
     assert found[-1].path == tmp_path / "week2" / "dawn" / "3.png"

@@ -158,7 +158,7 @@ def test_any_change_of_meaning_loads_or_is_one_line(saved: dict[str, Any], helpe
     except ValueError as error:
         assert "\n" not in str(error)  # noqa: PT017
     else:
-        assert len(learner.parts) == 5
+        assert len(tuple(learner.components.values())) == 5
     assert time.monotonic() - begin < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 300_000  # KiB
     assert HELPER not in sys.modules

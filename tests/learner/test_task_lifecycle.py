@@ -13,10 +13,9 @@ import torch
 from tests.learner.test_atomic import same
 from tests.learner.test_class_names import learner, pictures
 from tmln.learner import Forgot, Learner, Retention
-from tmln.learner import task_history as records
+from tmln.learner import history as records
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.learner.retention import Kept, retention_of
-from tmln.learner.task_history import Held, LessonNote, Record, overlap, thinned
+from tmln.learner.history import HeldOut, RetentionRow, TaskNote, TaskRecord, count_overlap, make_rows, thin_samples
 from tmln.methods.recipes import RECIPES
 from tmln.streams import Samples
 
@@ -30,24 +29,25 @@ def taught(**options: Any) -> Learner:
 
 
 def test_the_table_by_hand() -> None:
-    """Two lessons: of 'cat' 3 of 4 then 2 of 4 were right, of 'owl' 1 of 1 both times; the new one has 1 of 2."""
-    notes = (LessonNote("week 1", "", {0: 9, 1: 4}), LessonNote("week 2", "", {2: 5}, new=(2,)))
-    table = retention_of(
-        Record(notes, (None, None)),
+    """Two tasks: of 'cat' 3 of 4 then 2 of 4 were right, of 'owl' 1 of 1 both times; the new one has 1 of 2."""
+    notes = (TaskNote("week 1", "", {0: 9, 1: 4}), TaskNote("week 2", "", {2: 5}, new=(2,)))
+    rows = make_rows(
+        TaskRecord(notes, (None, None)),
         ["cat", "owl", "ant"],
         [{0: (4, 0.75), 1: (1, 1.0)}],
         [{0: (4, 0.5), 1: (1, 1.0)}, {2: (2, 0.5)}],
     )
-    assert table.rows == (
-        Kept("week 1", "cat", 4, 0.75, 0.5),
-        Kept("week 1", "owl", 1, 1.0, 1.0),
-        Kept("week 2", "ant", 2, None, 0.5),
+    table = Retention(rows, new=1)
+    assert rows == (
+        RetentionRow("week 1", "cat", 4, 0.75, 0.5),
+        RetentionRow("week 1", "owl", 1, 1.0, 1.0),
+        RetentionRow("week 2", "ant", 2, None, 0.5),
     )
-    assert table.lessons() == {"week 1": (0.8, 0.6), "week 2": (None, 0.5)}
+    assert table.tasks() == {"week 1": (0.8, 0.6), "week 2": (None, 0.5)}
     assert table.lost == pytest.approx(0.2)
-    assert table.words() == "learned 1 new class, 50%; week 1 fell from 80% to 60%"
+    assert table.summary() == "learned 1 new class, 50%; week 1 fell from 80% to 60%"
     assert str(table).splitlines()[2:4] == [
-        "lesson  class  samples  before  after",
+        "task    class  samples  before  after",
         "week 1  cat          4     75%    50%",
     ]
 
@@ -58,35 +58,35 @@ def test_nothing_held_out_nothing_known() -> None:
     made.learn(pictures("cat", "owl"), classes=["cat", "owl"])
     assert made.retention.rows == ()
     assert "nothing was held out" in str(made.retention)
-    assert [(note.name, note.counts, note.new) for note in made.record.lessons] == [
-        ("lesson 1", {0: 30, 1: 30}, (0, 1))
+    assert [(note.name, note.counts, note.new) for note in made.seen.record.tasks] == [
+        ("task 1", {0: 30, 1: 30}, (0, 1))
     ]
 
 
 def test_a_lesson_is_noted() -> None:
     made = taught()
-    first, second = made.record.lessons
+    first, second = made.seen.record.tasks
     assert (first.name, first.counts, first.new) == ("week 1", {0: 24, 1: 24}, (0, 1))
     assert (second.counts, second.new) == ({1: 24, 2: 24}, (2,))
     assert second.date[:2] == "20"
-    assert [len(held.y) for held in made.record.held if held] == [12, 12]
-    rows = {(row.lesson, row.label): row for row in made.retention.rows}
+    assert [len(held.y) for held in made.seen.record.held if held] == [12, 12]
+    rows = {(row.task, row.label): row for row in made.retention.rows}
     assert rows.keys() == {("week 1", "cat"), ("week 1", "owl"), ("week 2", "ant"), ("week 2", "owl")}
-    held = made.record.held[0]
+    held = made.seen.record.held[0]
     assert held is not None
     mine = held.y == 0
     right = made.evaluate(Samples.of(held.x[mine], held.y[mine]))["accuracy"]
     assert rows["week 1", "cat"].after == pytest.approx(right)
     assert rows["week 2", "ant"].before is None
-    assert second.accuracy == pytest.approx(made.retention.lessons()["week 2"][1])
-    assert made.retention.words().startswith("learned 1 new class, ")
+    assert second.accuracy == pytest.approx(made.retention.tasks()["week 2"][1])
+    assert made.retention.summary().startswith("learned 1 new class, ")
 
 
 def test_what_is_held_out_is_not_trained_on() -> None:
     made, alone = learner(), learner()
     x, y = pictures("cat", "owl")
     made.learn((x, y), 2, hold_out=0.2)
-    held = made.record.held[0]
+    held = made.seen.record.held[0]
     assert held is not None
     left = torch.tensor([not any(torch.equal(row, one) for one in held.x) for row in x])
     alone.learn((x[left], y[left]), 2)
@@ -96,7 +96,7 @@ def test_what_is_held_out_is_not_trained_on() -> None:
 def test_a_test_set_of_ones_own() -> None:
     made = learner()
     made.learn(pictures("cat", "owl"), classes=["cat", "owl"], test=pictures("owl", count=7))
-    held = made.record.held[0]
+    held = made.seen.record.held[0]
     assert held is not None
     assert held.y.tolist() == [0] * 7  # labels without names are the learner's numbers
 
@@ -105,12 +105,12 @@ def test_a_test_set_of_ones_own() -> None:
 def test_too_much_forgetting_is_refused(method: str) -> None:
     made = Learner(learner().model, method, batch_size=20)
     made.learn(pictures("cat", "owl"), 10, classes=["cat", "owl"], hold_out=0.2)
-    kept, record = copy.deepcopy(made.state_dict()), made.record
-    with pytest.raises(Forgot, match=r"lesson 1 .* more than the -300 points") as caught:
+    kept, record = copy.deepcopy(made.state_dict()), made.seen.record
+    with pytest.raises(Forgot, match=r"task 1 .* more than the -300 points") as caught:
         made.learn(pictures("ant"), 5, classes=["ant"], max_forgetting=-3.0)  # whatever happens is too much
-    assert caught.value.retention.lessons().keys() == {"lesson 1"}
+    assert caught.value.retention.tasks().keys() == {"task 1"}
     assert same(made.state_dict(), kept)
-    assert made.record is record
+    assert made.seen.record is record
     assert list(made.names) == ["cat", "owl"]
     made.learn(pictures("ant"), 5, classes=["ant"], max_forgetting=1.0)
     assert made.names == ("cat", "owl", "ant")
@@ -121,18 +121,18 @@ def test_undone_is_as_before(method: str, tmp_path: Path) -> None:
     warnings.filterwarnings("ignore", message=".*strength.*")
     made = Learner(learner().model, method, batch_size=20)
     made.learn(pictures("cat", "owl"), classes=["cat", "owl"], hold_out=0.2)
-    kept, record = copy.deepcopy(made.state_dict()), made.record
+    kept, record = copy.deepcopy(made.state_dict()), made.seen.record
     made.learn(pictures("ant", "owl"), classes=["ant", "owl"])
     made.save(tmp_path / "shop.tmln")
     made.undo()
     assert same(made.state_dict(), kept)
-    assert made.record is record
+    assert made.seen.record is record
     if not made.recipe.joint:
         again = Learner.load(tmp_path / "shop.tmln", learner().model)
         again.undo()
         assert same(again.state_dict(), kept)
-        assert same(again.record.plain(), record.plain())
-    with pytest.raises(RuntimeError, match="no lesson to undo"):
+        assert same(again.seen.record.to_dict(), record.to_dict())
+    with pytest.raises(RuntimeError, match="no task to undo"):
         made.undo()
 
 
@@ -144,44 +144,44 @@ def test_as_many_as_are_kept() -> None:
     assert made.names == ("cat", "owl")
     with pytest.raises(RuntimeError, match="keep="):
         made.undo()
-    assert taught(keep=0).previous == []
+    assert taught(keep=0).seen.previous == []
     with pytest.raises(ValueError, match="keep must be at least 0, got -1"):
         Learner(made.model, keep=-1)
 
 
 def test_held_out_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(torch.arange(10.0)[:, None], torch.tensor([0] * 6 + [1] * 4))
-    few = thinned(held, 4)
+    held = HeldOut(torch.arange(10.0)[:, None], torch.tensor([0] * 6 + [1] * 4))
+    few = thin_samples(held, 4)
     assert few.y.tolist() == [0, 0, 1, 1]
     assert few.x.flatten().tolist() == [0.0, 3.0, 6.0, 8.0]
     monkeypatch.setattr(records, "MOST_HELD", 10)
     made = taught()
-    assert [len(held.y) for held in made.record.held if held] == [4, 4]  # of 10 each lesson has 5, of two classes
+    assert [len(held.y) for held in made.seen.record.held if held] == [4, 4]  # of 10 each lesson has 5, of two classes
 
 
 def test_learning_what_judges_is_warned_of() -> None:
     made = taught()
-    held = made.record.held[0]
+    held = made.seen.record.held[0]
     assert held is not None
-    assert overlap(held.samples(), made.record) == {"week 1": 12}
-    assert overlap(Samples.of(held.x + 1, held.y), made.record) == {}
+    assert count_overlap(held.as_samples(), made.seen.record) == {"week 1": 12}
+    assert count_overlap(Samples.of(held.x + 1, held.y), made.seen.record) == {}
     with pytest.warns(UserWarning, match=r"12 of the samples of 'week 3' are those that 'week 1' is judged by"):
         made.learn((held.x, held.y), name="week 3")
 
 
-def test_lessons_are_in_the_file_and_names_stay_apart(tmp_path: Path) -> None:
+def test_tasks_are_in_the_file_and_names_stay_apart(tmp_path: Path) -> None:
     made = taught()
     made.about = {"model": "mlp"}
     made.save(tmp_path / "shop.tmln")
     again = Learner.load(tmp_path / "shop.tmln", learner().model)
-    assert same(again.record.plain(), made.record.plain())
+    assert same(again.seen.record.to_dict(), made.seen.record.to_dict())
     assert again.retention == made.retention
     assert again.about == {"model": "mlp"}
     again.learn(pictures("cat"), classes=["cat"], name="week 2")
-    assert [note.name for note in again.record.lessons] == ["week 1", "week 2", "week 2 (2)"]
+    assert [note.name for note in again.seen.record.tasks] == ["week 1", "week 2", "week 2 (2)"]
 
 
-def test_files_from_before_there_were_lessons_load(tmp_path: Path) -> None:
+def test_files_from_before_there_were_records_load(tmp_path: Path) -> None:
     made = taught()
     made.save(tmp_path / "new.tmln")
     saved = load_file(tmp_path / "new.tmln")
@@ -192,7 +192,7 @@ def test_files_from_before_there_were_lessons_load(tmp_path: Path) -> None:
     save_file(tmp_path / "old.tmln", old)
     again = Learner.load(tmp_path / "old.tmln", made.model)
     assert again.names == ()
-    assert again.record.lessons == ()
+    assert again.seen.record.tasks == ()
     assert again.classes == (0, 1, 2)
 
 

@@ -88,7 +88,7 @@ def left(learner: Learner) -> dict[str, Any]:
         "weights": {name: gather_full(value).clone() for name, value in learner.model.state_dict().items()},
         "tests": [learner.evaluate(task) for task in tasks()],
         "memory": [v for batch in stored for v in (batch.values() if isinstance(batch, Mapping) else batch)],
-        "draws": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
+        "draws": [learner.position.order.get_state(), learner.position.noise.get_state(), torch.get_rng_state()],
     }
 
 

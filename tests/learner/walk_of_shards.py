@@ -115,7 +115,7 @@ def held(learner: Learner, lies: Callable[[Tensor], Tensor]) -> int:
         items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
         return sum(map(size, items))
 
-    kept = [{**local_part.state_dict(), "memory": None} for local_part in learner.parts]
+    kept = [{**local_part.state_dict(), "memory": None} for local_part in tuple(learner.components.values())]
     return size([list(learner.model.parameters()), [p.grad for p in learner.model.parameters()], kept])
 
 

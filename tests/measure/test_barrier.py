@@ -20,7 +20,7 @@ from tmln.analysis.statistics import summarise
 from tmln.cli import app
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import evaluate
 from tmln.measure.barrier import NUMBERS, compute_barrier, compute_excess, measure_barriers, measure_run
 from tmln.measure.trajectory import Checkpoint, Recording, record
 from tmln.plots.barrier import barrier_figure

@@ -18,7 +18,7 @@ from tmln.cli import app
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import evaluate
 from tmln.measure.landscape import compute_axes, compute_grid, landscape, project_run
 from tmln.measure.losses import STAGES, LossProbe, make_probe, measure_losses, measure_trajectory_losses
 from tmln.measure.trajectory import Checkpoint, Recording, record

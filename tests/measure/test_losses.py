@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.experiments.config import RunConfig
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import evaluate
 from tmln.measure.losses import BatchNorm, LossProbe, draw_subset, make_probe, mix_buffers
 from tmln.measure.trajectory import Checkpoint, Recording
 from tmln.models import make_model

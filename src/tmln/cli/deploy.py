@@ -214,12 +214,12 @@ def undo(state: State) -> None:
     from tmln.signals import saving
 
     learner = open_learner(state)
-    lesson = learner.record.lessons[-1].name if learner.record.lessons else ""
+    lesson = learner.seen.record.tasks[-1].name if learner.seen.record.tasks else ""
     learner.undo()
     with saving():
         learner.save(state)
-    left = len(learner.record.lessons)
-    echo(f"{state} is as before {lesson!r}: {left} lesson{'s' * (left != 1)}, {len(learner.names)} classes")
+    left = len(learner.seen.record.tasks)
+    echo(f"{state} is as before {lesson!r}: {left} task{'s' * (left != 1)}, {len(learner.names)} classes")
 
 
 def export(

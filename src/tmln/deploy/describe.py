@@ -39,26 +39,26 @@ def describe_state(path: str | Path) -> list[str]:
     """Return the lines of ``tmln inspect``."""
     path = Path(path).expanduser()
     learner = open_learner(path)
-    about, record = learner.about, learner.record
+    about, record = learner.about, learner.seen.record
     size = "x".join(map(str, about["shape"]))
     weights = sum(p.numel() for p in learner.model.parameters())
     lines = [
         f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {about['model']} for inputs of {size}, {weights:,} weights",
-        f"method {about.get('method', '?')}: " + ", ".join(f"{f} {p.name}" for f, p in learner.by_family.items()),
+        f"method {about.get('method', '?')}: " + ", ".join(f"{f} {p.name}" for f, p in learner.components.items()),
     ]
     memory = learner.replay.memory
     if memory is not None:
         lines.append(f"memory: {len(memory):,} of {memory.capacity:,} samples")
     held = sum(len(one.y) for one in record.held if one is not None)
-    lines += [f"held-out samples: {held:,}", f"tasks that can be undone: {len(learner.previous)}", ""]
+    lines += [f"held-out samples: {held:,}", f"tasks that can be undone: {len(learner.seen.previous)}", ""]
     counts: dict[int, int] = {}
-    for note in record.lessons:
+    for note in record.tasks:
         for label, count in note.counts.items():
             counts[label] = counts.get(label, 0) + count
     lines.append(f"{len(counts)} classes, by samples learned:")
     lines += [f"  {learner.name_of(label)}: {count:,}" for label, count in sorted(counts.items())]
-    lines += ["", f"{len(record.lessons)} task{'s' * (len(record.lessons) != 1)}:"]
-    for note in record.lessons:
+    lines += ["", f"{len(record.tasks)} task{'s' * (len(record.tasks) != 1)}:"]
+    for note in record.tasks:
         right = "nothing held out" if note.accuracy is None else f"{note.accuracy:.0%} right at its end"
         new = f", new: {', '.join(learner.name_of(label) for label in note.new)}" if note.new else ""
         lines.append(f"  {note.date[:10]}  {note.name}: {sum(note.counts.values()):,} samples, {right}{new}")
@@ -73,10 +73,10 @@ def describe_state(path: str | Path) -> list[str]:
 
 def evaluate_classes(learner: Learner, data: str | Path) -> list[tuple[str, int, float]]:
     """Return for each class in ``data`` its name, the number of samples, and the accuracy."""
-    from tmln.learner.prepare_task import asked
+    from tmln.learner.task_data import read_test
 
-    samples = asked(learner, data)
-    right = learner.answers(samples) == samples.y
+    samples = read_test(learner, data)
+    right = learner.predict_labels(samples) == samples.y
     return [
         (learner.name_of(c), int((mine := samples.y == c).sum()), float(right[mine].to(torch.float32).mean()))
         for c in samples.classes

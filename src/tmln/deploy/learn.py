@@ -28,10 +28,9 @@ from tmln.deploy.backbone import (
 from tmln.deploy.state_file import ModelSpec, load_weights, open_learner
 from tmln.learner import Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
-from tmln.learner.class_names import check_names
+from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
-from tmln.learner.task_history import FRACTION, Record
-from tmln.models import BACKBONES
+from tmln.learner.task_data import HOLD_OUT, check_names
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
@@ -55,7 +54,7 @@ class LearnRequest:
     epochs: int | None = None
     weights: Path | None = None
     freeze: bool = False
-    hold_out: float = FRACTION
+    hold_out: float = HOLD_OUT
     max_forgetting: float | None = None
     keep: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -152,8 +151,8 @@ def learn_into(
         raise
     learner.about.pop("underway", None)
     before = [] if base is None else [*base.get("previous", ()), {"state": base["state"], "record": base.get("record")}]
-    previous = [(one["state"], Record.of(one["record"])) for one in before]
-    learner.previous = previous[-request.keep :] if request.keep else []
+    previous = [(one["state"], TaskRecord.from_dict(one["record"])) for one in before]
+    learner.seen.previous = previous[-request.keep :] if request.keep else []
     with saving():
         learner.save(state)
         beside.unlink(missing_ok=True)

@@ -19,9 +19,9 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tmln.learner import Learner
 from tmln.learner.checkpoint import load_file, read_newest
-from tmln.learner.head import find_head
+from tmln.learner.heads import find_head
 from tmln.learner.state import check_file
-from tmln.learner.transform_fingerprint import MOST_VALUES
+from tmln.learner.task_data import MOST_VALUES
 from tmln.models import make_model
 from tmln.models.custom import check_allowed
 from tmln.streams.augment import Normalise
@@ -173,7 +173,7 @@ def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Le
         spec.check_architecture(model.state_dict(), file.state.model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return Learner.of(saved, model, prepare=spec.prepare, allow_code=code_allowed(), what=str(path))
+    return Learner.from_saved(saved, model, prepare=spec.prepare, allow_code=code_allowed(), what=str(path))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -22,7 +22,7 @@ from tmln.distributed.process_group import local_part
 from tmln.distributed.sharding import is_sharded_model
 from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
-from tmln.learner.micro_batches import bytes_per_sample
+from tmln.learner.forward import bytes_per_sample
 from tmln.methods import prepare_inputs
 from tmln.optim.precision import state_dtype
 from tmln.streams import Stream
@@ -100,9 +100,9 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     memory = learner.replay.memory
     drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
-    rows = -(-rows // learner.ranks.size)  # those that this process passes
+    rows = -(-rows // learner.trained.ranks.size)  # those that this process passes
     single = len(few) == 1 and any(isinstance(module, _BatchNorm) for module in learner.model.modules())
-    kept = 0 if single else bytes_per_sample(learner.scored, inputs)
+    kept = 0 if single else bytes_per_sample(learner.trained.masked, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return Footprint(
         held_bytes() + LIBRARIES,
@@ -110,7 +110,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
         0 if memory is None else memory.capacity * stored,
         sample,
         rows,
-        learner.micro_batch,
+        learner.trained.micro_batch,
         peak_bytes(),
     )
 
@@ -175,7 +175,7 @@ def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
     whole = pieces >= need.rows  # only a task's end, where nothing is normalised by the batch, is too large
     if pieces < 1 or (normed and not whole):
         raise DoesNotFit(_refusal(learner, stream[0].train, need, most, pieces, normed))
-    learner.in_pieces(pieces)
+    learner.trained.limit_rows(pieces)
     return found
 
 

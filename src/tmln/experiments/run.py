@@ -138,8 +138,8 @@ class Execution:
         """Return how many samples fit at a time on every rank; all pass the same ones."""
         pieces = self.learner.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
-        if least != pieces[self.learner.ranks.rank]:
-            self.learner.in_pieces(least)
+        if least != pieces[self.learner.trained.ranks.rank]:
+            self.learner.trained.limit_rows(least)
         return least
 
     def __call__(self) -> Result:
@@ -259,7 +259,7 @@ class Execution:
         if not (isinstance(self.run, Run) or is_sharded_model(self.learner.model)):
             return
         with saving():
-            learned = gather_state(self.learner.state_dict(), self.learner.ranks.rank)
+            learned = gather_state(self.learner.state_dict(), self.learner.trained.ranks.rank)
             self._saved_at = time.monotonic()
             if not isinstance(self.run, Run):
                 return
@@ -350,7 +350,10 @@ class Execution:
             "parameters": sum(p.numel() for p in self.learner.model.parameters()),
             "stream": {**self.stream.metadata, **describe_tests(self.stream)},
             "class_names": list(self.stream.class_names),
-            "machine": {**machine(), **({"ranks": self.learner.ranks.size} if self.learner.ranks.size > 1 else {})},
+            "machine": {
+                **machine(),
+                **({"ranks": self.learner.trained.ranks.size} if self.learner.trained.ranks.size > 1 else {}),
+            },
             "commit": commit(),
             "versions": {"tmln": tmln.__version__, "torch": torch.__version__, "python": platform.python_version()},
         }

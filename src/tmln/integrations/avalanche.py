@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tmln.learner.closure import once_more, random_states
+from tmln.learner.loop import get_rng_states, replay_forward
 from tmln.methods import Batch, Penalty, Replay, Step, TaskContext
 from tmln.methods.recipes import Recipe, find_recipe, make_components
 
@@ -124,7 +124,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         self._batch = Batch(strategy.mb_x, strategy.mb_y, len(y), fields)
         self._has_gradient = False
         self.step.before_forward(self._batch, self._context)
-        self._random = random_states(strategy.mb_x.device)
+        self._random = get_rng_states(strategy.mb_x.device)
 
     def before_backward(self, strategy: Any, **_: Any) -> None:
         """Add the penalty that needs the graph to the loss."""
@@ -206,7 +206,7 @@ class _Closure:
             owner.penalty.after_backward()
             value = float(strategy.loss.detach())
         else:
-            with once_more(strategy.model, owner._random, self.batch.x.device):
+            with replay_forward(strategy.model, owner._random, self.batch.x.device):
                 output = strategy.model(self.batch.x)
                 loss = strategy._criterion(output, self.batch.y)
                 extra = owner.penalty.loss(strategy.model, self.batch, output)

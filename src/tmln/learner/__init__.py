@@ -1,9 +1,8 @@
-"""The loop that everything goes through, what it is scored by, and its state on disk."""
+"""The training loop, growing heads, evaluation and prediction, export, and the state on disk."""
 
-from tmln.learner.diverged import Diverged
-from tmln.learner.evaluate import evaluate
+from tmln.learner.evaluation import Prediction, evaluate
+from tmln.learner.history import Forgot, Retention
 from tmln.learner.learner import Learner
-from tmln.learner.predict import Prediction
-from tmln.learner.retention import Forgot, Retention
+from tmln.learner.loop import Diverged
 
 __all__ = ["Diverged", "Forgot", "Learner", "Prediction", "Retention", "evaluate"]

@@ -68,20 +68,20 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
 def describe_labels(learner: Learner) -> dict[str, Any]:
     """Return the classes by index, and the shapes of a stored and of a prepared input."""
     count = max((len(learner.names), *(label + 1 for label in learner.classes)), default=0)
-    intake = learner.intake or {"shape": None, "dtype": None}
+    stored = learner.seen.transforms or {"shape": None, "dtype": None}
     return {
         "classes": [learner.name_of(index) for index in range(count)],
-        "stored": {"shape": intake["shape"], "dtype": intake["dtype"]},
-        "input": list(make_example(learner).shape[1:]) if learner.intake else None,
+        "stored": {"shape": stored["shape"], "dtype": stored["dtype"]},
+        "input": list(make_example(learner).shape[1:]) if learner.seen.transforms else None,
     }
 
 
 def make_example(learner: Learner, count: int = 2) -> Tensor:
     """Return artificial samples, prepared."""
-    if learner.intake is None:
+    transforms = learner.seen.transforms
+    if transforms is None:
         raise RuntimeError("nothing was learned yet, so that it is not known what inputs look like")
-    dtype = getattr(torch, learner.intake["dtype"])
-    shape = (count, *learner.intake["shape"])
+    dtype, shape = getattr(torch, transforms["dtype"]), (count, *transforms["shape"])
     ramp = torch.arange(torch.Size(shape).numel()) * 37 % 256
     stored = (ramp if dtype == torch.uint8 else ramp / 128 - 1).to(dtype).reshape(shape)
     return prepare_inputs(learner.model, stored, learner.prepare)

@@ -9,7 +9,7 @@ from torch import nn
 from tmln.distributed.process_group import SINGLE, Ranks, ranks_of
 from tmln.distributed.sharding import REMEDY, shard_model
 from tmln.distributed.sync_batchnorm import BatchNorm
-from tmln.learner.mixed_precision import Precision
+from tmln.learner.forward import Precision
 from tmln.methods.recipes import FAMILIES, Recipe
 
 REPLICATED = ("SingleDeviceStrategy", "DDPStrategy")  # every rank has all weights

@@ -1,95 +1,123 @@
-"""The loop that everything goes through: a task, its steps, its boundary."""
+"""The training loop, read from top to bottom: a task, its epochs, its steps, the closure of a step, the boundary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.curvature.preserve_state import preserve_buffers, preserve_model
 from tmln.distributed.data_parallel import check_identical_weights
-from tmln.learner.closure import BatchClosure
-from tmln.learner.epoch import rest_of_epoch
-from tmln.learner.transform_fingerprint import observe_intake
-from tmln.methods import Batch, TaskContext, move_to_model, prepare_inputs
+from tmln.learner.task_data import record_transforms
+from tmln.methods import Batch, Step, TaskContext, move_to_model, prepare_inputs
+from tmln.streams.arrays import DatasetSource
+from tmln.streams.readahead import prefetch
 from tmln.streams.samples import Samples, concat
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
 OnStep = Callable[[int, int, float], None]
+PREFETCH_VALUES = 2**20  # values in a batch from which on it is read ahead by a thread
+
+
+class Diverged(FloatingPointError):
+    """The loss is not finite; no step was taken with it."""
+
+
+@dataclass
+class TaskPosition:
+    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
+
+    known: tuple[int, ...]
+    order: Tensor
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass
+class StreamPosition:
+    """Where in the stream a learner is: tasks learned, classes met, and the generators of order and augmentation."""
+
+    order: torch.Generator
+    noise: torch.Generator
+    tasks: int = 0
+    classes: tuple[int, ...] = ()  # met so far, ascending
+    names: tuple[str, ...] = ()  # of the classes, by index; empty where they are numbers
+    within: TaskPosition | None = None  # None between tasks
 
 
 def learn_task(
     learner: Learner, samples: Samples, new: tuple[int, ...], epochs: int, boundary: bool, on_step: OnStep | None
 ) -> None:
-    """One task with the classes ``new``, from the learner's place in it on, and its boundary."""
-    if learner.intake is None:
-        learner.intake = observe_intake(samples, learner.prepare, learner.augment)
-    met = {*new, *samples.classes}  # blurry boundaries bring samples of other tasks' classes
+    """Learn one task with the classes ``new``, from the learner's position in it on, and its boundary."""
+    position, seen, schedule = learner.position, learner.seen, learner.lr_schedule
+    if seen.transforms is None:
+        seen.transforms = record_transforms(samples, learner.prepare, learner.augment)
     if learner.recipe.joint:
-        learner.history = [*learner.history[: learner.tasks], samples]
-        samples = concat(learner.history)
-    resumed = learner.place is not None
+        seen.history = [*seen.history[: position.tasks], samples]
+        samples = concat(seen.history)
+    resumed = position.within is not None
     if not resumed:
-        learner.start(met)
-    place = learner.place
-    assert place is not None
-    changing, length = learner.pace.changes, -(-len(samples) // learner.batch_size)
-    if changing:
-        set_rate(learner, 1.0)  # what parts are told of is the configured one, also in a task that goes on
-    context = make_task_context(learner, samples, new, place.known)
+        learner.start({*new, *samples.classes})  # blurry boundaries bring samples of other tasks' classes
+    within = position.within
+    assert within is not None
+    steps = -(-len(samples) // learner.batch_size)
+    if schedule.changes:
+        scale_lr(learner, 1.0)  # components are given the configured rate, also in a task that is resumed
+    context = make_task_context(learner, samples, new, within.known)
     if not resumed:
-        for part in learner.parts:
-            part.begin(context)
+        for component in learner.components.values():
+            component.begin(context)
     learner.model.train()
     if not learner.step.trains_at(learner.step.settings, context.index):
         epochs = 0
-    while place.epoch < epochs:
-        for number, (x, y) in rest_of_epoch(samples, place, learner.order, learner.batch_size):
-            if changing:
-                set_rate(learner, learner.pace.factor(place.epoch * length + number, epochs * length))
-            loss = take_step(learner, x, y, context, place.epoch, number)
-            place.step = number + 1
+    while within.epoch < epochs:
+        for number, (x, y) in iterate_epoch(samples, within, position.order, learner.batch_size):
+            if schedule.changes:
+                scale_lr(learner, schedule.factor(within.epoch * steps + number, epochs * steps))
+            loss = take_step(learner, x, y, context, within.epoch, number)
+            within.step = number + 1
             if on_step is not None:
-                on_step(place.epoch, number, loss)
-        place.epoch, place.step = place.epoch + 1, 0
-    learner.place = None
-    if changing:
-        set_rate(learner, 1.0)
+                on_step(within.epoch, number, loss)
+        within.epoch, within.step = within.epoch + 1, 0
+    position.within = None
+    if schedule.changes:
+        scale_lr(learner, 1.0)
         for group in learner.step.optimizer.param_groups:
             group.pop("initial_lr", None)
     if boundary:
         end_task(learner, context)
-        check_identical_weights(learner.model, learner.ranks)
-        learner.tasks += 1
+        check_identical_weights(learner.model, learner.trained.ranks)
+        position.tasks += 1
 
 
-def end_task(learner: Learner, context: TaskContext) -> None:
-    """Weights take over, then memory, penalty, step: Algorithm 1; then the answer. Memories are of the weights that
-    answer."""
-    learner.weights.end(context)
-    for family, part in learner.by_family.items():
-        if family in ("replay", "answer"):
-            with learner.weights.prediction_weights():
-                part.end(context)
-        elif family != "weights":
-            part.end(context)
-
-
-def set_rate(learner: Learner, factor: float) -> None:
-    """The step's rate is ``factor`` times the one it has between tasks, which torch's schedulers, too, keep so."""
-    for group in learner.step.optimizer.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-    learner.penalty.set_effective_lr(learner.step.effective_lr)
+def iterate_epoch(
+    samples: Samples, within: TaskPosition, order: torch.Generator, batch_size: int
+) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
+    """Yield the epoch's batches with their numbers from the position on, in the order that the epoch began with."""
+    if within.step:
+        order.set_state(within.order)
+    else:
+        within.order = order.get_state()
+    batches = torch.randperm(len(samples), generator=order).split(batch_size)
+    rest = ((n, samples.gather(rows)) for n, rows in enumerate(batches) if n >= within.step)
+    # reading draws no random numbers, so a thread may do it ahead; for small batches in memory that costs more
+    slow = isinstance(samples.source, DatasetSource) or batch_size * math.prod(samples.shape) >= PREFETCH_VALUES
+    return prefetch(rest, 2 if slow else 0)
 
 
 def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoch: int, number: int) -> float:
-    """One batch: what joins it, how it is scored, what is added, how the gradient becomes a move."""
+    """Take one step on a batch and return its loss."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
-    batch = joined(learner, x, y, context.reference_weight)
+    batch = join_batch(learner, x, y, context.reference_weight)
     learner.last_batch = len(batch.y)
     step.before_forward(batch, context)
     closure = BatchClosure(learner, batch, context, epoch, number)
@@ -104,22 +132,150 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoc
     return closure.value
 
 
-def joined(learner: Learner, x: Tensor, y: Tensor, first: Tensor) -> Batch:
-    """The current samples and those that replay puts behind them, augmented, where the model's ``first`` weight is."""
+def join_batch(learner: Learner, x: Tensor, y: Tensor, reference: Tensor) -> Batch:
+    """Return current and replayed samples as one batch, augmented, where the ``reference`` weight is."""
     current = len(y)
-    more_x, more_y, fields = learner.replay.draw(x, y)
-    if len(more_y):
-        x, y = torch.cat([x, more_x]), torch.cat([y, more_y])
-    inputs = prepare_inputs(first, x, lambda x: learner.augment(x, learner.noise))
-    return Batch(
-        inputs, move_to_model(first, y), current, {name: move_to_model(first, field) for name, field in fields.items()}
-    )
+    replayed_x, replayed_y, fields = learner.replay.draw(x, y)
+    if len(replayed_y):
+        x, y = torch.cat([x, replayed_x]), torch.cat([y, replayed_y])
+    inputs = prepare_inputs(reference, x, lambda x: learner.augment(x, learner.position.noise))
+    moved = {name: move_to_model(reference, field) for name, field in fields.items()}
+    return Batch(inputs, move_to_model(reference, y), current, moved)
+
+
+class BatchClosure:
+    """Loss, penalty and gradient of one batch, as often as a step asks; the first call is the one that counts.
+
+    ``value`` and ``output`` are the first call's; ``tracks_path``: the step needs ``after_update``. What counts once
+    is in tmln/methods/interfaces.py.
+    """
+
+    def __init__(self, learner: Learner, batch: Batch, context: TaskContext, epoch: int, number: int) -> None:
+        self.learner, self.batch, self.context = learner, batch, context
+        self.epoch, self.number = epoch, number
+        self.tracks_path = learner.step.tracks_path and (
+            learner.penalty.modifies_gradient or learner.step.modifies_gradient
+        )
+        self.value = math.nan
+        self.output: Tensor | None = None
+        self.device = batch.x.device
+        self.random = get_rng_states(self.device)
+
+    def __call__(self) -> float:
+        if self.output is None:
+            self.value, self.output = self._evaluate(first=True)
+            return self.value
+        with replay_forward(self.learner.model, self.random, self.device):
+            return self._evaluate(first=False)[0]
+
+    def _evaluate(self, first: bool) -> tuple[float, Tensor]:
+        learner, batch, trained = self.learner, self.batch, self.learner.trained
+        step, penalty, observes = learner.step, learner.penalty, first and self.tracks_path
+        try:
+            loss, output = learner.replay.loss(trained.forward, batch)
+        except (IndexError, ValueError):
+            explain_failure(learner.model, batch, learner.batch_size)
+            raise
+        extra = penalty.loss(trained.masked, batch, output)
+        total = loss if extra is None else loss + extra
+        value = float(total.detach())
+        if not math.isfinite(value):
+            where = f"task {self.context.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
+            raise explain_divergence(value, batch.x, where, learner.lr, step)
+        parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
+        for p in parameters:
+            p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
+        if observes and extra is not None:
+            trained.backward(loss, parameters, retain_graph=True)
+            step.after_backward()
+            trained.backward(extra, parameters)
+        else:
+            trained.backward(total, parameters)
+            if observes:
+                step.after_backward()
+        if first:
+            penalty.after_backward()
+        penalty.add_gradient()
+        return value, output
+
+
+def end_task(learner: Learner, context: TaskContext) -> None:
+    """End a task: weights first, then memory, penalty and step (Algorithm 1), then the answer.
+
+    Memory and answer see the weights that predict.
+    """
+    learner.weights.end(context)
+    for family, component in learner.components.items():
+        if family in ("replay", "answer"):
+            with learner.weights.prediction_weights():
+                component.end(context)
+        elif family != "weights":
+            component.end(context)
+
+
+def scale_lr(learner: Learner, factor: float) -> None:
+    """Set the step's rate to ``factor`` times ``initial_lr``, the key that torch's schedulers use, too."""
+    for group in learner.step.optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+    learner.penalty.set_effective_lr(learner.step.effective_lr)
 
 
 def make_task_context(
     learner: Learner, samples: Samples, classes: tuple[int, ...], known: tuple[int, ...]
 ) -> TaskContext:
-    """What the parts are told of a task."""
-    at_a_time, rate, prepare = learner.at_a_time, learner.step.effective_lr, learner.prepare
-    once = partial(samples.batches, at_a_time)
-    return TaskContext(learner.tasks, learner.scored, classes, known, rate, once, prepare, at_a_time, learner.ranks)
+    """Return what components are given at the beginning and end of a task."""
+    trained, rows = learner.trained, learner.trained.rows_per_pass
+    batches, rate = partial(samples.batches, rows), learner.step.effective_lr
+    return TaskContext(
+        learner.position.tasks, trained.masked, classes, known, rate, batches, learner.prepare, rows, trained.ranks
+    )
+
+
+@contextmanager
+def replay_forward(model: nn.Module, random: list[Tensor], device: torch.device) -> Iterator[None]:
+    """Within the block, use the random numbers of the first call; restore statistics and random numbers after it."""
+    cuda = [device] if device.type == "cuda" else []
+    with preserve_buffers(model), torch.random.fork_rng(cuda):
+        torch.set_rng_state(random[0])
+        if cuda:
+            torch.cuda.set_rng_state(random[1], device)
+        yield
+
+
+def get_rng_states(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's own generators, that of the CPU first."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+@torch.no_grad()
+def explain_failure(model: nn.Module, batch: Batch, batch_size: int) -> None:
+    """Raise a plain error for a usual mistake in this batch, in place of torch's own."""
+    if len(batch.y) == 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
+        raise ValueError(
+            f"a batch of one sample is left over, by which BatchNorm cannot normalise: choose another batch_size "
+            f"than {batch_size}, or leave a sample out"
+        )
+    with preserve_model(model, training=False):
+        outputs = model(batch.x[:1]).shape[1]
+    if (label := int(batch.y.max())) >= outputs:
+        raise ValueError(f"label {label}, but the model has {outputs} outputs: give its head one for every class")
+
+
+def explain_divergence(loss: float, inputs: Tensor, where: str, lr: float, step: Step[Any]) -> Diverged:
+    """Return the error for a loss that is not finite; it advises only settings that this step has."""
+    if not bool(inputs.isfinite().all()):
+        return Diverged(
+            f"the loss is {loss} in {where}: the batch of {len(inputs)} samples holds values that are not finite; "
+            "look at the data"
+        )
+    name, inner = "step.", step
+    while inner.is_wrapper:
+        name, inner = f"{name}inner.", getattr(inner, "inner")  # noqa: B009
+    damping = getattr(inner.settings, "damping", None)
+    rate = float(inner.optimizer.param_groups[0]["lr"])
+    lowers = damping is not None and math.isclose(inner.effective_lr * damping, rate)
+    return Diverged(
+        f"the loss is {loss} in {where} (a batch of {len(inputs)}): the steps are too long (lr {lr}, effective rate "
+        f"{step.effective_lr:g}); lower lr{f' or raise {name}damping' if lowers else ''}"
+    )

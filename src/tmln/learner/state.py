@@ -22,10 +22,10 @@ from torch import Tensor
 
 from tmln.distributed.sharding import load_model_weights, reshard_model
 from tmln.learner.checkpoint import NewerFormat
-from tmln.learner.epoch import Place
-from tmln.learner.growth import MOST, fit_head
-from tmln.learner.mixed_precision import Precision
-from tmln.learner.transform_fingerprint import MOST_VALUES, check_intake
+from tmln.learner.forward import Precision
+from tmln.learner.heads import MAX_UNNAMED, fit_head
+from tmln.learner.loop import TaskPosition
+from tmln.learner.task_data import MOST_VALUES, check_transforms
 from tmln.methods import copy_state, get_reference_weight
 from tmln.methods.recipes import FAMILIES, Recipe
 from tmln.methods.replay.disk_files import read_note
@@ -45,7 +45,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Schema(BaseModel):
-    """A part of a state file: known keys of exact types, nothing else."""
+    """A component of a state file: known keys of exact types, nothing else."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
@@ -164,7 +164,7 @@ class LearnerState(Schema):
     def _check_sizes(self) -> LearnerState:
         """Numbers of classes take memory by their size: none is larger than the tensors of the model allow."""
         largest = max((max(t.shape, default=0) for t in self.model.values() if isinstance(t, Tensor)), default=0)
-        most = max(largest, MOST)
+        most = max(largest, MAX_UNNAMED)
         known = () if self.place is None else self.place.known
         if (count := max((len(self.names), *(c + 1 for c in (*self.classes, *known))))) > most:
             raise ValueError(f"{count:,} classes, but the model has room for {most:,} at most")
@@ -335,62 +335,63 @@ def _check_memory_folder(recipe: Recipe, state: LearnerState, what: str) -> None
 
 def take_state(learner: Learner) -> dict[str, Any]:
     """Return all that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+    trained, position = learner.trained, learner.position
     return {
         "version": VERSION,
         "model": dict(learner.model.state_dict()),
-        "parts": {family: part.state_dict() for family, part in learner.by_family.items()},
-        "generators": [learner.order.get_state(), learner.noise.get_state(), torch.get_rng_state()],
-        "tasks": learner.tasks,
-        "classes": list(learner.classes),
-        "names": list(learner.names),
-        "earlier": learner.earlier,
-        "intake": learner.intake,
-        "place": None if learner.place is None else asdict(learner.place),
-        "initial": None if learner.initial is None else dict(learner.initial),
-        **({} if learner.backward.scale is None else {"scale": learner.backward.scale.state_dict()}),
+        "parts": {family: component.state_dict() for family, component in learner.components.items()},
+        "generators": [position.order.get_state(), position.noise.get_state(), torch.get_rng_state()],
+        "tasks": position.tasks,
+        "classes": list(position.classes),
+        "names": list(position.names),
+        "earlier": learner.seen.earlier,
+        "intake": learner.seen.transforms,
+        "place": None if position.within is None else asdict(position.within),
+        "initial": None if trained.first is None else dict(trained.first),
+        **({} if trained.backward.scale is None else {"scale": trained.backward.scale.state_dict()}),
     }
 
 
 def restore_state(learner: Learner, saved: Mapping[str, Any], history: Sequence[Any]) -> None:
     """Put a state in place; what cannot be is refused before anything changes."""
-    state = check_state(saved)
-    intake = None if state.intake is None else state.intake.model_dump()
-    if intake is not None:
-        check_intake(intake, learner.prepare, learner.augment)
+    state, trained, position, seen = check_state(saved), learner.trained, learner.position, learner.seen
+    transforms = None if state.intake is None else state.intake.model_dump()
+    if transforms is not None:
+        check_transforms(transforms, learner.prepare, learner.augment)
     if learner.recipe.joint and len(history) != state.tasks:
         raise ValueError(f"'joint' learned {state.tasks} tasks; pass their data as history, got {len(history)}")
-    for family, part in learner.by_family.items():
-        if part.state_names and family not in state.parts:
-            raise ValueError(f"the state has nothing of {family} {part.name!r}; it was made with other components")
-        if missing := [name for name in part.state_names if name not in state.parts[family]]:
+    for family, component in learner.components.items():
+        if component.state_names and family not in state.parts:
+            raise ValueError(f"the state has nothing of {family} {component.name!r}; it was made with other components")
+        if missing := [name for name in component.state_names if name not in state.parts[family]]:
             raise ValueError(
-                f"the state of {family} {part.name!r} has no {missing[0]!r}: it was saved by an earlier tmln; learn it "
-                "again, or load it with the version that saved it"
+                f"the state of {family} {component.name!r} has no {missing[0]!r}: it was saved by an earlier tmln; "
+                "learn it again, or load it with the version that saved it"
             )
     fit_head(learner, state.model)
     reshard_model(learner.model)  # a pass that failed may have left layers gathered
     load_model_weights(learner.model, state.model)
     learner.meet(state.classes)  # before the components: a teacher copies the model with the classes that it has open
-    for family, part in learner.by_family.items():
+    for family, component in learner.components.items():
         if family in state.parts:
-            part.load_state_dict(state.parts[family])
-    order, noise, everyone = state.generators
-    learner.order.set_state(order.cpu())
-    learner.noise.set_state(noise.cpu())
-    torch.set_rng_state(everyone.cpu())
-    if learner.backward.scale is not None and state.scale is not None:
-        learner.backward.scale.load_state_dict(state.scale.model_dump())
-    learner.tasks, learner.intake, learner.initial = state.tasks, intake, state.initial
-    learner.names, learner.earlier = tuple(state.names), state.earlier
-    learner.place = None if state.place is None else Place(**state.place.model_dump())
-    learner.history = [as_samples(data, get_reference_weight(learner.model).dtype) for data in history]
+            component.load_state_dict(state.parts[family])
+    for generator, value in zip(
+        (position.order, position.noise, torch.default_generator), state.generators, strict=True
+    ):
+        generator.set_state(value.cpu())
+    if trained.backward.scale is not None and state.scale is not None:
+        trained.backward.scale.load_state_dict(state.scale.model_dump())
+    trained.first, seen.transforms, seen.earlier = state.initial, transforms, state.earlier
+    position.tasks, position.names = state.tasks, tuple(state.names)
+    position.within = None if state.place is None else TaskPosition(**state.place.model_dump())
+    seen.history = [as_samples(data, get_reference_weight(learner.model).dtype) for data in history]
 
 
 @contextmanager
 def restore_on_error(learner: Learner) -> Iterator[dict[str, Any]]:
     """Yield a copy of the learner's state; if the block raises, put it back and pass the exception on."""
     before = copy_state(take_state(learner), torch.device("cpu"))
-    history, modes = learner.history, [(module, module.training) for module in learner.model.modules()]
+    history, modes = learner.seen.history, [(module, module.training) for module in learner.model.modules()]
     try:
         yield before
     except BaseException:

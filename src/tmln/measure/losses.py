@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
-from tmln.learner.logit_mask import mask_logits
+from tmln.learner.forward import mask_logits
 from tmln.measure.trajectory import Checkpoint, Recording, record, record_all
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples

@@ -84,7 +84,7 @@ def find_held_bytes(learner: Learner) -> dict[str, int]:
     seen = {_storage_pointer(t) for p in learner.model.parameters() for t in (p, p.grad) if t is not None}
     seen |= {_storage_pointer(buffer) for buffer in learner.model.buffers()}
     sizes: dict[str, int] = {}
-    for family, part in learner.by_family.items():
+    for family, part in learner.components.items():
         for name, tensor in _walk_tensors(part, family, set()):
             if _storage_pointer(tensor) not in seen:
                 seen.add(_storage_pointer(tensor))

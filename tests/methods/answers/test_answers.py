@@ -165,7 +165,7 @@ def test_the_fit_is_of_the_weights_that_answer(answer: str, take_over: str) -> N
 
 def _lesson(learner: Learner, k: int) -> TaskContext:
     known = tuple(range(2 * k))
-    return TaskContext(k, learner.scored, (2 * k, 2 * k + 1), known, 0.1, lambda: iter([task(k)]), lambda x: x)
+    return TaskContext(k, learner.trained.masked, (2 * k, 2 * k + 1), known, 0.1, lambda: iter([task(k)]), lambda x: x)
 
 
 @pytest.mark.parametrize("answer", ["ncm", "rebalanced"])

@@ -122,7 +122,7 @@ def test_classes_that_open_later_are_open_for_the_teachers() -> None:
     for k in range(3):
         learner.learn(task(k), epochs=2)
     assert all(value.isfinite().all() for value in learner.penalty.stable.values())  # type: ignore[attr-defined]
-    said = output_with(learner.penalty.stable, learner.scored, task(2)[0])  # type: ignore[attr-defined]
+    said = output_with(learner.penalty.stable, learner.trained.masked, task(2)[0])  # type: ignore[attr-defined]
     assert said.isfinite().all()
 
 

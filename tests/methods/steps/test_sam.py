@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.methods.penalties.loop import Numbers
 from tests.methods.steps.test_path import check, network, task
 from tmln.learner import Learner
-from tmln.learner.diverged import Diverged
+from tmln.learner.loop import Diverged
 from tmln.methods import read_settings
 from tmln.methods.steps.sam import SAMStep, ascent
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.growth import grow
+from tmln.learner.heads import grow_head
 from tmln.methods import BuildContext, TaskContext, Weights, read_settings
 from tmln.methods.recipes import Recipe, make_components
 from tmln.methods.weights import WEIGHTS
@@ -239,7 +239,7 @@ def test_a_head_that_grew_is_aligned_and_clipped() -> None:
     torch.manual_seed(0)
     learner = Learner(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), "wa", settings=LETTER, batch_size=10)
     learner.learn((X, Y))
-    grow(learner, "2", 4)
+    grow_head(learner, "2", 4)
     learner.learn((X, Y + 2))
     rows = learner.model[2].weight.detach()  # type: ignore[index]
     assert rows.shape == (4, 8)

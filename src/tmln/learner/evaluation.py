@@ -1,0 +1,191 @@
+"""Evaluate and predict: outputs in eval mode over a single head without task identity, accuracy and loss, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tmln.curvature.preserve_state import eval_mode
+from tmln.distributed.process_group import SINGLE, Ranks
+from tmln.learner.forward import mask_logits
+from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
+from tmln.streams.arrays import as_samples
+from tmln.streams.own_data import read_own_inputs
+from tmln.streams.samples import Samples
+
+if TYPE_CHECKING:
+    from tmln.learner.learner import Learner
+
+Observer = Callable[[int, Tensor, Tensor], None]
+Scores = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable class and its probability; ``top`` holds the next ones as well, where they were asked for."""
+
+    label: str
+    probability: float
+    index: int
+    top: tuple[tuple[str, float], ...] = ()
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.probability:.0%})"
+
+
+def score_by_output(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the model's output twice: as what the loss is of, and as what the prediction is made from."""
+    output = model(x)
+    return output, output
+
+
+def evaluate(
+    model: nn.Module,
+    samples: Samples,
+    prepare: Callable[[Tensor], Tensor],
+    *,
+    open_classes: Sequence[int] | None = None,
+    batch_size: int = 512,
+) -> dict[str, float]:
+    """Return ``{"accuracy": fraction, "loss": mean cross entropy}``; the model's mode is restored."""
+    (found,) = evaluate_tasks(model, [(samples, None)], prepare, open_classes=open_classes, batch_size=batch_size)
+    return found
+
+
+@torch.no_grad()
+def evaluate_tasks(
+    model: nn.Module,
+    tests: Sequence[tuple[Samples, Sequence[int] | None]],
+    prepare: Callable[[Tensor], Tensor],
+    *,
+    open_classes: Sequence[int] | None = None,
+    batch_size: int = 512,
+    scores: Scores = score_by_output,
+    look: Observer | None = None,
+    ranks: Ranks = SINGLE,
+) -> list[dict[str, float]]:
+    """Return accuracy, loss, and accuracy among the task's own classes of every test, in one forward pass each.
+
+    Args:
+        model: the model; its mode is restored.
+        tests: samples and the task's own classes, or None, which leaves the accuracy among them out.
+        prepare: stored samples to model inputs.
+        open_classes: classes that compete; all unless given.
+        batch_size: samples of a pass.
+        scores: ``scores(model, x)`` returns the output, for the loss, and the scores, for both accuracies.
+        look: called as ``look(index, scores, labels)`` for every batch of the test ``index``.
+        ranks: processes of which each passes its share of a batch; all of them return the result of the whole.
+    """
+    with eval_mode(model):
+        return [
+            _evaluate_task(
+                model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index), ranks
+            )
+            for index, (samples, classes) in enumerate(tests)
+        ]
+
+
+def _evaluate_task(
+    model: nn.Module,
+    samples: Samples,
+    classes: Sequence[int] | None,
+    prepare: Callable[[Tensor], Tensor],
+    open_classes: Sequence[int] | None,
+    batch_size: int,
+    scores: Scores,
+    look: Callable[[Tensor, Tensor], None] | None,
+    ranks: Ranks,
+) -> dict[str, float]:
+    if not len(samples):
+        raise ValueError("cannot evaluate on an empty set")
+    reference, count = get_reference_weight(model), len(samples)
+    right, masked, loss = 0, 0, 0.0
+    for x, y in samples.batches(batch_size):
+        y = move_to_model(reference, y)
+        raw, scored = scores(model, prepare_inputs(reference, x[ranks.rows(len(x))], prepare))
+        if ranks.size > 1:
+            same, raw = scored is raw, ranks.gather_rows(raw, len(x))
+            scored = raw if same else ranks.gather_rows(scored, len(x))
+        output = mask_logits(raw, open_classes)
+        answered = output if scored is raw else mask_logits(scored, open_classes)
+        if look is not None:
+            look(answered, y)
+        right += int((answered.argmax(1) == y).sum())
+        if classes is not None:
+            masked += int((mask_logits(scored, classes).argmax(1) == y).sum())
+        loss += float(F.cross_entropy(output, y, reduction="sum"))
+    within = {} if classes is None else {"masked_accuracy": masked / count}
+    return {"accuracy": right / count, **within, "loss": loss / count}
+
+
+@torch.no_grad()
+def compute_scores(learner: Learner, samples: Samples) -> Iterator[Tensor]:
+    """Yield the scores of the answer component in batches, by the weights that predict, in eval mode.
+
+    Scores are logits where the answer is ``argmax``; closed classes have -inf. NaN is an error: it would be answered
+    by the first class.
+    """
+    model = learner.model
+    with eval_mode(model), learner.weights.prediction_weights():
+        for x, _ in samples.batches(2 * learner.trained.rows_per_pass):
+            inputs = prepare_inputs(model, x, learner.prepare)
+            _, scores = learner.answer.scores(model, inputs)
+            if bool(scores.isnan().any()):
+                raise ValueError(_explain_nan(model, inputs))
+            yield mask_logits(scores, learner.open_classes)
+
+
+def predict_labels(learner: Learner, samples: Samples) -> Tensor:
+    """Return the index of the predicted class of each sample."""
+    return torch.cat([scores.argmax(1).cpu() for scores in compute_scores(learner, samples)])
+
+
+def predict(learner: Learner, data: Any, top: int = 1) -> list[Prediction]:
+    """Return for each sample the ``top`` most probable classes.
+
+    ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of them, or anything
+    that can be learned, whose labels are not used.
+    """
+    if top < 1:
+        raise ValueError(f"top must be at least 1, got {top}")
+    samples, paths = _read_unlabelled(learner, data)
+    found: list[Prediction] = []
+    for scores in compute_scores(learner, samples):
+        shares = scores.float().softmax(1)
+        best, places = shares.topk(min(top, shares.shape[1]), dim=1)
+        for probabilities, indices in zip(best.tolist(), places.tolist(), strict=True):
+            named = tuple((learner.name_of(i), p) for i, p in zip(indices, probabilities, strict=True))
+            path = paths[len(found)] if paths else None
+            found.append(Prediction(*named[0], indices[0], named if top > 1 else (), path))
+    return found
+
+
+def _explain_nan(model: nn.Module, inputs: Tensor) -> str:
+    if not bool(inputs.isfinite().all()):
+        return f"no prediction: the batch of {len(inputs)} samples holds values that are not finite; look at the data"
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
+            return f"no prediction: {name} of the model holds values that are not finite; undo(), or train it again"
+    return "no prediction: the model's output is not a number, though its weights and inputs are"
+
+
+def _read_unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Path]]:
+    if isinstance(data, (str, PathLike)):
+        data = [data]
+    if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
+        if learner.seen.transforms is None:
+            raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
+        return read_own_inputs([Path(item) for item in data], learner.seen.transforms["shape"])
+    if isinstance(data, Tensor) or type(data).__module__ == "numpy":
+        x = torch.as_tensor(data)
+        data = (x, torch.zeros(len(x), dtype=torch.int64))
+    return as_samples(data, get_reference_weight(learner.model).dtype), ()

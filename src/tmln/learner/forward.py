@@ -1,0 +1,187 @@
+"""How a batch passes through the model: masked logits, mixed precision, micro-batches, and the backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.data_parallel import average_gradients
+from tmln.distributed.process_group import SINGLE, Ranks, ShardValue, is_sharded, local_part, reduce_parts
+
+Precision = Literal["32", "bf16-mixed", "16-mixed"]
+HALF_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+FIRST_SCALE, MAX_SCALE = 2.0**16, 2.0**24  # torch's GradScaler begins there, too
+GROWTH_INTERVAL = 2000  # gradients without an overflow, after which the scale is doubled
+
+
+def mask_logits(output: Tensor, open_classes: Sequence[int] | None) -> Tensor:
+    """Set the logits of all classes but ``open_classes`` to -inf; None leaves all as they are."""
+    return output if open_classes is None else _mask(output, _closed_classes(open_classes))
+
+
+class MaskedModel(nn.Module):
+    """A model whose closed classes have the logit -inf: no probability, no gradient, no share in any metric.
+
+    Training, the Fisher diagonal, K-FAC, output sensitivities, reference gradients and teachers all use it, so that a
+    class that was not met does not exist for any of them, as if the head grew.
+    """
+
+    closed: Tensor
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("closed", _closed_classes(()), persistent=False)
+        self.train(model.training)
+
+    def open(self, classes: Sequence[int]) -> None:
+        """Let these classes compete from now on, and no others."""
+        self.closed = _closed_classes(classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _mask(self.model(x), self.closed)
+
+
+class AutocastModel(nn.Module):
+    """A model under autocast, whose output, and so its loss, is in single precision."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.dtype = model, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, self.dtype):
+            output: Tensor = self.model(x)
+        return output.float()
+
+
+class MicroBatches(nn.Module):
+    """A model that passes ``rows`` samples at a time; the backward pass computes each micro-batch's activations again.
+
+    Activations take the memory of one micro-batch, and the loss sees the whole batch, for the price of a second forward
+    pass. Random numbers (dropout) are the same both times. ``ranks``: those whose weights are gathered for each pass,
+    so that all of them pass as many micro-batches, whatever rows each has.
+    """
+
+    def __init__(self, model: nn.Module, rows: int, ranks: Ranks = SINGLE) -> None:
+        super().__init__()
+        if rows < 1:
+            raise ValueError(f"micro_batch must be at least 1, got {rows}")
+        if (norm := next((m for m in model.modules() if isinstance(m, _BatchNorm)), None)) is not None:
+            raise ValueError(
+                f"micro_batch={rows}: the model has a {type(norm).__name__}, which normalises by the batch, so that in "
+                "pieces it would be another network; lower batch_size instead, or use GroupNorm"
+            )
+        self.model, self.rows, self.ranks = model, rows, ranks
+
+    def forward(self, x: Tensor) -> Tensor:
+        most = int(self.ranks.reduce_max([len(x)])[0])
+        if most <= self.rows or not torch.is_grad_enabled():
+            whole: Tensor = self.model(x)
+            return whole
+        pieces = x.split(self.rows) if self.ranks.size == 1 else x.tensor_split(-(-most // self.rows))
+        return torch.cat([checkpoint(self.model, piece, use_reentrant=False) for piece in pieces])
+
+
+class LossScale:
+    """The factor of a loss in half precision, so that small gradients do not vanish.
+
+    Gradients are divided by it before anything reads them. Where one overflows, the backward pass is repeated at half
+    the scale, so that no step is left out and a run depends on its seed alone.
+    """
+
+    def __init__(self) -> None:
+        self.value, self.calm = FIRST_SCALE, 0
+
+    def backward(self, loss: Tensor, parameters: Sequence[Tensor], ranks: Ranks = SINGLE) -> None:
+        """Put the gradient of ``loss``, averaged over ``ranks``, into ``.grad``, which must be None before."""
+        while True:
+            (loss * self.value).backward(retain_graph=True)
+            average_gradients(parameters, ranks)
+            found = [p.grad for p in parameters if p.grad is not None]
+            if not found or _is_finite(found) or self.value < 1.0:
+                break
+            self.value, self.calm = self.value / 2, 0
+            for p in parameters:
+                p.grad = None
+        if found:
+            torch._foreach_div_(found, self.value)
+        self.calm += 1
+        if self.calm >= GROWTH_INTERVAL:
+            self.value, self.calm = min(2 * self.value, MAX_SCALE), 0
+
+    def state_dict(self) -> dict[str, float]:
+        return {"value": self.value, "calm": self.calm}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.value, self.calm = float(state["value"]), int(state["calm"])
+
+
+class Backward:
+    """Adds the gradient of a loss to ``.grad``: unscaled, and averaged over all ranks."""
+
+    def __init__(self, ranks: Ranks, scale: LossScale | None = None) -> None:
+        self.ranks, self.scale = ranks, scale
+
+    def __call__(self, loss: Tensor, parameters: Sequence[Tensor], retain_graph: bool = False) -> None:
+        if self.ranks.size == 1 and self.scale is None:
+            loss.backward(retain_graph=retain_graph)
+            return
+        before = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+        if self.scale is None:
+            loss.backward(retain_graph=retain_graph)
+            average_gradients(parameters, self.ranks)
+        else:
+            self.scale.backward(loss, parameters, self.ranks)
+        with torch.no_grad():
+            for p, old in zip(parameters, before, strict=True):
+                if old is not None:
+                    p.grad = old if p.grad is None else old + p.grad
+
+
+def bytes_per_sample(model: nn.Module, x: Tensor) -> int:
+    """Return the bytes that a training pass keeps of each sample of ``x``, besides the weights."""
+    weights = {local_part(p).untyped_storage().data_ptr() for p in [*model.parameters(), *model.buffers()]}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def count(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage._cdata] = storage
+        return saved
+
+    with preserve_model(model, training=True), torch.enable_grad():
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
+            output = model(x)
+        size = sum(storage.nbytes() for storage in kept.values())  # weights that were gathered are freed by now
+        del output
+    return -(-size // len(x))
+
+
+def _closed_classes(open_classes: Sequence[int]) -> Tensor:
+    """Return for each class up to the last open one whether it is closed."""
+    closed = torch.ones(max(open_classes, default=-1) + 1, dtype=torch.bool)
+    closed[list(open_classes)] = False
+    return closed
+
+
+def _mask(output: Tensor, closed: Tensor) -> Tensor:
+    every = F.pad(closed, (0, output.shape[1] - len(closed)), value=True)
+    return output.masked_fill(every.to(output.device), float("-inf"))
+
+
+def _is_finite(values: list[Tensor]) -> bool:
+    """Return whether all values are finite on all ranks, by a sum of norms."""
+    total = float(torch.stack(torch._foreach_norm([local_part(value) for value in values])).sum())
+    cut = next((value for value in values if is_sharded(value)), values[0])
+    return math.isfinite(reduce_parts([ShardValue(cut, total)], "sum")[0])

@@ -1,0 +1,103 @@
+"""What a learner trains: the model, the components of its method, and how batches pass through the model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tmln.distributed.data_parallel import DataParallel
+from tmln.distributed.process_group import SINGLE
+from tmln.distributed.sharding import is_sharded_model, load_model_weights
+from tmln.learner.fabric import check_compile, choose_precision, micro_batch_size, place_model
+from tmln.learner.forward import HALF_DTYPES, AutocastModel, Backward, LossScale, MaskedModel, MicroBatches, Precision
+from tmln.methods import Component
+from tmln.methods.recipes import Recipe, make_components
+
+MAX_ROWS = 256  # samples in a pass at a task's end, unless micro_batch is less
+
+
+class Trained:
+    """What is trained: the model, the components, and how batches pass through the model.
+
+    ``masked`` is the model as components see it, ``forward`` the training pass, ``backward`` the backward pass,
+    ``first`` the first weights of a recipe that begins every task with them.
+    """
+
+    components: dict[str, Component[Any]]
+    forward: nn.Module
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        lr: float,
+        batch_size: int,
+        seed: int,
+        *,
+        mask: bool,
+        compile: bool,
+        micro_batch: int | None,
+        accumulate: int,
+        fabric: Any,
+        precision: Precision | None,
+        batch_statistics: Literal["global", "rank"],
+    ) -> None:
+        self.model, self.recipe, self.lr, self.seed = model, recipe, lr, seed
+        self.masked: nn.Module = MaskedModel(model) if mask else model
+        self.compile, self.batch_statistics = compile, batch_statistics
+        self.ranks = place_model(model, fabric, recipe)
+        check_compile(model, self.ranks, compile, batch_statistics == "global")
+        self.precision: Precision = choose_precision(precision, fabric)
+        self.backward = Backward(self.ranks, LossScale() if self.precision == "16-mixed" else None)
+        self.micro_batch = micro_batch_size(batch_size, accumulate, self.ranks) if micro_batch is None else micro_batch
+        self.rows_per_pass = min(MAX_ROWS, self.micro_batch or MAX_ROWS)  # in passes that take no step
+        self.make_forward()
+        self.make_components()
+        self.first = copy.deepcopy(model.state_dict()) if recipe.restarts_each_task else None
+
+    def make_components(self) -> None:
+        """Make the components of the recipe anew."""
+        self.components = make_components(self.recipe, self.masked, self.lr, self.seed)
+
+    def restart(self) -> None:
+        """Begin again at the first weights, where the recipe says so."""
+        if self.first is not None:
+            load_model_weights(self.model, self.first)
+            self.make_components()
+
+    def open_classes(self, classes: Sequence[int]) -> None:
+        """Let these classes compete, where closed ones are masked."""
+        if isinstance(self.masked, MaskedModel):
+            self.masked.open(classes)
+
+    def limit_rows(self, rows: int | None) -> None:
+        """Pass at most so many samples at a time from now on; None: all of a batch.
+
+        With batch norm, whose batches are passed whole, that holds for the passes at a task's end and for tests.
+        """
+        has_norm = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        self.micro_batch, self.rows_per_pass = None if has_norm else rows, min(MAX_ROWS, rows or MAX_ROWS)
+        self.make_forward()
+
+    def make_forward(self) -> None:
+        """Build the training pass: compiled, under autocast, in micro-batches, over all ranks, as was asked for."""
+        forward: nn.Module = torch.compile(self.masked) if self.compile else self.masked  # type: ignore[assignment]
+        if self.precision != "32":
+            forward = AutocastModel(forward, HALF_DTYPES[self.precision])
+        if self.micro_batch is not None:
+            forward = MicroBatches(forward, self.micro_batch, self.ranks if is_sharded_model(self.model) else SINGLE)
+        if self.ranks.size > 1:
+            forward = DataParallel(forward, self.ranks, self.batch_statistics == "global")
+        self.forward = forward
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "forward"}  # compiled code stays here
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.make_forward()
