@@ -185,7 +185,7 @@ def test_a_compiled_learner_can_be_pickled() -> None:
     learner = Learner(network(), compile=True)
     again = pickle.loads(pickle.dumps(learner))
     assert again.trained.compile
-    assert again.forward is not again.model
+    assert again.trained.forward is not again.model
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

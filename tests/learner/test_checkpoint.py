@@ -319,7 +319,7 @@ def test_what_asks_for_too_much_memory_counts_as_damaged(tmp_path: Path, monkeyp
     found = read_newest(tmp_path)
     assert found is not None
     assert found[1] == 1
-    monkeypatch.setattr(checkpoint, "_tensors", raise_memory_error)
+    monkeypatch.setattr(checkpoint, "_read_tensors", raise_memory_error)
     assert read_newest(tmp_path) is None
     checkpoint._prune(tmp_path)
     assert steps(tmp_path) == [1]

@@ -82,3 +82,14 @@ def test_from_a_folder_that_keeps_growing(tmp_path: Path) -> None:
 def test_pictures_before_anything_was_learned(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="nothing was learned yet"):
         Learner(network()).predict(picture(tmp_path / "a.png"))
+
+
+def test_a_model_or_input_that_is_not_a_number_does_not_predict() -> None:
+    made = Learner(nn.Linear(4, 2), batch_size=8)
+    made.learn((torch.randn(32, 4), torch.arange(32) % 2))
+    with pytest.raises(ValueError, match="values that are not finite"):
+        made.predict(torch.tensor([[0.0] * 4, [float("nan")] * 4]))
+    with torch.no_grad():
+        made.model.state_dict()["weight"][1, 2] = float("nan")
+    with pytest.raises(ValueError, match=r"weight of the model holds values that are not finite; undo\(\)"):
+        made.predict(torch.zeros(2, 4))

@@ -1,4 +1,4 @@
-"""Describe a state file: classes, tasks, memory, method, size, how shielded each layer is, accuracy by class."""
+"""Describe a state file: classes, tasks, memory, method, slowed weights, accuracy by class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR = 20  # characters
 
 
 def slowed_shares(learner: Learner) -> dict[str, float]:
-    """Return for each layer the share of weights that TMLN slows by more than 10%; empty for other steps."""
+    """Return for each layer the share of weights that TMLN slows by more than 10%."""
     optimizer = learner.step.optimizer
     if not isinstance(optimizer, TMLN):
         return {}

@@ -1,4 +1,4 @@
-"""Learn a data set into a state file, which is made from its first data and replaced whole or not at all."""
+"""Learn a data set into a state file, which is replaced as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -79,17 +79,18 @@ def learn_into(
     on_step: Callable[[StepProgress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Learner, Retention]:
-    """Learn ``data`` into the file ``state``, which is replaced when all is done, and not touched before.
+    """Learn ``data`` into the file ``state``, which is replaced when all is done.
 
-    Progress is saved beside the file after the first step, then every few seconds, and where ``stop`` returns True: the
-    same call resumes from there, also after a kill.
+    Progress is saved beside the file after the first step, then every few seconds, and where
+    ``stop`` returns True: the same call resumes from there, also after a kill.
 
     Args:
         state: the state file; made if it is not there.
         data: a folder or an ``.npz``, as :meth:`tmln.Learner.learn` takes them.
         request: how a new state is made, and how this task is learned.
         on_step: called after every step.
-        stop: asked after every step; if True, progress is saved and :class:`~tmln.signals.Interrupted` raised.
+        stop: asked after every step; if True, progress is saved and
+            :class:`~tmln.signals.Interrupted` raised.
 
     Returns:
         The learner and its retention table.
@@ -151,7 +152,7 @@ def learn_into(
         raise
     learner.about.pop("underway", None)
     before = [] if base is None else [*base.get("previous", ()), {"state": base["state"], "record": base.get("record")}]
-    previous = [(one["state"], TaskRecord.from_dict(one["record"])) for one in before]
+    previous = [(one["state"], TaskRecord.from_dict(one.get("record"))) for one in before]
     learner.seen.previous = previous[-request.keep :] if request.keep else []
     with saving():
         learner.save(state)
@@ -237,7 +238,7 @@ def _resume(beside: Path, mark: Mapping[str, int]) -> Learner | None:
 
 
 def _avoid_single(count: int, size: int) -> int:
-    """Return a batch size that leaves no single sample over, by which batch norm could not normalise."""
+    """Return a batch size that leaves no single sample over, for batch norm."""
     while 2 < size < count and count % size == 1:
         size -= 1
     return size

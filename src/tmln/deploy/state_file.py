@@ -1,4 +1,4 @@
-"""A state file that says how its model is built, so that a path is all it takes to go on, test and export."""
+"""A state file that says how its model is built, so that its path suffices to open it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Size = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class ModelSpec(BaseModel):
-    """How a model is built: its name and options, inputs and first outputs, and how inputs are normalised."""
+    """How a model is built: name, options, inputs, first outputs, and normalisation."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -61,7 +61,7 @@ class ModelSpec(BaseModel):
 
     @classmethod
     def read(cls, about: Mapping[str, Any], path: str | Path) -> ModelSpec:
-        """Read the specification from a state file's ``about``; other keys there are the user's own."""
+        """Read it from a state file's ``about``; other keys there are the user's own."""
         known = {name: about[name] for name in cls.model_fields if name in about}
         tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
         try:
@@ -84,7 +84,8 @@ class ModelSpec(BaseModel):
     def build(self, tensors: Mapping[str, Any] | None = None) -> nn.Module:
         """Build the model, untrained; code of the user's is called only where that is allowed.
 
-        ``tensors``: the model's state in a file. The model is compared with it before memory is taken.
+        ``tensors``: the model's state in a file. The model is compared with it before memory is
+        taken.
         """
         check_allowed(self.model, self.options)
         if tensors is None:
@@ -114,9 +115,10 @@ class ModelSpec(BaseModel):
             return make()
 
     def check_architecture(self, built: Mapping[str, Tensor], tensors: Mapping[str, Any]) -> None:
-        """Raise unless every tensor has the shape of the file's; one that grew there may have fewer rows.
+        """Raise unless tensors have the file's shapes; those that grew there may have fewer rows.
 
-        Code outside the file builds the model, and may have changed since. Which layer is the head is seen later.
+        Code outside the file builds the model, and may have changed since. Which layer is the head
+        is seen later.
         """
         for key in (*built, *tensors):
             if key in built and key in tensors:
@@ -158,7 +160,8 @@ def limit_parameters(most: int) -> Iterator[None]:
 def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Learner:
     """Return the learner of a state file that :mod:`tmln.deploy` made.
 
-    ``saved`` is what is in the file, if it was read. All of it is checked before anything is built or imported.
+    ``saved`` is what is in the file, if it was read. All of it is checked before anything is built
+    or imported.
     """
     saved = load_file(path) if saved is None else saved
     _, file = check_file(saved, str(path), code_allowed())
@@ -177,7 +180,7 @@ def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Le
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a backbone's weights from a safetensors file; a head of another size stays as it was made."""
+    """Load a backbone's weights from a safetensors file; a head of another size stays."""
     try:
         found = safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -196,8 +199,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def learner_of_run(folder: str | Path) -> Learner:
     """Return the learner of a finished run as it was at the end, with the names of its classes.
 
-    What the run's last checkpoint lacks is learned again, which gives the same bits: the hash of the weights is
-    compared with the one in the result. Samples that the run kept on disk are read into memory.
+    What the run's last checkpoint lacks is learned again, which gives the same bits: the hash of
+    the weights is compared with the one in the result. Samples that the run kept on disk are read
+    into memory.
     """
     from tmln.experiments.build import build
     from tmln.experiments.config import RunConfig, run_id

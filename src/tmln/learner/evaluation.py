@@ -1,4 +1,4 @@
-"""Evaluate and predict: outputs in eval mode over a single head without task identity, accuracy and loss, labels."""
+"""Evaluate and predict in eval mode, over a single head without task identity."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Scores = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable class and its probability; ``top`` holds the next ones as well, where they were asked for."""
+    """The most probable class and its probability; ``top`` holds further ones if requested."""
 
     label: str
     probability: float
@@ -43,7 +43,7 @@ class Prediction:
 
 
 def score_by_output(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the model's output twice: as what the loss is of, and as what the prediction is made from."""
+    """Return the model's output twice: for the loss, and as scores."""
     output = model(x)
     return output, output
 
@@ -56,7 +56,7 @@ def evaluate(
     open_classes: Sequence[int] | None = None,
     batch_size: int = 512,
 ) -> dict[str, float]:
-    """Return ``{"accuracy": fraction, "loss": mean cross entropy}``; the model's mode is restored."""
+    """Return ``{"accuracy": fraction, "loss": mean cross entropy}``; restore the mode."""
     (found,) = evaluate_tasks(model, [(samples, None)], prepare, open_classes=open_classes, batch_size=batch_size)
     return found
 
@@ -73,17 +73,20 @@ def evaluate_tasks(
     look: Observer | None = None,
     ranks: Ranks = SINGLE,
 ) -> list[dict[str, float]]:
-    """Return accuracy, loss, and accuracy among the task's own classes of every test, in one forward pass each.
+    """Return accuracy, loss, and accuracy among the task's own classes of every test.
 
     Args:
         model: the model; its mode is restored.
-        tests: samples and the task's own classes, or None, which leaves the accuracy among them out.
+        tests: samples and the task's own classes, or None, which leaves the accuracy among them
+            out.
         prepare: stored samples to model inputs.
         open_classes: classes that compete; all unless given.
         batch_size: samples of a pass.
-        scores: ``scores(model, x)`` returns the output, for the loss, and the scores, for both accuracies.
+        scores: ``scores(model, x)`` returns the output, for the loss, and the scores, for both
+            accuracies.
         look: called as ``look(index, scores, labels)`` for every batch of the test ``index``.
-        ranks: processes of which each passes its share of a batch; all of them return the result of the whole.
+        ranks: processes of which each passes its share of a batch; all of them return the result of
+            the whole.
     """
     with eval_mode(model):
         return [
@@ -129,10 +132,10 @@ def _evaluate_task(
 
 @torch.no_grad()
 def compute_scores(learner: Learner, samples: Samples) -> Iterator[Tensor]:
-    """Yield the scores of the answer component in batches, by the weights that predict, in eval mode.
+    """Yield the scores of the answer component in batches, in eval mode.
 
-    Scores are logits where the answer is ``argmax``; closed classes have -inf. NaN is an error: it would be answered
-    by the first class.
+    Scores are logits where the answer is ``argmax``; closed classes have -inf. NaN is an error: it
+    would be answered by the first class.
     """
     model = learner.model
     with eval_mode(model), learner.weights.prediction_weights():
@@ -152,8 +155,8 @@ def predict_labels(learner: Learner, samples: Samples) -> Tensor:
 def predict(learner: Learner, data: Any, top: int = 1) -> list[Prediction]:
     """Return for each sample the ``top`` most probable classes.
 
-    ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of them, or anything
-    that can be learned, whose labels are not used.
+    ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of
+    them, or anything that can be learned, whose labels are not used.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")

@@ -1,6 +1,7 @@
-"""What is counted in the pass that tests: which class was taken for which, how sure of it, and how alive the units are.
+"""Statistics of an evaluation pass: confusion, calibration, dormant units, effective rank.
 
-Dormant units: Sokar et al. 2023, "The dormant neuron phenomenon". Effective rank: Roy and Vetterli 2007.
+Dormant units: Sokar et al. 2023, "The dormant neuron phenomenon". Effective rank: Roy and Vetterli
+2007.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TAU = 0.025  # a unit whose mean activity is at most this share of its layer's i
 
 
 def dormant_share(activities: list[Tensor], tau: float = TAU) -> float:
-    """The share of units i with E|h_i| <= tau * mean_k E|h_k|, each compared within its layer.
+    """Return the share of units i with E|h_i| <= tau * mean_k E|h_k|, within each layer.
 
     >>> dormant_share([torch.tensor([1.0, 1.0, 0.0, 2.0]), torch.zeros(4)])
     0.625
@@ -32,7 +33,7 @@ def dormant_share(activities: list[Tensor], tau: float = TAU) -> float:
 
 
 def effective_rank(gram: Tensor) -> float:
-    """exp(-sum_i p_i ln p_i) with p_i the features' singular values over their sum; ``gram`` is Phi^T Phi.
+    """Return exp(-sum_i p_i ln p_i), p_i the singular values over their sum, of Phi^T Phi.
 
     >>> round(effective_rank(torch.diag(torch.tensor([4.0, 4.0, 0.0]))), 6)
     2.0
@@ -45,9 +46,10 @@ def effective_rank(gram: Tensor) -> float:
 
 
 class Tally:
-    """Counts over one test of all tasks: ``tally(task, outputs, labels)`` for each batch that went through the model.
+    """Counts over one test of all tasks: ``tally(task, outputs, labels)`` for each batch.
 
-    ``confusion`` and ``predicted`` are of all tasks, the bins of confidence of the first ``seen`` ones.
+    ``confusion`` and ``predicted`` are of all tasks, the bins of confidence of the first ``seen``
+    ones.
     """
 
     def __init__(self, seen: int) -> None:
@@ -71,10 +73,10 @@ class Tally:
 
 
 class Liveliness:
-    """Watches what every linear or convolutional layer but the first is given: units are its columns or channels.
+    """Observes the inputs of all linear and convolutional layers but the first, by unit.
 
-    A layer's input is what the activation before it let through, whether that is a module or a function. The last
-    layer's input are the features. An input that two layers share counts once.
+    A layer's input is what the activation before it let through, whether that is a module or a
+    function. The last layer's input are the features. An input that two layers share counts once.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,7 @@ class Liveliness:
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        """Within the block every pass through the model counts, but those that leave no trace."""
+        """Count every pass through the model within the block, except measurements."""
         handles = [
             module.register_forward_pre_hook(self._hook(name))
             for name, module in model.named_modules()
@@ -114,7 +116,7 @@ class Liveliness:
 
     def _count(self, name: str, x: Tensor, units: int) -> None:
         axes = [axis for axis in range(1, x.dim()) if axis != units % x.dim()]
-        # sample by sample first: over batch and positions at once it takes four times as long in channels_last
+        # sample by sample first: both at once take four times as long in channels_last
         each = torch.linalg.vector_norm(x, 1, dim=axes) if axes else x.abs()
         found = each.double().sum(0).cpu()
         if name in self.sums and len(self.sums[name]) == len(found):
@@ -133,7 +135,7 @@ class Liveliness:
             self.gram = gram if self.gram is None or self.gram.shape != gram.shape else self.gram + gram
 
     def of_all(self, ranks: Ranks) -> None:
-        """What was counted on each rank, together."""
+        """Add up what was counted on each rank."""
         counts = torch.tensor([float(count) for count in self.counts.values()], dtype=torch.float64)
         ranks.sum_tensors_([*self.sums.values(), counts, *([] if self.gram is None else [self.gram])])
         self.counts = {name: int(count) for name, count in zip(self.counts, counts.tolist(), strict=True)}
@@ -146,5 +148,5 @@ class Liveliness:
 
     @property
     def rank(self) -> float | None:
-        """Of the features; None where the last layer is not given rows of them."""
+        """The effective rank of the features; None where the last layer has no rows of them."""
         return None if self.gram is None else effective_rank(self.gram)

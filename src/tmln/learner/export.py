@@ -30,10 +30,12 @@ CLOSE = 1e-3  # by which the outputs of another runtime may differ, of the large
 
 
 def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
-    """Write what the suffix of ``path`` says; a file that was there is replaced only when the new one is whole.
+    """Write what the suffix of ``path`` says; replace an older file as a whole.
 
-    - ``.safetensors``: the weights by name, with the classes in its header: ``model.load_state_dict(load_file(path))``.
-    - ``.pt2``: the model as a program, which ``torch.export.load(path).module()`` runs without its code.
+    - ``.safetensors``: the weights by name, with the classes in its header:
+      ``model.load_state_dict(load_file(path))``.
+    - ``.pt2``: the model as a program, which ``torch.export.load(path).module()`` runs without its
+      code.
     - ``.onnx``: the same for ONNX, checked against the model's own outputs.
     - ``.json``: the labels, and the shape of the inputs.
 

@@ -1,4 +1,4 @@
-"""How a batch passes through the model: masked logits, mixed precision, micro-batches, and the backward pass."""
+"""Passes through the model: masked logits, mixed precision, micro-batches, backward pass."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def mask_logits(output: Tensor, open_classes: Sequence[int] | None) -> Tensor:
 
 
 class MaskedModel(nn.Module):
-    """A model whose closed classes have the logit -inf: no probability, no gradient, no share in any metric.
+    """A model whose closed classes have the logit -inf: no probability and no gradient.
 
-    Training, the Fisher diagonal, K-FAC, output sensitivities, reference gradients and teachers all use it, so that a
-    class that was not met does not exist for any of them, as if the head grew.
+    Training, the Fisher diagonal, K-FAC, output sensitivities, reference gradients and teachers all
+    use it, so that a class that was not met does not exist for any of them, as if the head grew.
     """
 
     closed: Tensor
@@ -64,11 +64,12 @@ class AutocastModel(nn.Module):
 
 
 class MicroBatches(nn.Module):
-    """A model that passes ``rows`` samples at a time; the backward pass computes each micro-batch's activations again.
+    """A model that passes ``rows`` samples at a time and recomputes activations.
 
-    Activations take the memory of one micro-batch, and the loss sees the whole batch, for the price of a second forward
-    pass. Random numbers (dropout) are the same both times. ``ranks``: those whose weights are gathered for each pass,
-    so that all of them pass as many micro-batches, whatever rows each has.
+    Activations take the memory of one micro-batch, and the loss sees the whole batch, for the price
+    of a second forward pass. Random numbers (dropout) are the same both times. ``ranks``: those
+    whose weights are gathered for each pass, so that all of them pass as many micro-batches,
+    whatever rows each has.
     """
 
     def __init__(self, model: nn.Module, rows: int, ranks: Ranks = SINGLE) -> None:
@@ -94,15 +95,15 @@ class MicroBatches(nn.Module):
 class LossScale:
     """The factor of a loss in half precision, so that small gradients do not vanish.
 
-    Gradients are divided by it before anything reads them. Where one overflows, the backward pass is repeated at half
-    the scale, so that no step is left out and a run depends on its seed alone.
+    Gradients are divided by it before anything reads them. Where one overflows, the backward pass
+    is repeated at half the scale, so that no step is left out and a run depends on its seed alone.
     """
 
     def __init__(self) -> None:
         self.value, self.calm = FIRST_SCALE, 0
 
     def backward(self, loss: Tensor, parameters: Sequence[Tensor], ranks: Ranks = SINGLE) -> None:
-        """Put the gradient of ``loss``, averaged over ``ranks``, into ``.grad``, which must be None before."""
+        """Put the gradient of ``loss``, averaged over ``ranks``, into ``.grad`` (None before)."""
         while True:
             (loss * self.value).backward(retain_graph=True)
             average_gradients(parameters, ranks)

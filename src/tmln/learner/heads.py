@@ -1,4 +1,4 @@
-"""The head, the layer whose rows are the model's outputs: find it, and give it more rows when classes come."""
+"""The head, the layer whose rows are the model's outputs: find it and grow it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MAX_UNNAMED = 100_000  # outputs that labels without names may ask for: beyond, 
 
 
 def find_candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """Return layers that may be a head, by name: with a matrix ``weight`` that has a row for each output.
+    """Return layers that may be a head, by name: with a matrix ``weight``, a row per output.
 
-    ``nn.Linear``, and what looks like it: a cosine head, timm's ``fc`` or ``classifier``, Hugging Face's ``score``.
+    ``nn.Linear``, and what looks like it: a cosine head, timm's ``fc`` or ``classifier``, Hugging
+    Face's ``score``.
 
     >>> list(find_candidates(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))))
     ['0', '2']
@@ -43,10 +44,10 @@ def _count_rows(module: nn.Module) -> int | None:
 
 
 def find_head(model: nn.Module, x: Tensor, name: str | None = None) -> str:
-    """Return the name of the layer that gives the output for ``x``, or of the head within the layer ``name``.
+    """Return the name of the layer that gives the output for ``x``, or within layer ``name``.
 
-    It is the one whose output is the model's. Where something still happens to it, a scale for instance, it is the
-    only layer with outputs of that shape. The model is left as it was.
+    It is the one whose output is the model's. Where something still happens to it, a scale for
+    instance, it is the only layer with outputs of that shape. The model is left as it was.
     """
     found = find_candidates(model)
     if name is not None:
@@ -91,7 +92,7 @@ def describe_candidates(model: nn.Module) -> str:
 
 
 def resize_head(model: nn.Module, name: str, rows: int, seed: int) -> Growth:
-    """Give the head so many rows in new parameters: old rows to the bit, new ones initialised as by ``nn.Linear``.
+    """Give the head so many rows in new parameters; old rows keep their bits.
 
     ``model`` is the one that components see, by whose names they know its tensors.
     """
@@ -173,7 +174,7 @@ def fit_head(learner: Learner, model_state: Mapping[str, Any]) -> None:
 
 @torch.no_grad()
 def _count_outputs(model: nn.Module, x: Tensor) -> int | None:
-    """Return the number of outputs; None where the model does not take the sample, which training explains."""
+    """Return the number of outputs; None where the model does not take the sample."""
     try:
         with preserve_model(model, training=False):
             return int(model(x).shape[1])
@@ -199,7 +200,7 @@ def _refuse_shared(model: nn.Module, head: nn.Module, name: str) -> None:
 
 
 def _update_counts(model: nn.Module, head: nn.Module, before: int, rows: int) -> None:
-    """Update attributes that count outputs: of the layer, the models around it, and a Hugging Face configuration."""
+    """Update attributes that count outputs, a Hugging Face configuration's included."""
     for module in model.modules():
         if head is not module and head not in module.modules():
             continue

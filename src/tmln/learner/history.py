@@ -1,4 +1,4 @@
-"""What a learner remembers about its data: the tasks so far, held-out samples of each, and what was retained."""
+"""What a learner remembers about its data: tasks, held-out samples, and retention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Accuracies = list[dict[int, tuple[int, float]]]  # of each task, by class: held-
 
 
 class Forgot(RuntimeError):
-    """More was forgotten than is allowed; the learner is as before the task. ``retention`` is the table."""
+    """More was forgotten than allowed; the learner is as before. ``retention`` is the table."""
 
     def __init__(self, message: str, retention: Retention) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class Forgot(RuntimeError):
 
 @dataclass(frozen=True)
 class TaskNote:
-    """One task: its name, when it was learned, how many samples of which class, and the accuracy at its end."""
+    """One task: name, date, samples by class, new classes, and the accuracy at its end."""
 
     name: str
     date: str
@@ -56,7 +56,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class RetentionRow:
-    """A class of a task: the number of held-out samples, and the accuracies before and after the last task."""
+    """A class of a task: held-out samples, and accuracies before and after the last task."""
 
     task: str
     label: str
@@ -69,8 +69,8 @@ class RetentionRow:
 class Retention:
     """What the last task gave and cost, as rows, as accuracies of tasks, and as text.
 
-    >>> rows = RetentionRow("week 1", "ant", 50, 0.96, 0.9), RetentionRow("week 2", "owl", 50, None, 0.98)
-    >>> table = Retention(rows, 1)
+    >>> ant = RetentionRow("week 1", "ant", 50, 0.96, 0.9)
+    >>> table = Retention((ant, RetentionRow("week 2", "owl", 50, None, 0.98)), 1)
     >>> table.tasks()
     {'week 1': (0.96, 0.9), 'week 2': (None, 0.98)}
     >>> round(table.lost, 3)
@@ -131,7 +131,7 @@ class Retention:
 
 @dataclass(frozen=True, eq=False)
 class TaskRecord:
-    """All tasks so far, for each what was held out of it (None where nothing was), and the last retention table."""
+    """All tasks so far, held-out samples of each (or None), and the last retention table."""
 
     tasks: tuple[TaskNote, ...] = ()
     held: tuple[HeldOut | None, ...] = ()
@@ -143,7 +143,7 @@ class TaskRecord:
         return any(held is not None for held in self.held)
 
     def add_task(self, note: TaskNote, held: Samples | None) -> TaskRecord:
-        """Return the record with one more task; every task's held-out samples are thinned to its part."""
+        """Return the record with one more task; thin held-out samples to equal parts."""
         kept = [*self.held, None if held is None or not len(held) else HeldOut(*held.gather(torch.arange(len(held))))]
         part = MOST_HELD // max(1, sum(one is not None for one in kept))
         thinned = tuple(None if one is None else thin_samples(one, part) for one in kept)
@@ -181,8 +181,9 @@ class TaskRecord:
 class SeenData:
     """What a learner remembers about the data it has seen.
 
-    ``transforms`` is what was done to stored samples, ``history`` the tasks' data where a recipe trains on all of them,
-    ``previous`` the states that ``undo()`` goes back to, ``earlier`` the accuracies from before the current task.
+    ``transforms`` is what was done to stored samples, ``history`` the tasks' data where a recipe
+    trains on all of them, ``previous`` the states that ``undo()`` goes back to, ``earlier`` the
+    accuracies from before the current task.
     """
 
     transforms: dict[str, Any] | None = None
@@ -193,7 +194,7 @@ class SeenData:
 
 
 def start_record(record: TaskRecord, name: str, samples: Samples, held: Samples | None) -> TaskRecord:
-    """Return the record with a task that begins; warn where it trains on samples that an earlier task is tested by."""
+    """Return the record with a new task; warn if it trains on held-out samples of another."""
     for task, count in count_overlap(samples, record).items():
         warnings.warn(
             f"{count} of the samples of {name!r} are those that {task!r} is judged by: now it is scored on "
@@ -209,7 +210,7 @@ def start_record(record: TaskRecord, name: str, samples: Samples, held: Samples 
 def finish_record(
     learner: Learner, record: TaskRecord, classes: Sequence[int], known: Sequence[int], most: float | None
 ) -> TaskRecord:
-    """Return the record with accuracies after the last task; raise :class:`Forgot` if one lost more than ``most``."""
+    """Return the record with accuracies; raise :class:`Forgot` if one lost more than ``most``."""
     after = measure_accuracies(learner, record) if record.has_held_out else [{} for _ in record.tasks]
     new = tuple(sorted(set(classes) - set(known)))
     table = Retention(make_rows(record, learner.names, learner.seen.earlier or [], after), len(new))
@@ -223,7 +224,7 @@ def finish_record(
 
 
 def measure_accuracies(learner: Learner, record: TaskRecord) -> Accuracies:
-    """Return for each task and class of a record the number of held-out samples, and the share that is right."""
+    """Return for each task and class the number of held-out samples, and the accuracy."""
     found: Accuracies = []
     for held in record.held:
         if held is None:

@@ -48,33 +48,42 @@ class Learner:
 
     Args:
         model: the network, with an output for each class; the head grows when more classes come.
-        method: a recipe by name (``tmln list methods``), or a :class:`~tmln.methods.recipes.Recipe`.
+        method: a recipe by name (``tmln list methods``), or a
+            :class:`~tmln.methods.recipes.Recipe`.
         settings: settings of components, as ``{"step.damping": 0.2}``.
         lr: the learning rate.
         batch_size: new samples of a step.
         seed: of everything that is drawn.
-        augment: ``augment(x, generator)``, stored samples to model inputs in training; ``prepare`` unless given.
+        augment: ``augment(x, generator)``, stored samples to model inputs in training; ``prepare``
+            unless given.
         prepare: stored samples to model inputs in testing; bytes become fractions unless given.
-        logit_mask: ``"seen"`` lets only the classes met so far compete, as if the head grew: in the loss, in every
-            Fisher, importance, teacher and reference gradient, and in evaluation.
+        logit_mask: ``"seen"`` lets only the classes met so far compete, as if the head grew: in the
+            loss, in every Fisher, importance, teacher and reference gradient, and in evaluation.
         compile: pass training batches through ``torch.compile``.
-        micro_batch: samples that pass through the model at a time; larger batches are passed in pieces, with the same
-            result to rounding and the memory of a piece.
-        schedule: how the learning rate changes within each task (:mod:`tmln.lr_schedule`): ``"constant"``,
-            ``"cosine"`` or ``"linear"`` down to zero over the steps of ``learn()``.
+        micro_batch: samples that pass through the model at a time; larger batches are passed in
+            pieces, with the same result to rounding and the memory of a piece.
+        schedule: how the learning rate changes within each task (:mod:`tmln.lr_schedule`):
+            ``"constant"``, ``"cosine"`` or ``"linear"`` down to zero over the steps of ``learn()``.
         warmup: steps in which the rate rises, or a share of the steps if less than 1.
-        head: the name of the layer that grows when classes come, as ``"fc"``; found by itself unless several might be.
+        head: the name of the layer that grows when classes come, as ``"fc"``; found by itself
+            unless several might be.
         keep: how many tasks can be undone; each takes a copy of the state, also in a saved file.
-        fabric: a ``lightning.fabric.Fabric`` that was launched: every process makes the same calls with the same data,
-            and passes its share of each batch; batch size and seed decide the result, not the number of processes.
-        precision: ``"bf16-mixed"`` or ``"16-mixed"`` for training passes under autocast; the Fabric's own unless given.
-        accumulate: pass batches in so many pieces, as ``micro_batch`` of that part of the batch size.
-        batch_statistics: of several processes; ``"rank"``: batch norm normalises each one's share by itself.
-        components: a component of any family by name, in place of the recipe's: ``replay="er", penalty="ewc++",
-            step="tmln", weights="average", answer="ncm"``, or one of your own, ``step="package.module:Class"``.
+        fabric: a ``lightning.fabric.Fabric`` that was launched: every process makes the same calls
+            with the same data, and passes its share of each batch; batch size and seed decide the
+            result, not the number of processes.
+        precision: ``"bf16-mixed"`` or ``"16-mixed"`` for training passes under autocast; the
+            Fabric's own unless given.
+        accumulate: pass batches in so many pieces, as ``micro_batch`` of that part of the batch
+            size.
+        batch_statistics: of several processes; ``"rank"``: batch norm normalises each one's share
+            by itself.
+        components: a component of any family by name, in place of the recipe's: ``replay="er",
+            penalty="ewc++", step="tmln", weights="average", answer="ncm"``, or one of your own,
+            ``step="package.module:Class"``.
 
-    ``trained`` is what is trained, ``position`` where in the stream the learner is, ``seen`` what it remembers about
-    data. ``names`` are the classes by name in the order in which they were met; an index never changes its meaning.
+    ``trained`` is what is trained, ``position`` where in the stream the learner is, ``seen`` what
+    it remembers about data. ``names`` are the classes by name in the order in which they were met;
+    an index never changes its meaning.
     """
 
     replay: Replay[Any]
@@ -165,24 +174,30 @@ class Learner:
     ) -> None:
         """Learn one task, its boundary included.
 
-        On a learner that was restored in the middle of a task, the same call goes on with that task. If it fails (bad
-        data, a loss that is not finite, Ctrl-C), the learner is as before the call.
+        On a learner that was restored in the middle of a task, the same call goes on with that
+        task. If it fails (bad data, a loss that is not finite, Ctrl-C), the learner is as before
+        the call.
 
         Args:
-            dataset: ``(x, y)``, a data set or loader, or a path: a folder of classes with pictures, or of domains with
-                classes, or an ``.npz`` with ``x``, ``y`` and, for names, ``classes``.
+            dataset: ``(x, y)``, a data set or loader, or a path: a folder of classes with pictures,
+                or of domains with classes, or an ``.npz`` with ``x``, ``y`` and, for names,
+                ``classes``.
             epochs: passes over the data.
-            classes: names of the labels 0, 1, ... of this data, ``["ant", "owl"]``; folders, and a data set with
-                ``classes``, name their own. They are matched with the learner's ``names``, and new ones are appended:
-                the head grows. Numbers say which classes are the task's.
-            boundary: False for data that flows without tasks: components are never told of an end, which some need.
+            classes: names of the labels 0, 1, ... of this data, ``["ant", "owl"]``; folders, and a
+                data set with ``classes``, name their own. They are matched with the learner's
+                ``names``, and new ones are appended: the head grows. Numbers say which classes are
+                the task's.
+            boundary: False for data that flows without tasks: components are never told of an end,
+                which some need.
             atomic: False saves the copy of the state that a restored failure takes.
             on_step: called as ``on_step(epoch, step, loss)`` after every step.
             name: of the task, for :attr:`retention`; the folder's unless given.
-            hold_out: the share of each class that is not trained on (0.1 of a path, else none). By it
-                :attr:`retention` measures this task and all later ones; at most 2000 such samples are kept.
+            hold_out: the share of each class that is not trained on (0.1 of a path, else none). By
+                it :attr:`retention` measures this task and all later ones; at most 2000 such
+                samples are kept.
             test: samples to use in place of ``hold_out``.
-            max_forgetting: if an earlier task loses more than this share, :class:`Forgot` is raised.
+            max_forgetting: if an earlier task loses more than this share, :class:`Forgot` is
+                raised.
             image_size: the size of pictures; that of those before unless given.
         """
         task = read_task(self, dataset, classes, test, hold_out, image_size, name)
@@ -224,15 +239,15 @@ class Learner:
 
     @property
     def retention(self) -> Retention:
-        """What the last task gave and cost: the accuracy before and after of every task and class, as a table."""
+        """The accuracy of every task and class before and after the last task, as a table."""
         tasks = self.seen.record.tasks
         return Retention(self.seen.record.rows, len(tasks[-1].new) if tasks else 0)
 
     def forget(self, dataset: Any, *, classes: Sequence[str] | None = None) -> None:
         """Remove samples from the head as if they had never been learned, exactly.
 
-        For the answers ``stream-ncm``, ``slda`` and ``ranpac``; others raise ``ValueError``. Labels are matched as in
-        :meth:`evaluate`.
+        For the answers ``stream-ncm``, ``slda`` and ``ranpac``; others raise ``ValueError``. Labels
+        are matched as in :meth:`evaluate`.
         """
         batches = read_test(self, dataset, classes).batches(self.trained.rows_per_pass)
         with self.weights.prediction_weights():
@@ -250,7 +265,7 @@ class Learner:
         self.seen.record, self.seen.previous = record, rest
 
     def predict(self, data: Any, top: int = 1) -> list[Prediction]:
-        """Return the most probable classes of tensors, arrays and data sets, of a picture, a folder, or several.
+        """Return the most probable classes of tensors, arrays, data sets, pictures or folders.
 
         >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
         >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
@@ -264,11 +279,12 @@ class Learner:
         return predict_labels(self, samples)
 
     def evaluate(self, dataset: Any, *, classes: Sequence[str] | None = None) -> dict[str, float]:
-        """Return accuracy (a fraction) and mean loss, in eval mode, over all classes or, masked, those met so far.
+        """Return accuracy (a fraction) and mean loss, over all classes or, masked, those met.
 
-        The accuracy is that of the answer component; the loss is the cross entropy of the model's own output, whatever
-        answers, so that it is the loss that training, landscapes and barriers have. Labels are matched by name as in
-        :meth:`learn`; a class that was never learned is an error.
+        The accuracy is that of the answer component; the loss is the cross entropy of the model's
+        own output, whatever answers, so that it is the loss that training, landscapes and barriers
+        have. Labels are matched by name as in :meth:`learn`; a class that was never learned is an
+        error.
         """
         (found,) = self.evaluate_tasks([(read_test(self, dataset, classes), None)])
         return found
@@ -276,11 +292,11 @@ class Learner:
     def evaluate_tasks(
         self, tests: Sequence[tuple[Samples, Sequence[int] | None]], look: Observer | None = None
     ) -> list[dict[str, float]]:
-        """Return accuracy, loss, and accuracy among the task's own classes of every (samples, classes).
+        """Return accuracy, loss, and accuracy among the task's own classes of every test.
 
-        Before a class was met, all compete. Both accuracies are of the answer component's scores, the loss is of the
-        model's own output. ``look(index, scores, labels)`` is called for every batch. Where classes are None, the
-        accuracy among them is left out.
+        Before a class was met, all compete. Both accuracies are of the answer component's scores,
+        the loss is of the model's own output. ``look(index, scores, labels)`` is called for every
+        batch. Where classes are None, the accuracy among them is left out.
         """
         with self.weights.prediction_weights():
             return evaluate_tasks(
@@ -295,7 +311,7 @@ class Learner:
             )
 
     def export(self, path: str | PathLike[str]) -> None:
-        """Export the model for programs without tmln: ``.safetensors``, ``.pt2``, ``.onnx``; labels as ``.json``."""
+        """Export the model (``.safetensors``, ``.pt2``, ``.onnx``) or its labels (``.json``)."""
         export(self, path)
 
     @property
@@ -316,7 +332,7 @@ class Learner:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return the component of a family: ``learner.step``, or one of a family of your own."""
+            """Return the component of a family: ``learner.step``, or of a family of your own."""
             trained = vars(self).get("trained")
             if trained is not None and name in trained.components:
                 return trained.components[name]
@@ -352,7 +368,7 @@ class Learner:
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """What the components found at the last boundary: ``{"step/active": 0.12, ...}``; empty for most methods."""
+        """What components found at the last boundary: ``{"step/active": 0.12, ...}``."""
         named = self.components.items()
         return {f"{family}/{key}": value for family, part in named for key, value in part.diagnostics.items()}
 
@@ -378,18 +394,19 @@ class Learner:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+        """Return all that the rest of a run depends on but the data."""
         return take_state(self)
 
     def load_state_dict(self, state: Mapping[str, Any], history: Sequence[Any] = ()) -> None:
-        """Go on exactly where ``state`` was taken. ``joint`` also needs its earlier tasks' data again: ``history``.
+        """Go on exactly where ``state`` was taken. ``joint`` also needs earlier data: ``history``.
 
-        A state that was trained on inputs made otherwise than ``prepare`` and ``augment`` make them is refused.
+        A state that was trained on inputs made otherwise than ``prepare`` and ``augment`` make them
+        is refused.
         """
         restore_state(self, state, history)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Save everything but the data and the model's code in one file that can run no code when loaded.
+        """Save everything but the data and the model's code; loading the file runs no code.
 
         Of several processes all call it, and the first one writes.
         """
@@ -427,13 +444,16 @@ class Learner:
         """Load a learner that goes on exactly where the saved one stopped.
 
         Args:
-            path: a file that :meth:`save` wrote. All that it says is checked before anything is built.
+            path: a file that :meth:`save` wrote. All that it says is checked before anything is
+                built.
             model: a model of the same architecture; its head may have fewer rows.
             augment: as of the constructor; a file cannot hold functions.
             prepare: as of the constructor.
             history: for ``joint``, the data of the tasks so far.
-            allow_code: load components that are code (``package.module:Class``), which importing runs.
-            memory_path: the folder with the files of a memory on disk, where it is another than the file names.
+            allow_code: load components that are code (``package.module:Class``), which importing
+                runs.
+            memory_path: the folder with the files of a memory on disk, where it is another than the
+                file names.
             fabric: as of the constructor.
         """
         given: dict[str, Any] = {"augment": augment, "prepare": prepare, "history": history, "allow_code": allow_code}
@@ -466,6 +486,6 @@ class Learner:
             raise ValueError(f"{what} cannot be restored: {reason}") from error
         learner.seen.record = TaskRecord.from_dict(saved.get("record"))  # files of version 0.1 have none
         previous = saved.get("previous", ())
-        learner.seen.previous = [(one["state"], TaskRecord.from_dict(one["record"])) for one in previous]
+        learner.seen.previous = [(one["state"], TaskRecord.from_dict(one.get("record"))) for one in previous]
         learner.about = dict(saved.get("about", {}))
         return learner

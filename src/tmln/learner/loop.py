@@ -1,4 +1,4 @@
-"""The training loop, read from top to bottom: a task, its epochs, its steps, the closure of a step, the boundary."""
+"""The training loop, from top to bottom: task, epochs, steps, closure, boundary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Diverged(FloatingPointError):
 
 @dataclass
 class TaskPosition:
-    """Where in a task: epoch and step to come, the order generator as the epoch began, the classes known before."""
+    """Where in a task: epoch and step to come, the order's generator state, known classes."""
 
     known: tuple[int, ...]
     order: Tensor
@@ -44,7 +44,7 @@ class TaskPosition:
 
 @dataclass
 class StreamPosition:
-    """Where in the stream a learner is: tasks learned, classes met, and the generators of order and augmentation."""
+    """Where in the stream: tasks learned, classes met, generators of order and augmentation."""
 
     order: torch.Generator
     noise: torch.Generator
@@ -57,7 +57,7 @@ class StreamPosition:
 def learn_task(
     learner: Learner, samples: Samples, new: tuple[int, ...], epochs: int, boundary: bool, on_step: OnStep | None
 ) -> None:
-    """Learn one task with the classes ``new``, from the learner's position in it on, and its boundary."""
+    """Learn one task with the classes ``new`` from the current position on, and its boundary."""
     position, seen, schedule = learner.position, learner.seen, learner.lr_schedule
     if seen.transforms is None:
         seen.transforms = record_transforms(samples, learner.prepare, learner.augment)
@@ -102,14 +102,14 @@ def learn_task(
 def iterate_epoch(
     samples: Samples, within: TaskPosition, order: torch.Generator, batch_size: int
 ) -> Iterator[tuple[int, tuple[Tensor, Tensor]]]:
-    """Yield the epoch's batches with their numbers from the position on, in the order that the epoch began with."""
+    """Yield the epoch's batches with their numbers, from the position on."""
     if within.step:
         order.set_state(within.order)
     else:
         within.order = order.get_state()
     batches = torch.randperm(len(samples), generator=order).split(batch_size)
     rest = ((n, samples.gather(rows)) for n, rows in enumerate(batches) if n >= within.step)
-    # reading draws no random numbers, so a thread may do it ahead; for small batches in memory that costs more
+    # reading draws no random numbers, so a thread may do it; for small batches that costs more
     slow = isinstance(samples.source, DatasetSource) or batch_size * math.prod(samples.shape) >= PREFETCH_VALUES
     return prefetch(rest, 2 if slow else 0)
 
@@ -133,7 +133,7 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoc
 
 
 def join_batch(learner: Learner, x: Tensor, y: Tensor, reference: Tensor) -> Batch:
-    """Return current and replayed samples as one batch, augmented, where the ``reference`` weight is."""
+    """Return current and replayed samples as one augmented batch, at ``reference``'s device."""
     current = len(y)
     replayed_x, replayed_y, fields = learner.replay.draw(x, y)
     if len(replayed_y):
@@ -144,10 +144,10 @@ def join_batch(learner: Learner, x: Tensor, y: Tensor, reference: Tensor) -> Bat
 
 
 class BatchClosure:
-    """Loss, penalty and gradient of one batch, as often as a step asks; the first call is the one that counts.
+    """Loss, penalty and gradient of one batch, as often as a step asks; the first call counts.
 
-    ``value`` and ``output`` are the first call's; ``tracks_path``: the step needs ``after_update``. What counts once
-    is in tmln/methods/interfaces.py.
+    ``value`` and ``output`` are the first call's; ``tracks_path``: the step needs ``after_update``.
+    What counts once is in tmln/methods/interfaces.py.
     """
 
     def __init__(self, learner: Learner, batch: Batch, context: TaskContext, epoch: int, number: int) -> None:
@@ -214,7 +214,7 @@ def end_task(learner: Learner, context: TaskContext) -> None:
 
 
 def scale_lr(learner: Learner, factor: float) -> None:
-    """Set the step's rate to ``factor`` times ``initial_lr``, the key that torch's schedulers use, too."""
+    """Set the step's rate to ``factor`` times ``initial_lr``, as torch's schedulers do."""
     for group in learner.step.optimizer.param_groups:
         group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
     learner.penalty.set_effective_lr(learner.step.effective_lr)
@@ -233,7 +233,7 @@ def make_task_context(
 
 @contextmanager
 def replay_forward(model: nn.Module, random: list[Tensor], device: torch.device) -> Iterator[None]:
-    """Within the block, use the random numbers of the first call; restore statistics and random numbers after it."""
+    """Use the random numbers of the first call in the block; restore them and statistics."""
     cuda = [device] if device.type == "cuda" else []
     with preserve_buffers(model), torch.random.fork_rng(cuda):
         torch.set_rng_state(random[0])
@@ -263,7 +263,7 @@ def explain_failure(model: nn.Module, batch: Batch, batch_size: int) -> None:
 
 
 def explain_divergence(loss: float, inputs: Tensor, where: str, lr: float, step: Step[Any]) -> Diverged:
-    """Return the error for a loss that is not finite; it advises only settings that this step has."""
+    """Return the error for a loss that is not finite, with advice for this step."""
     if not bool(inputs.isfinite().all()):
         return Diverged(
             f"the loss is {loss} in {where}: the batch of {len(inputs)} samples holds values that are not finite; "

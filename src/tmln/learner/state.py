@@ -1,8 +1,9 @@
-"""A learner's state: the schema of what a file holds, how it is taken from a learner, and how it is put back.
+"""A learner's state: the schema of a state file, and how a state is taken and restored.
 
-Everything that a state file says is checked against this schema before anything is built or imported: known keys,
-types and ranges, and sizes against the tensors that are in the file. ``VERSION`` goes up with every change of the
-format, and of a component's rule or defaults; tests/golden keeps a fixture of each version, and a record of the schema.
+Everything that a state file says is checked against this schema before anything is built or
+imported: known keys, types and ranges, and sizes against the tensors that are in the file.
+``VERSION`` goes up with every change of the format, and of a component's rule or defaults;
+tests/golden keeps a fixture of each version, and a record of the schema.
 
 - Version 1 (tmln 0.1 and 0.2): the recipe names settings that differ from the defaults of its time.
 - Version 2: the recipe names every setting, so that a state does not depend on later defaults.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 
-# What changed of components after version 1: (family, name) -> settings that a state of version 1 has to name itself.
+# Defaults that changed after version 1: settings that a state of version 1 has to name.
 CHANGED_DEFAULTS = {("replay", "der++"): ("alpha", "beta")}
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -72,7 +73,7 @@ class RecipeState(_Families):
 
 
 class OptionsState(Schema):
-    """Arguments of :class:`~tmln.learner.Learner` that a file carries; never the name of a component."""
+    """Arguments of the learner that a file carries; never the name of a component."""
 
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     batch_size: Annotated[int, Field(ge=1, le=2**53)]
@@ -103,7 +104,7 @@ class PlaceState(Schema):
 
 
 class IntakeState(Schema):
-    """The shape and dtype of a stored sample, and what ``prepare`` and ``augment`` make of an artificial one."""
+    """Shape and dtype of a stored sample, and what the transforms make of an artificial one."""
 
     shape: list[Count]
     dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
@@ -162,7 +163,7 @@ class LearnerState(Schema):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> LearnerState:
-        """Numbers of classes take memory by their size: none is larger than the tensors of the model allow."""
+        """Compare numbers of classes with the model's tensors: memory grows with them."""
         largest = max((max(t.shape, default=0) for t in self.model.values() if isinstance(t, Tensor)), default=0)
         most = max(largest, MAX_UNNAMED)
         known = () if self.place is None else self.place.known
@@ -222,7 +223,7 @@ class EarlierState(Schema):
 
 
 class StateFile(Schema):
-    """What ``Learner.save`` writes. ``about`` is the user's: plain values that tmln does not interpret here."""
+    """What ``Learner.save`` writes. ``about`` is the user's own, and not interpreted here."""
 
     recipe: RecipeState
     options: OptionsState
@@ -237,8 +238,9 @@ def check_file(
 ) -> tuple[Recipe, StateFile]:
     """Check all that a state file says, and return its recipe and its content.
 
-    Nothing is built or imported before. Components that are code are refused unless ``allow_code``; a folder for the
-    memory is taken from ``memory_path``, or from the file if the samples of this state are there.
+    Nothing is built or imported before. Components that are code are refused unless ``allow_code``;
+    a folder for the memory is taken from ``memory_path``, or from the file if the samples of this
+    state are there.
     """
     for one in (saved, *_dicts(saved.get("previous"))):
         _check_version(one.get("state"), what)
@@ -312,7 +314,7 @@ def _shapes(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_memory_folder(recipe: Recipe, state: LearnerState, what: str) -> None:
-    """Refuse a folder for the memory that only the file names; one that holds this state's samples is its own."""
+    """Refuse a folder for the memory that does not hold this state's samples."""
     from pathlib import Path
 
     path = recipe.replay.settings.get("path")
@@ -334,7 +336,7 @@ def _check_memory_folder(recipe: Recipe, state: LearnerState, what: str) -> None
 
 
 def take_state(learner: Learner) -> dict[str, Any]:
-    """Return all that the rest of a run depends on but the data: tensors, numbers and containers of them."""
+    """Return all that the rest of a run depends on but the data."""
     trained, position = learner.trained, learner.position
     return {
         "version": VERSION,
@@ -389,7 +391,7 @@ def restore_state(learner: Learner, saved: Mapping[str, Any], history: Sequence[
 
 @contextmanager
 def restore_on_error(learner: Learner) -> Iterator[dict[str, Any]]:
-    """Yield a copy of the learner's state; if the block raises, put it back and pass the exception on."""
+    """Yield a copy of the learner's state; restore it if the block raises."""
     before = copy_state(take_state(learner), torch.device("cpu"))
     history, modes = learner.seen.history, [(module, module.training) for module in learner.model.modules()]
     try:

@@ -1,7 +1,8 @@
-"""Data of a task: samples with the learner's own labels, matched by class names, and what is done to inputs.
+"""Data of a task: samples with the learner's labels, class names, and input transforms.
 
-A state cannot hold ``prepare`` and ``augment``. It holds what they make of one artificial sample of the data's shape
-and type (no sample of the data leaves with a state), and a learner that makes something else of it is refused.
+A state cannot hold ``prepare`` and ``augment``. It holds what they make of one artificial sample of
+the data's shape and type (no sample of the data leaves with a state), and a learner that makes
+something else of it is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_VALUES = 1 << 26  # of a sample, 512 MiB as the integers that the artificia
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """Training and held-out samples of a task, all class names after it, the task's own classes, and its name."""
+    """Samples of a task, held-out ones, all class names, the task's own classes, its name."""
 
     samples: Samples
     held: Samples | None
@@ -92,7 +93,7 @@ def read_test(
     names: Sequence[str] = (),
     image_size: int | None = None,
 ) -> Samples:
-    """Read data to be tested with the learner's labels; a class that was never learned is an error."""
+    """Read test data with the learner's labels; a class never learned is an error."""
     samples, apart, found = _read(learner, data, image_size)
     samples, found, known = apart or samples, tuple(classes or ()) or found, names or learner.names
     if found is not None and known:
@@ -104,7 +105,7 @@ def read_test(
 def _read(
     learner: Learner, data: Any, image_size: int | None
 ) -> tuple[Samples, Samples | None, tuple[str, ...] | None]:
-    """Return samples, samples for tests only, and class names: of a path, or of anything in memory."""
+    """Return samples, samples for tests only, and class names, of a path or data."""
     if not isinstance(data, (OwnSamples, str, PathLike)):
         return as_samples(data, get_reference_weight(learner.model).dtype), None, find_names(data)
     if not isinstance(data, OwnSamples):
@@ -124,7 +125,7 @@ def find_names(data: Any) -> tuple[str, ...] | None:
 
 
 def check_names(names: Sequence[str], known: Sequence[str] = ()) -> None:
-    """Raise for a name that is empty, there twice, or differs from another in upper and lower case only."""
+    """Raise for a name that is empty, repeated, or differs from another by case only."""
     folded = {name.casefold(): name for name in known}
     seen: set[str] = set()
     for name in names:
@@ -141,7 +142,7 @@ def check_names(names: Sequence[str], known: Sequence[str] = ()) -> None:
 
 
 def merge_names(known: Sequence[str], names: Sequence[str], met: Sequence[int] = ()) -> tuple[str, ...]:
-    """Append new names to the known ones; classes that were met without a name are named by their number.
+    """Append new names to the known ones; classes without a name get their number.
 
     >>> merge_names(("owl",), ("ant", "owl"))
     ('owl', 'ant')
@@ -190,7 +191,7 @@ def skip_augmentation(prepare: Prepare, x: Tensor, generator: torch.Generator) -
 
 
 def record_transforms(samples: Samples, prepare: Prepare, augment: Augment) -> dict[str, Any]:
-    """Return shape and dtype of a stored sample, and what ``prepare`` and ``augment`` make of an artificial one."""
+    """Record shape and dtype of a sample, and what the transforms make of an artificial one."""
     stored = samples.gather(torch.arange(1))[0]
     if stored[0].numel() > MOST_VALUES:
         raise ValueError(f"a sample of {stored[0].numel():,} values; at most {MOST_VALUES:,} can be learned")
@@ -222,7 +223,7 @@ def _transform_artificial(recorded: dict[str, Any], prepare: Prepare, augment: A
 
 
 def _sample_values(make: Callable[[], Tensor]) -> Tensor | None:
-    """Return how many values there are and some of them; None where the function refuses the artificial sample."""
+    """Return the number of values and some of them; None where the function fails."""
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed() takes as long as a step, to seed idle devices
         try:

@@ -1,4 +1,4 @@
-"""What a learner trains: the model, the components of its method, and how batches pass through the model."""
+"""What a learner trains: the model, components, and passes through the model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MAX_ROWS = 256  # samples in a pass at a task's end, unless micro_batch is less
 
 
 class Trained:
-    """What is trained: the model, the components, and how batches pass through the model.
+    """What is trained: the model, the components, and passes through the model.
 
-    ``masked`` is the model as components see it, ``forward`` the training pass, ``backward`` the backward pass,
-    ``first`` the first weights of a recipe that begins every task with them.
+    ``masked`` is the model as components see it, ``forward`` the training pass, ``backward`` the
+    backward pass, ``first`` the first weights of a recipe that begins every task with them.
     """
 
     components: dict[str, Component[Any]]
@@ -78,14 +78,15 @@ class Trained:
     def limit_rows(self, rows: int | None) -> None:
         """Pass at most so many samples at a time from now on; None: all of a batch.
 
-        With batch norm, whose batches are passed whole, that holds for the passes at a task's end and for tests.
+        With batch norm, whose batches are passed whole, that holds for the passes at a task's end
+        and for tests.
         """
         has_norm = any(isinstance(module, _BatchNorm) for module in self.model.modules())
         self.micro_batch, self.rows_per_pass = None if has_norm else rows, min(MAX_ROWS, rows or MAX_ROWS)
         self.make_forward()
 
     def make_forward(self) -> None:
-        """Build the training pass: compiled, under autocast, in micro-batches, over all ranks, as was asked for."""
+        """Build the training pass: compiled, in mixed precision, in micro-batches, over ranks."""
         forward: nn.Module = torch.compile(self.masked) if self.compile else self.masked  # type: ignore[assignment]
         if self.precision != "32":
             forward = AutocastModel(forward, HALF_DTYPES[self.precision])
