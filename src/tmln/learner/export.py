@@ -47,7 +47,7 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
         raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (suffixes: {known})")
     model = learner.model
     names = set(model.state_dict())
-    head = learner.answer.in_model(model, make_example(learner)) if learner.intake else nullcontext()
+    head = learner.answer.in_model(model, make_example(learner)) if learner.seen.transforms else nullcontext()
     with learner.weights.prediction_weights(), gather_parameters(model), preserve_model(model, training=False), head:
         if path.suffix == ".safetensors" and set(model.state_dict()) != names:
             raise ValueError(
