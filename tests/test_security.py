@@ -10,7 +10,7 @@ from tmln import evaluation_counts
 from tmln.analysis import published
 from tmln.data import extract, images, mnist, own_data, safe_pickle
 from tmln.experiments import files, result, run_state, yaml_reader
-from tmln.learner import checkpoint, growth, transform_fingerprint
+from tmln.learner import checkpoint, heads, task_data
 from tmln.methods.replay import disk_files
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")

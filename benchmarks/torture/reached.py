@@ -23,8 +23,7 @@ from tmln.experiments.run import Execution, Moment
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
-from tmln.learner.checkpoint import load_file, read_newest
-from tmln.learner.nested_state import encode
+from tmln.learner.checkpoint import encode, load_file, read_newest
 from tmln.measure.verify import make_jobs
 from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.models import make_model

@@ -136,7 +136,7 @@ class Execution:
 
     def _fit_memory(self) -> int | None:
         """Return how many samples fit at a time on every rank; all pass the same ones."""
-        pieces = self.learner.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
+        pieces = self.learner.trained.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
         if least != pieces[self.learner.trained.ranks.rank]:
             self.learner.trained.limit_rows(least)
@@ -208,7 +208,7 @@ class Execution:
         trains = learner.step.trains_at(learner.step.settings, 1)  # else features may be cached, and no unit is seen
         with liveliness.watching(learner.model) if trains else nullcontext():
             found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
-        liveliness.of_all(learner.ranks)
+        liveliness.of_all(learner.trained.ranks)
         observed = add_test(observed, found, tally, liveliness)
         if "predictions" in self.keep:
             self.predicted.append(compact(torch.cat(tally.predicted), len(tally.confusion)))
@@ -253,7 +253,7 @@ class Execution:
 
     def _agree(self, *asked: bool) -> list[bool]:
         """Return for each question whether any rank says yes: signals and clocks differ."""
-        return [bool(found) for found in self.learner.ranks.reduce_max([float(value) for value in asked])]
+        return [bool(found) for found in self.learner.trained.ranks.reduce_max([float(value) for value in asked])]
 
     def _save(self) -> None:
         if not (isinstance(self.run, Run) or is_sharded_model(self.learner.model)):
@@ -280,7 +280,7 @@ class Execution:
         ``pieces`` is how many samples fit into memory at a time.
         """
         run, learner = self.run, self.learner
-        saved = learner.ranks.broadcast_object(
+        saved = learner.trained.ranks.broadcast_object(
             lambda: read_newest(run.checkpoints, limit()) if isinstance(run, Run) else None
         )
         if saved is None:
@@ -313,7 +313,7 @@ class Execution:
                 stacklevel=2,
             )
         if pieces != now and (pieces is None or (now or pieces + 1) <= pieces):
-            learner.in_pieces(now)  # as it began, which fits
+            learner.trained.limit_rows(now)  # as it began, which fits
         else:
             self.observed = replace(self.observed, micro_batch=pieces or 0)
 
