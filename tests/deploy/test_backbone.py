@@ -65,7 +65,7 @@ def test_sizes() -> None:
 def test_the_exported_state_predicts_the_same(weeks: Path, tmp_path: Path) -> None:
     learner, _ = learn_into(tmp_path / "shop.tmln", weeks / "week1")
     learner.export(tmp_path / "model.pt2")
-    x = torch.rand(3, *learner.intake["shape"])  # type: ignore[index]
+    x = torch.rand(3, *learner.seen.transforms["shape"])  # type: ignore[index]
     found = torch.export.load(tmp_path / "model.pt2").module()(x)
     with torch.no_grad():
         expected = learner.answer.scores(learner.model.eval(), x)[1]

@@ -31,6 +31,7 @@ from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
+from tmln.models import BACKBONES
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
