@@ -1,4 +1,4 @@
-"""What a new state begins with where nothing is asked for: a pre-trained backbone, if there is one."""
+"""What a new state begins with where nothing is asked for."""
 
 from __future__ import annotations
 
