@@ -12,7 +12,7 @@ import pytest
 
 from tmln.analysis.measurements import save_analysis
 from tmln.experiments import Run, RunConfig, Store, run_id
-from tmln.experiments.build import build
+from tmln.experiments.build import build, steps_in, stream_of
 from tmln.experiments.files import Linked, from_json, read_own, write_whole
 from tmln.experiments.identity import is_named, run_name
 from tmln.experiments.logfile import append_line, read_lines, truncate_after
@@ -322,4 +322,9 @@ def test_no_module_is_imported_unasked(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("TMLN_ALLOW_CODE", raising=False)
     with pytest.raises(ValueError, match="--allow-code"):
         build(RunConfig(benchmark="split-digits", model="springs_when_imported:Net"))
+    with pytest.raises(ValueError, match="--allow-code"):
+        steps_in(
+            stream_of(RunConfig(benchmark="split-digits")),
+            RunConfig.of({"benchmark": "split-digits", "step": "springs_when_imported:Net"}),
+        )
     assert not (tmp_path / "made").exists()

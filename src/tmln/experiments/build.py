@@ -81,6 +81,7 @@ def steps_in(stream: Stream, config: RunConfig) -> int:
     sizes, full = [len(task.train) for task in stream], config.resolved()
     sizes = [sum(sizes)] if config.merged else sizes
     recipe = config.recipe()
+    recipe.check_code()  # before a step of the user's is imported
     kind, settings = recipe.resolve("step")
     trains = partial(kind.trains_at, settings)  # type: ignore[attr-defined]  # a Step
     return sum(_steps(sizes, recipe.joint, full["epochs"], full["batch_size"], trains))
