@@ -122,7 +122,7 @@ assert run_id(plain.with_setting("mood", "keen")) == run_id(keen)
 x, y = torch.randn(20, 4), torch.arange(20) % 2
 learner = Learner(torch.nn.Linear(4, 2), "er", mood="keen", batch_size=5)
 learner.learn((x, y))
-assert (learner.mood.name, learner.mood.told, len(learner.parts)) == ("keen", 1, 6)
+assert (learner.mood.name, learner.mood.told, len(learner.trained.components)) == ("keen", 1, 6)
 learner.save(sys.argv[1])
 again = Learner.load(sys.argv[1], torch.nn.Linear(4, 2))
 assert again.mood.told == 1

@@ -185,7 +185,7 @@ def test_models_by_name_are_looked_through() -> None:
 # Forward and backward in every mixture of formats; the allocator looks at what lies behind a block when it is freed.
 CHECKED = """
 import torch, warnings
-from tests.models.test_narrow_conv import Own
+from tests.models.test_memory_format import Own
 from tmln.models import make_model
 from tmln.models.memory_format import to_channels_last
 warnings.simplefilter("ignore")

@@ -153,7 +153,7 @@ def test_the_users_mistakes(own: str) -> None:
         make_model(f"{own}:nett", (3, 8, 8), 5)
     for name in ("number", "unmarked", "Other", "instance", "torch"):
         with pytest.raises(
-            ValueError, match=rf"'{name}' is neither a class of torch.nn.Module .* @tmln.models.factory"
+            ValueError, match=rf"'{name}' is neither a subclass of torch.nn.Module .* @tmln.models.factory"
         ):
             make_model(f"{own}:{name}", (3, 8, 8), 5)
     with pytest.raises(TypeError, match=r"it made a int, not a torch.nn.Module"):
@@ -182,7 +182,7 @@ def test_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_command_of_the_shell_is_a_model(tmp_path: Path) -> None:
     made = tmp_path / "made"
     for name in ("os:system", "subprocess:run", "builtins:exec", "torch.hub:load"):
-        with pytest.raises(ValueError, match=r"neither a class of torch.nn.Module nor a function marked"):
+        with pytest.raises(ValueError, match=r"neither a subclass of torch.nn.Module nor a function marked"):
             make_model(name, (3, 8, 8), 5, command=f"touch {made}", args=["touch", str(made)])
     assert not made.exists()
 
@@ -191,8 +191,8 @@ def test_no_command_of_the_shell_is_a_model(tmp_path: Path) -> None:
     ("name", "options", "why"),
     [
         ("os:system", {}, "is code outside tmln"),
-        ("timm:hf-hub:somebody/net", {}, "is fetched from elsewhere"),
-        ("timm:local-dir:net", {}, "is fetched from elsewhere"),
+        ("timm:hf-hub:somebody/net", {}, "is downloaded"),
+        ("timm:local-dir:net", {}, "is downloaded"),
         ("timm:resnet10t", {"checkpoint_path": "net.pth"}, "loads a file"),
     ],
 )

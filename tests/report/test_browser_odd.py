@@ -18,6 +18,7 @@ from tests.report.browser import Reader, downloaded, everything_drawn, labels, l
 from tests.report.conftest import keep, result, usual
 from tmln.analysis.measurements import save_analysis
 from tmln.metrics import METRICS, Metric
+from tmln.report.page import write_report
 
 
 @pytest.fixture(scope="module")
@@ -115,10 +116,11 @@ def test_what_is_injected_could_neither_run_nor_ask(browser: Any, runs: Path) ->
     reader.close()
 
 
-def test_an_empty_folder_says_so(reader: Reader, tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    page = reader.open(tmp_path / "empty")
-    assert "This folder holds no runs" in page.inner_text("#summary")
+    with pytest.raises(ValueError, match=r"no finished run in .*empty"):
+        write_report(tmp_path / "empty", tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_damaged_unfinished_and_newer_runs_are_named(reader: Reader, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._file = open_plain(folder / LOCK, os.O_RDWR | os.O_CREAT)
-        self.sure = True
+        self.is_exclusive = True
         try:
             import fcntl  # not on every system
 
