@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from benchmarks.torture.kills import killed_at
 from benchmarks.torture.reached import CLOCKED, RunLock, RunLocked, module
-from benchmarks.torture.scene import METHODS, Scene, newest, work
+from benchmarks.torture.scene import TRAINED, Scene, newest, work
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call
 
@@ -63,7 +63,7 @@ def jumping_work(tell: Tell, root: Path, method: str, seed: str) -> int:
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:
     """Killed and gone on with while the clocks jump; then what locks are worth meanwhile."""
-    chance, root, method = scene.chance("clocks", index), scene.folder("clocks", index), METHODS[index % len(METHODS)]
+    chance, root, method = scene.chance("clocks", index), scene.folder("clocks", index), TRAINED[index % len(TRAINED)]
     whole = scene.whole(method)
     assert whole.result is not None
     at, runs = chance.randint(1, whole.result["steps"]), root / "runs"

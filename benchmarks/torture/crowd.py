@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.torture.reached import Moment, RunLocked
-from benchmarks.torture.scene import METHODS, Scene, Seen, compare, work
+from benchmarks.torture.scene import TRAINED, Scene, Seen, compare, work
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Child, Tell
 
@@ -44,7 +44,7 @@ def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -
 def trial(scene: Scene, index: int, each: int) -> Verdict:
     """``each`` processes begin in the same moment; the first of them never dies."""
     chance, root = scene.chance("crowd", index), scene.folder("crowd", index)
-    method = METHODS[index % len(METHODS)]
+    method = TRAINED[index % len(TRAINED)]
     whole = scene.whole(method)
     assert whole.result is not None
     go, who, what = root / "go", root / "who", f"{method}, {each} processes"

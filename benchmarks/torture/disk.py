@@ -15,7 +15,7 @@ from benchmarks.torture.reached import RECIPES, command_line
 from benchmarks.torture.scene import EVERY, METHODS, SMALL, Scene, newest
 from benchmarks.torture.verdict import Verdict, lost, unclear
 from benchmarks.torture.warm import Ended, Tell, call
-from benchmarks.torture.writes import operations, place_of
+from benchmarks.torture.writes import methods_with, operations, place_of
 
 HIDDEN = re.compile(r"\.(lock|trying-[0-9a-f]+)$")
 REMEDIES = ("free", "room", "space", "writ", "--runs", "permission", "quota", "mount", "goes on")
@@ -53,6 +53,7 @@ def disk_full(scene: Scene, index: int, each: int) -> Verdict:
     root, method = scene.folder("full", index) / "runs", METHODS[index % len(METHODS)]
     if index % 2 == 0:
         place = place_of(index // 2, scene)
+        method = methods_with(place)[index % len(methods_with(place))]
         what = f"{method}, disk full after {place.at} bytes of {place.file} ({place.time + 1}. time)"
         return _judge(scene, call(full, root, method, place), root, method, what, errno.EFBIG)
     number = scene.chance("full", index).randrange(len(operations(scene, method)))

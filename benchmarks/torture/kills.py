@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.torture.reached import Moment
-from benchmarks.torture.scene import METHODS, Scene, newest, work
+from benchmarks.torture.scene import TRAINED, Scene, newest, work
 from benchmarks.torture.verdict import Verdict, lost
 from benchmarks.torture.warm import Child, Tell, call
 
@@ -25,7 +25,7 @@ def killed_at(tell: Tell, root: Path, method: str, at: int) -> int:
 
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:
-    method, chance, root = METHODS[index % len(METHODS)], scene.chance("kills", index), scene.folder("kills", index)
+    method, chance, root = TRAINED[index % len(TRAINED)], scene.chance("kills", index), scene.folder("kills", index)
     whole = scene.whole(method)
     assert whole.result is not None
     at, injected = chance.randint(1, whole.result["steps"]), 0

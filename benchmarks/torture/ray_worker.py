@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.experiments.killing import Mortal, Notes, config
 
 from benchmarks.torture.reached import Execution, ExecutorConfig, Job, RunConfig, RunOptions, Store, execute, run_id
-from benchmarks.torture.scene import EVERY, METHODS, Scene, said_by
+from benchmarks.torture.scene import EVERY, TRAINED, Scene, said_by
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Tell, call
 
@@ -44,7 +44,7 @@ def killed_workers(tell: Tell, root: Path, wanted: list[tuple[str, int]]) -> Ver
 def trial(scene: Scene, index: int, each: int) -> Verdict:
     """One Ray, ``each`` runs, every one of which kills its worker once."""
     chance, root = scene.chance("ray", index), scene.folder("ray", index)
-    wanted = [(METHODS[(index * each + n) % len(METHODS)], chance.randint(7, 19)) for n in range(each)]
+    wanted = [(TRAINED[(index * each + n) % len(TRAINED)], chance.randint(7, 19)) for n in range(each)]
     ended = call(killed_workers, root, wanted)
     shutil.rmtree(root, ignore_errors=True)
     if "timed out during startup" in ended.said:  # Ray's own limit, which a busy machine does not keep

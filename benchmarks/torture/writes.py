@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from benchmarks.torture.operations import Operation, Place, full_at, kill_before, look
-from benchmarks.torture.scene import METHODS, Scene, newest, work
+from benchmarks.torture.scene import METHODS, TRAINED, Scene, newest, work
 from benchmarks.torture.verdict import Verdict, lost
 from benchmarks.torture.warm import Ended, Tell, call
 
@@ -20,6 +20,7 @@ FILES = (
     ("config.yaml", 400),
     ("log.jsonl", 60),
 )
+OF_STEPS = ("tensors.safetensors", "state.json")  # written every few steps: not by what takes none
 TIMES = 3  # how often a file is written that is written more than once
 
 
@@ -65,9 +66,14 @@ def place_of(index: int, scene: Scene) -> Place:
     file, size = FILES[index % len(FILES)]
     chance = scene.chance("place", index)
     turn = index // len(FILES)
-    often = file in ("tensors.safetensors", "state.json", "log.jsonl")
+    often = file in (*OF_STEPS, "log.jsonl")
     share = {0: 0.0, 1: 0.999}.get(turn, chance.random())
     return Place(file, chance.randrange(TIMES) if often else 0, share, size)
+
+
+def methods_with(place: Place) -> tuple[str, ...]:
+    """Those that write this file."""
+    return TRAINED if place.file in OF_STEPS else METHODS
 
 
 def cut_short(tell: Tell, root: Path, method: str, place: Place) -> int:
@@ -78,7 +84,7 @@ def cut_short(tell: Tell, root: Path, method: str, place: Place) -> int:
 def inside(scene: Scene, index: int, each: int) -> Verdict:
     """Killed in the middle of a write, by the system, after a number of bytes."""
     chance, place = scene.chance("inside", index), place_of(index, scene)
-    method, root = chance.choice(METHODS), scene.folder("inside", index) / "runs"
+    method, root = chance.choice(methods_with(place)), scene.folder("inside", index) / "runs"
     what = f"{method}, killed after {place.at} bytes of {place.file} ({place.time + 1}. time)"
     return _go_on(scene, call(cut_short, root, method, place), signal.SIGXFSZ, root, method, what)
 

@@ -18,7 +18,10 @@ from tmln.methods import Component, Guide, MemoryConditions
 from tmln.methods.recipes import FAMILIES, RECIPES, Recipe
 from tmln.streams.options import describe_options
 
-UNITS = "N: a number for every trainable weight; K: the Kronecker factors of every layer; sizes at the defaults."
+UNITS = (
+    "N: a number for every trainable weight; K: the Kronecker factors of every layer; d: features, C: classes; "
+    "sizes at the defaults."
+)
 
 
 def format_text_table(lines: Lines) -> str:

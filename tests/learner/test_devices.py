@@ -55,7 +55,7 @@ def task(k: int) -> tuple[Tensor, Tensor]:
 def far(**options: Any) -> Learner:
     holds = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]  # whatever is asked there
     with Elsewhere(), warnings.catch_warnings(), holds:  # type: ignore[no-untyped-call]
-        warnings.filterwarnings("ignore", message=".*strength.*|.*shield.*", category=UserWarning)
+        warnings.filterwarnings("ignore", message=".*strength.*|.*shield.*|the features of all", category=UserWarning)
         learner = Learner(network(), batch_size=2, **options)
         for k in range(2):
             learner.learn(task(k), atomic=False)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.learner.test_atomic import Stop, _quiet, same  # noqa: F401  # a fixture
+from tests.learner.test_atomic import Stop, _quiet, fail_at_the_end, same  # noqa: F401  # a fixture
 from tmln.learner import Learner
 from tmln.learner.heads import find_head, grow_head
 from tmln.methods.recipes import RECIPES
@@ -70,7 +70,7 @@ def test_after_a_failure_the_head_is_as_before(method: str) -> None:
     def stop(epoch: int, step: int, loss: float) -> None:
         raise Stop
 
-    with pytest.raises(Stop):
+    with fail_at_the_end(learner), pytest.raises(Stop):
         learner.learn(task(1), on_step=stop)
     assert same(learner.state_dict(), kept)
     assert learner.model[3].out_features == 2  # type: ignore[index]

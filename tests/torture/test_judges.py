@@ -56,6 +56,12 @@ def test_one_bit_is_seen(got: Seen, expected: tuple[int, int]) -> None:
     assert (found.lost, found.different) == expected
 
 
+def test_a_run_without_steps_need_not_have_checkpoints() -> None:
+    whole = Seen({**(WHOLE.result or {}), "steps": 0}, WHOLE.log, {})
+    assert compare(whole, whole, "a run").different == 0
+    assert compare(whole, Seen(whole.result, b"other", {}), "a run").different == 1
+
+
 def test_work_that_is_done_again_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, kept={"whole er": WHOLE})
     monkeypatch.setattr(Seen, "of", classmethod(lambda cls, root, method: WHOLE))

@@ -2,7 +2,8 @@
 
 Sizes are in units: N, one number per trainable weight, and W, the same in the weights' precision;
 K, the sum over layers of a^2 + g^2 with a inputs (bias included) and g outputs; a copy of the
-model; its running statistics; a stored sample; and numbers of which there is one per tensor.
+model; its running statistics; a stored sample; numbers of which there is one per tensor; and
+numbers for d features, the inputs of the last linear layer, and C classes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ SHOWN = {
     "statistics": "statistics",
     "samples": "samples",
     "logits": "logits",
+    "dC": "dC",
+    "d^2": "d^2",
+    "d": "d",
+    "C": "C",
+    "numbers": "numbers",
     "counts": "",
     "doubles": "",
 }  # unit -> as text; the last two are negligible
@@ -39,6 +45,8 @@ def measure_units(model: nn.Module, samples: Samples, classes: int) -> dict[str,
     weights = [p for p in model.parameters() if p.requires_grad]
     own, kept = (max((size(p) for p in weights), default=4) for size in (Tensor.element_size, _sum_size))
     x, y = samples.gather(torch.arange(1))
+    features = [layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear)][-1:]
+    d = sum(features)  # 0 without a linear layer, where there are none
     return {
         "N": sum(p.numel() * _sum_size(p) for p in weights),
         "W": sum(p.numel() * p.element_size() for p in weights),
@@ -47,6 +55,11 @@ def measure_units(model: nn.Module, samples: Samples, classes: int) -> dict[str,
         "statistics": sum(t.numel() * _sum_size(t) for t in model.buffers()),
         "samples": x.numel() * x.element_size() + y.element_size(),
         "logits": own * classes,
+        "dC": 4 * d * classes,
+        "d^2": 4 * d**2,
+        "d": 4 * d,
+        "C": 4 * classes,
+        "numbers": 4,
         "counts": 4 * len(weights),
         "doubles": 8,
     }

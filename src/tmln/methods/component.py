@@ -42,7 +42,8 @@ class MemoryTerm:
     same in the weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer;
     ``model``, a copy of the model; ``statistics``, its buffers; ``samples`` and ``logits``, what a
     memory stores of a sample; ``counts``, a number for every tensor of weights; ``doubles``, single
-    numbers.
+    numbers. Of d features (the inputs of the last linear layer) and C classes: ``d``, ``C``, ``dC``
+    and ``d^2``, so many numbers in float32; ``numbers``, one of them. A double counts as two.
     """
 
     name: str
@@ -57,6 +58,7 @@ class MemoryConditions:
 
     gradient_modified: bool = False  # another component changes the task's gradient or moves the weights
     half: bool = False  # the weights are in half precision
+    trains: bool = True  # the task takes steps
 
 
 def weight_sums(*names: str) -> list[MemoryTerm]:

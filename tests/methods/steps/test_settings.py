@@ -92,4 +92,6 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "adamw": False,
         "mofo": False,
         "fopng": True,
+        "frozen": False,
+        "first-session": True,
     }

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.methods import Answer, BuildContext, Features, Settings, TaskContext
+from tmln.methods import Answer, BuildContext, Features, MemoryConditions, MemoryTerm, Settings, TaskContext
 from tmln.methods.answers.feature_cache import FeatureCache
 from tmln.methods.answers.memory import LayerSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
@@ -68,6 +68,7 @@ class ClosedFormAnswer(Answer[Any]):
         kept: features of the first ``calibration`` samples of every class, float32.
         kept_y: labels of ``kept``.
         fitted: numbers chosen by the sums or the kept samples, the inverse temperature too.
+        head: what :meth:`solve` returned, None until it is needed; it is in no checkpoint.
     """
 
     Settings: ClassVar[type[Settings]] = ClosedFormSettings
@@ -85,7 +86,14 @@ class ClosedFormAnswer(Answer[Any]):
         self.sums: dict[str, Tensor] = {}
         self.kept, self.kept_y = torch.zeros(0, 0), torch.zeros(0, dtype=torch.int64)
         self.fitted: dict[str, float] = {}
-        self._solution: Any = None
+        self.head: Any = None
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        """Return the sums, and the kept samples once every class has all of them."""
+        sums = [MemoryTerm("sums", "C", 2), MemoryTerm("sums", "dC", 2), MemoryTerm("sums", "doubles")]
+        most = settings.calibration
+        return [*sums, MemoryTerm("kept", "dC", most), MemoryTerm("kept_y", "C", 2 * most)]
 
     # -- what a subclass defines -------------------------------------------------------------------
 
@@ -127,9 +135,9 @@ class ClosedFormAnswer(Answer[Any]):
     @property
     def solution(self) -> Any:
         """The head, computed when it is first needed."""
-        if self._solution is None:
-            self._solution = self.solve()
-        return self._solution
+        if self.head is None:
+            self.head = self.solve()
+        return self.head
 
     def statistics(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
         """Return all sums over these samples, for labels below ``classes``."""
@@ -151,7 +159,7 @@ class ClosedFormAnswer(Answer[Any]):
                 old = grow_dim(old, self.class_dims[name], classes) if name in self.class_dims else old
                 value = old.add(value, alpha=sign)
             self.sums[name] = value
-        self._solution = None
+        self.head = None
 
     def begin(self, context: TaskContext) -> None:
         """Find the layer before the task is learned: an error comes early."""
@@ -230,7 +238,7 @@ class ClosedFormAnswer(Answer[Any]):
         return any(int((self.kept_y == label).sum()) < most for label in y.unique().tolist())
 
     def _refit(self) -> None:
-        self.fitted, self._solution = {}, None
+        self.fitted, self.head = {}, None
         total = float(self.counts.sum())
         if total == 0:
             return
@@ -238,11 +246,13 @@ class ClosedFormAnswer(Answer[Any]):
             mean = self.sums["features"].sum(0) / total
             spread = float(self.sums["squares"]) / total - float(mean.square().sum())
             if spread <= 1e-12 * float(self.sums["squares"]) / total:
-                raise ValueError(
+                warnings.warn(
                     f"the features of all {total:.0f} samples are equal, so that no class can be told from another: "
-                    "look at the inputs, or name another layer (answer.layer)"
+                    "look at the inputs, or name another layer (answer.layer)",
+                    stacklevel=2,
                 )
         self.fit()
+        self.head = self.solve()  # at a task's end, where an error leaves the learner as it was
         features, y = self.calibration_samples()
         if len(y):
             scores = self.raw_scores_left_out(features, y)[:, self.counts > 0]
@@ -335,4 +345,4 @@ class ClosedFormAnswer(Answer[Any]):
     def load_state_dict(self, state: Any) -> None:
         """Load sums, kept samples and what was fitted; the head is computed when it is needed."""
         super().load_state_dict(state)
-        self._solution = None
+        self.head = None

@@ -9,13 +9,14 @@ order of tasks does not matter.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import BuildContext, Guide
+from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
 
 GRID = tuple(10.0**k for k in range(-8, 9))  # of lambda
@@ -35,7 +36,7 @@ class RanPACSettings(ClosedFormSettings):
         None,
         gt=0,
         description="lambda; unless given, that of 1e-8 .. 1e8 with the least generalised cross-validation error",
-        json_schema_extra={"search": {"low": 1e-2, "high": 1e8, "log": True}},
+        json_schema_extra={"search": [None, 1.0, 1e2, 1e4, 1e6]},
     )
 
 
@@ -137,12 +138,21 @@ class RandomProjection(ClosedFormAnswer):
         """Draw nothing yet: the projection follows from the seed when features are known."""
         super().__init__(settings, context)
         self.seed = context.seed
-        self._projection: Tensor | None = None
+        self.matrix: Tensor | None = None
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        """Return G and Q, W and the factor of G, and the projection besides those of the base."""
+        width = settings.width
+        own = [MemoryTerm("sums", "numbers", 2 * width**2), MemoryTerm("sums", "C", 2 * width)]
+        head = [replace(term, name="head", derived=True) for term in own]
+        matrix = MemoryTerm("matrix", "d", 2 * width, derived=True)
+        return [*(super().memory_terms(settings, conditions) or []), *own, *head, matrix]
 
     def _expand(self, features: Tensor) -> Tensor:
-        if self._projection is None or len(self._projection) != features.shape[1]:
-            self._projection = projection(features.shape[1], self.settings.width, self.seed)
-        return expand(features, self._projection)
+        if self.matrix is None or len(self.matrix) != features.shape[1]:
+            self.matrix = projection(features.shape[1], self.settings.width, self.seed)
+        return expand(features, self.matrix)
 
     def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
         """Return G and Q."""
@@ -188,4 +198,4 @@ class RandomProjection(ClosedFormAnswer):
     def load_state_dict(self, state: Any) -> None:
         """Load the state; the projection is drawn again from its seed."""
         super().load_state_dict(state)
-        self._projection = None
+        self.matrix = None

@@ -6,14 +6,14 @@ S = (sum f f^T - sum_c n_c mu_c mu_c^T) / N.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from tmln.methods import Guide
+from tmln.methods import Guide, MemoryConditions, MemoryTerm
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
 
@@ -30,7 +30,7 @@ class SLDASettings(ClosedFormSettings):
         le=1,
         description="share e of the identity in the covariance; unless given, that of 1e-4 .. 0.1 with the best"
         " likelihood of kept samples, each left out of the head",
-        json_schema_extra={"search": [*GRID, 0.3]},
+        json_schema_extra={"search": [None, *GRID, 0.3]},
     )
 
 
@@ -103,6 +103,12 @@ class StreamingLDA(ClosedFormAnswer):
         avoid="With one or two pictures of a class in all: `stream-ncm`.",
     )
     class_dims: ClassVar[dict[str, int]] = {"counts": 0, "features": 0}
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        """Return the second moment and the linear head besides those of the base."""
+        head = [MemoryTerm("head", unit, 2, derived=True) for unit in ("dC", "C")]
+        return [*(super().memory_terms(settings, conditions) or []), MemoryTerm("sums", "d^2", 2), *head]
 
     def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
         """Return the second moment."""

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Guide, MemoryTerm, Settings, Step, TaskContext
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 
 
 class AdamSettings(Settings):
@@ -56,6 +56,10 @@ class AdamWStep(Step[AdamSettings]):
         return torch.optim.AdamW(
             model.parameters(), lr, betas=(self.settings.beta1, self.settings.beta2), foreach=True, **options
         )
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        return super().memory_terms(settings, conditions) if conditions.trains or not settings.reset else []
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:

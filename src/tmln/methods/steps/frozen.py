@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
@@ -40,6 +41,7 @@ class FirstSessionStep(Wrapping[WrappingSettings]):
 
     name = "first-session"
     Settings = WrappingSettings
+    needs_boundary = True  # the end of the first task is to be known
     guide = Guide(
         equation=r"\theta \leftarrow \text{inner step in task 1}, \quad \theta \leftarrow \theta \text{ after it}",
         origin="APER: Zhou et al. 2024; phase 1 of RanPAC: McDonnell et al. 2023.",
@@ -52,6 +54,11 @@ class FirstSessionStep(Wrapping[WrappingSettings]):
     def trains_at(cls, settings: Any, index: int) -> bool:
         """Return whether it is the first task."""
         return index == 0
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        """Return what the inner step holds in a task without steps."""
+        return super().memory_terms(settings, replace(conditions, trains=False))
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         """Let the inner step train the first task; later, update nothing."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Guide, MemoryTerm, Step, TaskContext, weight_sums
+from tmln.methods import Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
 from tmln.methods.steps.adamw import AdamSettings
 from tmln.optim.mofo import MoFO
 
@@ -60,6 +60,10 @@ class MoFOStep(Step[MoFOSettings]):
             rest = [p for p in groups if p not in norms]
             groups = [{"params": rest}, {"params": [p for p in groups if p in norms], "weight_decay": 0.0}]
         return MoFO(groups, lr, (self.settings.beta1, self.settings.beta2), **options)
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        return super().memory_terms(settings, conditions) if conditions.trains or not settings.reset else []
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:

@@ -56,7 +56,8 @@ class SGDStep(Step[SGDSettings]):
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [MemoryTerm("momentum_buffer", "W")] if settings.momentum else []
+        held = settings.momentum and (conditions.trains or not settings.reset)
+        return [MemoryTerm("momentum_buffer", "W")] if held else []
 
     def begin(self, context: TaskContext) -> None:
         if self.settings.reset and context.index:

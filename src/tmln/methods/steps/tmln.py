@@ -85,7 +85,7 @@ class TMLNStep(Step[TMLNSettings]):
         names += ["momentum_buffer"] if settings.momentum else []
         names += ["exp_avg", "exp_avg_sq"] if settings.base == "adam" else []
         names += ["path"] if settings.fisher_refresh_every else []  # the path under the previous F
-        names += ["way"] if conditions.gradient_modified or conditions.half else []
+        names += ["way"] if conditions.trains and (conditions.gradient_modified or conditions.half) else []
         found = [*weight_sums(*names), MemoryTerm("preconditioner", "N", derived=True)]
         found += [MemoryTerm("step", "counts")] if settings.base == "adam" else []
         if settings.geometry == "kfac":
