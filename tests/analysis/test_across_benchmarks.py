@@ -111,4 +111,4 @@ def test_the_diagram_has_every_method_and_what_is_not_told_apart(tables: int, tm
     assert texts[-3:] == ["a 1.33", "b 1.67", "c 3.00"]
     assert save_figure(figure, tmp_path / "ranks.svg").stat().st_size > 1000
     if tables == 9:
-        assert "not told apart, are: a = b" in across_notes(found)[1]
+        assert "significantly: a = b" in across_notes(found)[1]

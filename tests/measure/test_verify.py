@@ -79,8 +79,8 @@ def test_a_line_end_in_a_file_forges_no_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"benchmark_options": {"root": "/tmp/elsewhere"}}, "benchmark.root"),
-        ({"settings": {"replay.path": "/tmp/elsewhere"}, "method": "er"}, "replay.path"),
+        ({"benchmark_options": {"root": "/elsewhere"}}, "benchmark.root"),
+        ({"settings": {"replay.path": "/elsewhere"}, "method": "er"}, "replay.path"),
         ({"model": "timm:resnet10t", "model_options": {"pretrained": True}}, "pretrained.*allow-code"),
     ],
 )

@@ -136,8 +136,8 @@ def across_notes(found: Across) -> list[str]:
     groups = "; ".join(" = ".join(group) for group in found.cliques) or "none"
     return [
         *said,
-        f"ranks differ over {count} tables: {test}; Nemenyi's critical difference is {found.critical:.2f}; within it, "
-        f"not told apart, are: {groups}",
+        f"ranks differ over {count} tables: {test}; Nemenyi's critical difference is {found.critical:.2f}; "
+        f"groups that do not differ significantly: {groups}",
     ]
 
 
