@@ -83,13 +83,22 @@ def test_some_files_or_none(tmp_path: Path) -> None:
     assert not (tmp_path / "there").exists()
 
 
-@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil"])
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", ".lock", "a/.b/c"])
 def test_nothing_is_written_elsewhere(name: str, tmp_path: Path) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as file:
         file.writestr(name, "x")
     with pytest.raises(ValueError, match="is no file of a run"):
         unpack(data.getvalue(), tmp_path / "there" / "run")
+
+
+def test_files_larger_than_the_archive_are_refused(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("log.jsonl", bytes(1_000_000))
+    with pytest.raises(ValueError, match="claims to hold 1000000"):
+        unpack(data.getvalue(), tmp_path / "there" / "run")
+    assert not (tmp_path / "there").exists()
 
 
 @pytest.mark.parametrize(("left", "sent", "taken"), [(9, 30, 30), (30, 9, 30), (None, 9, 9), (9, None, 9)])

@@ -373,15 +373,22 @@ def pack(folder: Path, only: Iterable[str] | None = None) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Write packed files into a folder, the result last: a kill leaves an unfinished run."""
+    """Write packed files into a folder, the result last: a kill leaves an unfinished run.
+
+    Raises:
+        ValueError: a name is hidden or points elsewhere, or the files are larger than the archive,
+            which :func:`pack` does not compress.
+    """
     from tmln.experiments.files import make_folder, write_whole
 
     if not data:
         return
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if (size := sum(info.file_size for info in archive.infolist())) > len(data):
+            raise ValueError(f"a packed run of {len(data)} bytes claims to hold {size}")
         for name in sorted(archive.namelist(), key=lambda name: name == RESULT):
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts:
+            if path.is_absolute() or any(part.startswith(".") for part in path.parts):  # "..", ".lock"
                 raise ValueError(f"{name!r} is no file of a run")
             make_folder((folder / path).parent)
             write_whole(folder / path, archive.read(name))  # zipfile verifies its CRC
