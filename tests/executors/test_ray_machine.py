@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tests.experiments.killing import config
 from tmln.executors import ray
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
-from tmln.executors.ray import Task, execute_task, fetch_data, names_in, pack, receive, unpack
+from tmln.executors.ray import LOST_OR_KILLED, Task, execute_task, fetch_data, names_in, pack, receive, unpack
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import RunLock
 from tmln.experiments.run_options import RunOptions
@@ -168,3 +169,11 @@ def ray_config(**options: Any) -> Any:
     from tmln.executors.config import ExecutorConfig
 
     return ExecutorConfig("ray", **options)
+
+
+@pytest.mark.parametrize(("closes", "expected"), [(True, ""), (False, LOST_OR_KILLED)])
+def test_a_command_that_ray_ends_is_explained(closes: bool, expected: str) -> None:
+    end = "watcher.communicate(b'.')" if closes else "os._exit(1)"
+    program = f"import os; from tmln.executors.ray import start_watcher; watcher = start_watcher(); {end}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip() == expected

@@ -17,6 +17,8 @@ import pickle
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import time
 import uuid
 import zipfile
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 SCRATCH = "TMLN_SCRATCH"  # where a machine keeps runs that will be collected
 OBJECT_STORE = 80 * 2**20  # bytes, near Ray's least: results are small, the rest is in the folder of runs
 QUEUE = 1000  # tasks that Ray has at a time: enough for its autoscaler to see that machines are wanted
+LOST_OR_KILLED = "tmln: the Ray cluster was lost or this command was killed; run the same command again, it goes on"
 COLLECTED = 64  # the same with --collect: the command holds a lock for each
 PAUSE = 0.5  # seconds between two progress messages of a run
 CHECK = 2.0  # seconds between two checks that the head answers
@@ -79,10 +82,12 @@ class RayExecutor:
         self._tokens: dict[str, Path] = {}
         self._closes = not self._ray.is_initialized()
         self._lost, self._checked = False, time.monotonic()
+        self._watcher: subprocess.Popen[bytes] | None = None
         if self._closes:
             threads = (config.threads or 1) * (config.workers or 0)
             connect(self._ray, config.address, max(cores, threads))
         try:
+            self._watcher = None if config.address is None else start_watcher()
             self.cores = self._check_resources()
             self._head = config.address or ""
             if not self._head.rpartition(":")[2].isdigit():
@@ -151,6 +156,9 @@ class RayExecutor:
 
     def close(self) -> None:
         """End all tasks without waiting; a cluster that was there before goes on."""
+        if self._watcher is not None:
+            self._watcher.communicate(b".")
+            self._watcher = None
         for run in self._runs.values():
             run.lock.release()
         for token in self._tokens.values():
@@ -420,6 +428,17 @@ def import_ray() -> Any:
         return ray
     except ImportError as error:
         raise ImportError("the ray executor needs ray: pip install 'tmln[ray]', or --executor local") from error
+
+
+def start_watcher() -> subprocess.Popen[bytes]:
+    """Start a process that prints a line if this one ends before it wrote a byte.
+
+    Ray ends the process that speaks with a cluster when its head or this machine's raylet is lost,
+    at times before the next check here, and without a word.
+    """
+    program = "import sys; sys.stdin.buffer.read(1) or sys.stderr.write(sys.argv[1])"
+    words = [sys.executable, "-I", "-S", "-c", program, f"{LOST_OR_KILLED}\n"]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def connect(ray: Any, address: str | None, cpus: int) -> None:
