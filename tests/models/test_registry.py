@@ -51,7 +51,7 @@ def test_every_parameter_learns(name: str) -> None:
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.abs().sum() > 0, key
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(10):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
