@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.optim import TMLN
-from tmln.optim.protection import NIL, Shield, measure_protection, quantile
+from tmln.optim.protection import NIL, TOO_STRONG, Shield, measure_protection, quantile
 
 D = torch.float64
 
@@ -391,6 +391,36 @@ def test_a_nil_shield_is_said_once_an_optimizer() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             optimizer.consolidate([none])
+
+
+@pytest.mark.parametrize(("fisher", "is_due"), [(49.4, False), (49.6, True)])  # slowed by 99.8, 100.2
+def test_a_shield_that_is_too_strong_is_said_once(fisher: float, is_due: bool) -> None:
+    optimizer = nil()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            optimizer.consolidate([torch.full((100,), fisher, dtype=D)])
+            optimizer.step()
+    assert [(str(w.message), w.filename) for w in caught] == [(TOO_STRONG, __file__)] * is_due
+    assert optimizer.protection().too_strong is is_due
+
+
+def test_protection_before_a_boundary_says_that_nothing_was_consolidated() -> None:
+    optimizer = nil()
+    assert optimizer.protection().empty
+    assert "nothing was consolidated" in str(optimizer.protection())
+    optimizer.consolidate([torch.full((100,), 0.5, dtype=D)])
+    assert not optimizer.protection().empty
+    assert "nothing was consolidated" not in str(optimizer.protection())
+
+
+def test_a_boundary_is_told_in_one_short_line() -> None:
+    optimizer = nil()
+    found = optimizer.consolidate([torch.full((100,), 0.5, dtype=D)])
+    assert repr(found) == (
+        f"Consolidation(peak={found.peak:.3g}, active=0.04, "
+        f"slowdown_median={found.slowdown_median:.4g}, slowdown_p95={found.slowdown_p95:.4g})"
+    )
 
 
 @pytest.mark.parametrize(

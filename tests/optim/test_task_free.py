@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -119,6 +120,21 @@ def test_on_drift_it_is_where_the_signal_says(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(boundaries, "drift", fourth)
     assert run(boundaries, model, 0, 6) == [3]
     assert len(seen) == 6
+
+
+def test_a_drift_that_was_never_found_is_said_at_the_end() -> None:
+    model = small()
+    silent, found, unused = made(model, on="drift"), made(model, on="drift"), made(model, on="drift")
+    run(silent, model, 0, 3)
+    run(found, model, 0, 3)
+    found.consolidate()
+    assert repr(silent) == "Boundaries(on='drift': 0 in 3 steps)"
+    assert repr(made(model, every=3)) == "Boundaries(every=3: 0 in 0 steps)"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del found, unused
+    with pytest.warns(UserWarning, match="after 3 steps without a boundary.*every=N"):
+        del silent
 
 
 @pytest.mark.parametrize("options", [{"every": 3}, {"on": "drift", "alarm_every": 2}], ids=str)

@@ -131,6 +131,18 @@ def a_failure_on_one_rank_is_heard_on_all(rank: int) -> None:
 
 
 @case
+def a_fisher_on_one_rank_alone_is_an_error_at_once(rank: int) -> None:
+    model = network()
+    optimizer = TMLN(model.parameters())
+    backward(model, 0)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match=f"rank {1 - rank} is in .* while rank {rank} is in .*on every rank"):
+        optimizer.consolidate(None if rank else diagonal_fisher(model, [samples()]))
+    with pytest.raises((RuntimeError, TypeError), match="consolidate\\(\\) needs the Fisher"):
+        optimizer.consolidate(None if rank else diagonal_fisher(model, [samples()], group="local"))
+
+
+@case
 def replicas_stay_equal_over_boundaries(rank: int) -> None:
     expected, _, found = alone(momentum=0.5)
     model = nn.parallel.DistributedDataParallel(network())

@@ -205,7 +205,8 @@ def mean_gradient_magnitudes(
             counts, strategies = [run_batches(selector, _interleave_batches(filled, ranks))], [selector.slowest]
         else:
             gathered = ranks.gather_objects(
-                lambda: (run_batches(selector, filled), selector.slowest if selector.selected_by_kind else PASSES[0])
+                lambda: (run_batches(selector, filled), selector.slowest if selector.selected_by_kind else PASSES[0]),
+                f"the pass of the {what}",
             )
             counts, strategies = [count for count, _ in gathered], [strategy for _, strategy in gathered]
     samples = sum(counts)

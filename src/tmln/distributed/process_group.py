@@ -29,29 +29,37 @@ class Ranks:
     rank: int = 0
     size: int = 1
 
-    def gather_objects(self, work: Callable[[], T]) -> list[T]:
-        """Return the result of ``work`` on each rank; if it raises on one rank, all ranks raise."""
+    def gather_objects(self, work: Callable[[], T], call: str = "") -> list[T]:
+        """Return the result of ``work`` on each rank; if it raises on one rank, all ranks raise.
+
+        ``call`` is what the user called: ranks that are in different calls raise, too.
+        """
         if self.size == 1:
             return [work()]
-        return self._exchange(work, lambda result: result)[0]
+        return self._exchange(work, lambda result: result, call)[0]
 
     def run_together(self, work: Callable[[], T]) -> T:
         """Return this rank's result of ``work``; if it raises on one rank, all ranks raise."""
         return work() if self.size == 1 else self._exchange(work, lambda _: None)[1]
 
-    def _exchange(self, work: Callable[[], T], choose: Callable[[T], Any]) -> tuple[list[Any], T]:
+    def _exchange(self, work: Callable[[], T], choose: Callable[[T], Any], call: str = "") -> tuple[list[Any], T]:
         try:
             result = work()
         except Exception as reason:
-            self._gather((f"{type(reason).__name__}: {reason}", None))
+            self._gather((f"{type(reason).__name__}: {reason}", call, None))
             raise
-        gathered = self._gather((None, choose(result)))
-        for rank, (failure, _) in enumerate(gathered):
+        gathered = self._gather((None, call, choose(result)))
+        for rank, (failure, other, _) in enumerate(gathered):
             if failure is not None:
                 raise RuntimeError(f"rank {rank} failed, so rank {self.rank} stops too: {failure}")
-        return [value for _, value in gathered], result
+            if other != call:
+                raise RuntimeError(
+                    f"rank {rank} is in {other or 'another call'} while rank {self.rank} is in "
+                    f"{call or 'another call'}: all ranks compute together, so call both on every rank"
+                )
+        return [value for *_, value in gathered], result
 
-    def _gather(self, own: tuple[str | None, Any]) -> list[tuple[str | None, Any]]:
+    def _gather(self, own: tuple[str | None, str, Any]) -> list[tuple[str | None, str, Any]]:
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, own, group=self.group)
         return gathered

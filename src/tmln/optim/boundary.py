@@ -54,6 +54,12 @@ class Consolidation(NamedTuple):
     slowdown_p95: float
     mass: dict[Tensor, float]
 
+    def __repr__(self) -> str:
+        return (
+            f"Consolidation(peak={self.peak:.3g}, active={self.active:.3g}, "
+            f"slowdown_median={self.slowdown_median:.4g}, slowdown_p95={self.slowdown_p95:.4g})"
+        )
+
 
 class Boundary(NamedTuple):
     """The new F and S-bar by parameter, and what is reported."""

@@ -20,10 +20,15 @@ EXACT_UP_TO = 2**22
 SAMPLE = 2**20
 NIL_BELOW = 1.01
 SLOWED_ABOVE = 1.1
+TOO_STRONG_ABOVE = 100.0  # of the median: half of the weights move at less than 1% of their rate
 NIL = (
     "the shield is nil: 95% of the weights are slowed by less than 1%, so they will move as under plain SGD and the "
     "tasks before are hardly protected; raise trajectory or lower damping (in the proximal form: raise lr). "
     "protection() has the numbers"
+)
+TOO_STRONG = (
+    "the shield is too strong: half of the weights are slowed to less than 1% of their rate, so hardly anything new "
+    "will be learned; raise damping or lower trajectory (in the proximal form: lower lr). protection() has the numbers"
 )
 
 
@@ -43,6 +48,7 @@ class Protection(Slowdowns):
         slowdown_p95: the 95th percentile.
         nil: whether 95% of the weights are slowed by less than 1%.
         slowed: the share of weights that are slowed by more than 10%.
+        empty: whether no weight is slowed at all, as before the first boundary.
 
     Exact up to 2^22 weights; beyond, of 2^20 weights, the same in every call.
 
@@ -51,13 +57,23 @@ class Protection(Slowdowns):
     """
 
     slowed: float
+    empty: bool
 
-    def __new__(cls, slowdown_median: float, slowdown_p95: float, nil: bool, slowed: float = 0.0) -> Protection:
+    def __new__(
+        cls, slowdown_median: float, slowdown_p95: float, nil: bool, slowed: float = 0.0, empty: bool = False
+    ) -> Protection:
         made = super().__new__(cls, slowdown_median, slowdown_p95, nil)
-        made.slowed = slowed
+        made.slowed, made.empty = slowed, empty
         return made
 
+    @property
+    def too_strong(self) -> bool:
+        """Whether half of the weights are slowed to less than 1% of their rate."""
+        return self.slowdown_median > TOO_STRONG_ABOVE
+
     def __str__(self) -> str:
+        if self.empty:
+            return "no weight is slowed: nothing was consolidated yet (optimizer.consolidate(fisher) at a task's end)"
         median, p95 = (100 * (value - 1) for value in self[:2])
         return (
             f"{100 * self.slowed:.3g}% of the weights slowed by more than 10% "
@@ -107,7 +123,7 @@ def measure_protection(shields: Sequence[Shield], most_exact: int = EXACT_UP_TO,
     values = torch.cat(slowdowns) if slowdowns else torch.ones(0)
     median, p95 = quantile(values, 0.5), quantile(values, 0.95)
     slowed = float((values > SLOWED_ABOVE).sum()) / max(1, len(values))
-    return Protection(median, p95, p95 < NIL_BELOW, slowed)
+    return Protection(median, p95, p95 < NIL_BELOW, slowed, empty=bool((values == 1.0).all()))
 
 
 def quantile(values: Tensor, q: float) -> float:
@@ -123,9 +139,9 @@ def quantile(values: Tensor, q: float) -> float:
     return below + (place - rank + 1) * (above - below)
 
 
-def warn_of_nil(stacklevel: int) -> None:
-    """Warn that 95% of the weights are slowed by less than 1%."""
-    warnings.warn(NIL, UserWarning, stacklevel=stacklevel + 1)
+def warn_of_shield(protection: Protection, stacklevel: int) -> None:
+    """Warn of a shield that slows next to nothing or next to everything."""
+    warnings.warn(NIL if protection.nil else TOO_STRONG, UserWarning, stacklevel=stacklevel + 1)
 
 
 def _draw_indices(sizes: list[int], sample: int) -> list[Tensor | None]:

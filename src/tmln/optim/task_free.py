@@ -8,6 +8,8 @@ detection).
 from __future__ import annotations
 
 import math
+import warnings
+import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
@@ -163,6 +165,13 @@ class Boundaries:
         self.batch_size, self.fisher = batch_size, fisher
         self.drift = Drift(alarm_every, seed=seed) if on == "drift" else None
         self.steps = self.count = 0
+        self._last_words: dict[str, str] = {}  # what is said if this ends without a boundary
+        if self.drift is not None:
+            weakref.finalize(self, _warn_of_silence, self._last_words)
+
+    def __repr__(self) -> str:
+        when = "on='drift'" if self.drift is not None else f"every={self.every}"
+        return f"Boundaries({when}: {self.count} in {self.steps} steps)"
 
     def step(self, loss: float | Tensor | None = None) -> Consolidation | None:
         """Count a step of the optimizer; return the result of a boundary if one was due.
@@ -176,12 +185,18 @@ class Boundaries:
             raise TypeError("on='drift' goes by the loss: boundaries.step(loss), that of the step's new samples")
         else:
             due = self.drift(float(loss.detach() if isinstance(loss, Tensor) else loss))
+        if not (due or self.count):
+            self._last_words["silence"] = (
+                f"Boundaries(on='drift') ended after {self.steps} steps without a boundary: nothing is protected. Give "
+                "step() the loss of new samples alone (replay hides a change), lower alarm_every, or say every=N"
+            )
         return self.consolidate() if due else None
 
     def consolidate(self) -> Consolidation:
         """Consolidate the optimizer on the memory now."""
         result = self._consolidate_optimizer()
         self.count += 1
+        self._last_words.clear()
         return result
 
     def _consolidate_optimizer(self) -> Consolidation:
@@ -217,3 +232,8 @@ class Boundaries:
         self.steps, self.count = state["steps"], state["count"]
         if self.drift is not None:
             self.drift.load_state_dict(state["drift"])
+
+
+def _warn_of_silence(words: Mapping[str, str]) -> None:
+    for message in words.values():
+        warnings.warn(message, UserWarning, stacklevel=2)

@@ -31,7 +31,7 @@ from tmln.optim.checks import (
 )
 from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.protection import Protection, measure_protection, shields_of, warn_of_nil
+from tmln.optim.protection import Protection, measure_protection, shields_of, warn_of_shield
 from tmln.optim.update import (
     STRETCH,
     WAITING,
@@ -118,8 +118,8 @@ class TMLN(Optimizer):
         keep_momentum: keep the momentum (or Adam's moments) over task boundaries.
         base: ``"adam"`` puts the shield on Adam's direction a = m/(sqrt(v) + ``base_eps``):
             theta <- theta - eta * (a + weight_decay*theta) * lambda/(F + lambda + gamma*S-bar).
-            ``lr`` is then AdamW's, which the first task is, and later ones are slowed as
-            :meth:`protection` says.
+            ``lr`` is then AdamW's, which the first task is (1e-3, say; the default is a rate for
+            SGD), whatever ``damping`` is; later tasks are slowed as :meth:`protection` says.
         betas: Adam's decay rates.
         base_eps: Adam's eps.
         decay: the factor of S-bar at a boundary, before the new score is added. 1, as in the
@@ -135,7 +135,7 @@ class TMLN(Optimizer):
     lr in P and compiles again).
     """
 
-    _warned_of_nil = False
+    _warned_of_shield = False
     _frames = 3  # from a warning in consolidate() to its caller
 
     def __init__(
@@ -299,7 +299,8 @@ class TMLN(Optimizer):
     ) -> Consolidation:
         """End a task: add the path's score to S-bar, set the new F, and start a new path here.
 
-        Warns, once, if the shield slows next to nothing. If it raises, nothing has changed.
+        Warns, once, if the shield slows next to nothing or next to everything. If it raises,
+        nothing has changed.
 
         Args:
             fisher: what :func:`tmln.diagonal_fisher` returns, ``{parameter: tensor}``, or a
@@ -315,13 +316,14 @@ class TMLN(Optimizer):
             Statistics of the scores and of the new shield.
         """
         ranks = ranks_of(group)
-        if not any(ranks.gather_objects(lambda: any(self.state.values()))):
+        if not any(ranks.gather_objects(lambda: any(self.state.values()), "optimizer.consolidate()")):
             raise RuntimeError("consolidate() before any step(): there is no path to score; train first")
         boundary = compute_boundary(self, self._match_fisher(fisher, ranks), ranks)
         has_shield = any(g["trajectory"] or g["geometry"] != "euclidean" for g in self.param_groups)
-        if boundary.protection.nil and has_shield and not self._warned_of_nil:
-            self._warned_of_nil = True
-            warn_of_nil(stacklevel=self._frames)  # before anything changes: a filter may turn it into an exception
+        shield = boundary.protection
+        if (shield.nil or shield.too_strong) and has_shield and not self._warned_of_shield:
+            self._warned_of_shield = True
+            warn_of_shield(shield, stacklevel=self._frames)  # before anything changes: a filter may make it raise
         apply_boundary(self, boundary)
         return boundary.found
 
