@@ -220,7 +220,8 @@ class _Closure:
 def _check(recipe: Recipe) -> None:
     """Refuse what a plugin cannot do, by name."""
     settings = recipe.resolve_settings("replay")
-    if recipe.replay.name not in ("none", "er") or settings.get("balance") or settings.get("selection") == "herding":
+    own = settings.get("balance") or settings.get("selection") == "herding" or settings.get("passes") == "separate"
+    if recipe.replay.name not in ("none", "er") or own:
         raise ValueError(
             f"replay {recipe.replay.name!r} with {settings} has a loss or a memory of its own, and the loss is the "
             "strategy's: give replay='er' or replay='none', or use tmln.Learner"

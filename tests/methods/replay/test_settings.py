@@ -17,6 +17,7 @@ from tmln.methods.replay import REPLAYS
         *((part, "path", None, "any") for part in ("er", "er-ace", "der++")),
         *((part, "balance", 0.0, "[0, inf)") for part in ("er", "er-ace", "der++")),
         *((part, "selection", "reservoir", "any") for part in ("er", "er-ace", "der++", "distill")),
+        *((part, "passes", "together", "any") for part in ("er", "er-ace", "der++", "distill")),
         *((part, "layer", None, "any") for part in ("er", "er-ace", "der++", "distill")),
         ("er", "fill", "end", "any"),
         ("distill", "loss", "sigmoid", "any"),

@@ -98,8 +98,9 @@ class DERpp(MemoryReplay[DERSettings]):
         return torch.cat([p["x"] for p in parts]), torch.cat([p["y"] for p in parts]), fields
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        output, n = model(batch.x), batch.current
-        logits = batch.fields.get("logits", output[:0])
+        n, stored = batch.current, batch.fields.get("logits")
+        output = self._forward(model, batch, 0 if stored is None else len(stored))
+        logits = output[:0] if stored is None else stored
         loss = compute_dark_loss(
             output, batch.y, n, logits, self.settings.alpha, self.settings.beta, self._adjust_logits
         )

@@ -117,7 +117,7 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
         self.teacher = freeze(context.model) if used else None
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        output = model(batch.x)
+        output = self._forward(model, batch)
         taught = None
         if self.teacher is not None:
             with torch.no_grad():

@@ -76,7 +76,7 @@ class ERACE(MemoryReplay[ERACESettings]):
         self.known = list(context.known)
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        output, n = model(batch.x), batch.current
+        output, n = self._forward(model, batch), batch.current
         scored = self._adjust_logits(output, batch.y, n)
         loss = self._current(scored[:n], batch.y[:n])
         if len(batch.y) > n:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tmln.methods import Batch, Features, Growth, Guide, MemoryConditions, MemoryTerm, Replay, Settings, TaskContext
 from tmln.methods.replay.balance import Frequencies, format_balanced_rule
+from tmln.methods.replay.class_balanced import ClassBalancedReservoir, GreedyReservoir
 from tmln.methods.replay.herding import Exemplars, herd_task
 from tmln.methods.replay.reservoir import Reservoir
 
@@ -34,10 +35,16 @@ class MemorySettings(Settings):
         "frequency in the batch; 0 is off",
         json_schema_extra={"later": True},
     )
-    selection: Literal["reservoir", "herding"] = Field(
+    selection: Literal["reservoir", "class-balanced", "greedy", "herding"] = Field(
         "reservoir",
-        description="a uniform sample; or, selected at a task's end, equally many of each class, whose mean feature "
-        "is nearest to the class's (iCaRL)",
+        description="a uniform sample; or equally many of each class: a uniform sample of it, its first samples "
+        "(GDumb), or, selected at a task's end, those whose mean feature is nearest to the class's (iCaRL)",
+        json_schema_extra={"later": True},
+    )
+    passes: Literal["together", "separate"] = Field(
+        "together",
+        description="current and replayed samples go through the model as one batch, or each draw by itself; with "
+        "batch norm they differ",
         json_schema_extra={"later": True},
     )
     layer: str | None = Field(
@@ -53,6 +60,12 @@ class MemorySettings(Settings):
 
 
 M = TypeVar("M", bound=MemorySettings)
+SELECTIONS: Mapping[str, type[Reservoir]] = {
+    "reservoir": Reservoir,
+    "class-balanced": ClassBalancedReservoir,
+    "greedy": GreedyReservoir,
+    "herding": Exemplars,
+}
 
 
 class MemoryReplay(Replay[M]):
@@ -64,13 +77,12 @@ class MemoryReplay(Replay[M]):
 
     def __init__(self, settings: M, seed: int) -> None:
         super().__init__(settings, seed)
-        herding = settings.selection == "herding"
-        if herding and settings.fill != "end":
+        if settings.selection == "herding" and settings.fill != "end":
             raise ValueError(
                 f"replay.selection = 'herding' chooses at a task's end, but replay.fill = {settings.fill!r}: "
                 "set replay.fill=end"
             )
-        self.memory = (Exemplars if herding else Reservoir)(settings.capacity, seed, path=settings.path)
+        self.memory = SELECTIONS[settings.selection](settings.capacity, seed, path=settings.path)
         self.features = Features(settings.layer, "replay.layer")
         self.frequencies = Frequencies()
         self.needs_boundary = settings.fill == "end"
@@ -101,8 +113,17 @@ class MemoryReplay(Replay[M]):
                 self.frequencies.begin(context.classes, torch.cat(stored).cpu())
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        output = model(batch.x)
+        output = self._forward(model, batch)
         return nn.functional.cross_entropy(self._adjust_logits(output, batch.y, batch.current), batch.y), output
+
+    def _forward(self, model: nn.Module, batch: Batch, *sizes: int) -> Tensor:
+        """Return the output for the batch; ``sizes``: of all replayed draws but the last."""
+        rows = [batch.current, *sizes]
+        parts = [part for part in batch.x.split([*rows, len(batch.y) - sum(rows)]) if len(part)]
+        if self.settings.passes == "together" or len(parts) == 1:
+            output: Tensor = model(batch.x)
+            return output
+        return torch.cat([model(part) for part in parts])
 
     def _adjust_logits(self, output: Tensor, y: Tensor, current: int) -> Tensor:
         """Return the logits for the cross entropy; ``current`` of the samples are the task's."""

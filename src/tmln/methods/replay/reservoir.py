@@ -14,6 +14,7 @@ from tmln.methods.replay.fields import (
     Form,
     Kind,
     Pad,
+    Rows,
     check_kinds,
     flatten_batch,
     infer_kinds,
@@ -158,7 +159,7 @@ class Reservoir:
             if not stored:
                 self._storage.begin(kinds, rows)
                 self._form = form
-            taken, slots = assign_slots(self.seen, count, self.capacity, self.generator)
+            taken, slots = self._assign_slots(rows, count)
             kept = {
                 name: value[taken.to(value.device)] if isinstance(value, Tensor) else [value[i] for i in taken.tolist()]
                 for name, value in rows.items()
@@ -223,6 +224,10 @@ class Reservoir:
         self._storage, self._form = storage, state.get("form")
         self.seen = state["seen"]
         self.generator.set_state(state["generator"].cpu())
+
+    def _assign_slots(self, rows: Mapping[str, Rows], count: int) -> tuple[Tensor, Tensor]:
+        """Return which of the new samples are kept (rows), and in which slots."""
+        return assign_slots(self.seen, count, self.capacity, self.generator)
 
     def _read(self, slots: Tensor | slice) -> dict[str, Tensor]:
         rows = self._storage.read(slots)
