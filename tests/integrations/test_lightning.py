@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,17 @@ class MeanSquares(Module):
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return F.mse_loss(output, F.one_hot(y, 4).float())
+
+
+def test_a_callback_that_no_trainer_got_says_so(tmp_path: Path) -> None:
+    used, unused = Continual(memory=6), Continual(memory=6)
+    trainer(tmp_path, used).fit(Module(), loader(0))
+    with pytest.warns(UserWarning, match="never given to a Trainer"):
+        del unused
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "this Continual")
+        del used
+        gc.collect()
 
 
 class InOrder(DataLoader[Any]):

@@ -37,6 +37,9 @@ def test_the_loss_is_the_models_own(name: str) -> None:
     batch: Any = MODELS[name].draw(5)
     assert scores(model, [batch])["loss"] == pytest.approx(float(model(**batch).loss), rel=1e-5)
     assert 0 <= scores(model, [batch])["accuracy"] <= 1
+    assert ("perplexity" in scores(model, [batch])) == (name != NAME)
+    if name != NAME:
+        assert scores(model, [batch])["perplexity"] == pytest.approx(math.exp(float(model(**batch).loss)), rel=1e-5)
     assert not model.training
 
 

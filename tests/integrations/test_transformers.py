@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,59 @@ def test_the_next_task_in_a_new_process(tmp_path: Path) -> None:
         second.train()
         states.append(state_of(one, second.optimizer))
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
+def test_a_second_adapter_gets_no_shield_of_the_first(tmp_path: Path) -> None:
+    name, continual = "LoRA on Llama", Continual(memory=6)
+    model: Any = model_of(name)
+    trainer(model, samples(name, 0), continual, tmp_path).train()
+    model.add_adapter("second", model.peft_config["default"])
+    model.set_adapter("second")
+    with pytest.raises(ValueError, match=r"default.*now given '[^']*second.*must not get its shield"):
+        trainer(model, samples(name, 1), continual, tmp_path).train()
+    other = Continual(memory=continual.memory)
+    trainer(model, samples(name, 1), other, tmp_path).train()
+    assert other.task_memory.boundaries == 1
+    assert other.memory.seen == 2 * COUNT
+
+
+def test_a_collator_without_its_callback_says_so(tmp_path: Path) -> None:
+    name, continual = "BERT, classes", Continual(memory=6)
+    collator, data = continual.collator(default_data_collator), samples("BERT, classes", 0)
+    with pytest.warns(UserWarning, match="not among the callbacks, so nothing is replayed"):
+        Trainer(model_of(name), arguments(tmp_path), collator, data).train()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "this collator's")
+        trainer(model_of(name), data, Continual(memory=6), tmp_path).evaluate(data)
+
+
+def test_fields_to_keep_by_name(tmp_path: Path) -> None:
+    name, continual = "BERT, classes", Continual(memory=6, keep=("input_ids", "attention_mask", "labels"))
+
+    def collate(rows: list[Any]) -> Any:
+        plain = default_data_collator([{k: v for k, v in row.items() if k != "path"} for row in rows])
+        return plain | {"path": [row["path"] for row in rows]}
+
+    for task in range(2):
+        data = [{**row, "path": f"{task}.txt"} for row in samples(name, task)]
+        found = arguments(tmp_path, remove_unused_columns=False)
+        Trainer(model_of(name), found, continual.collator(collate), data, callbacks=[continual]).train()
+    assert continual.memory.seen == 2 * COUNT
+    assert sorted(continual.memory.draw(2)) == ["attention_mask", "input_ids", "labels"]
+
+
+def test_half_precision_keeps_the_fast_fisher(tmp_path: Path) -> None:
+    """Accelerate's forward under autocast made every pass go one by one, or by vmap."""
+    name, continual = "BERT, classes", Continual(memory=6)
+    model = model_of(name)
+    trainer(model, samples(name, 0), continual, tmp_path, bf16=True).train()
+    batches = list(continual.memory.batches(6))
+    found, again = tmln.diagonal_fisher(model, batches), model_of(name)
+    again.load_state_dict(model.state_dict())
+    expected = tmln.diagonal_fisher(again, batches)
+    assert "_original_forward" in vars(model)
+    assert found.strategy == expected.strategy == "hooks"
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
 def test_an_optimizer_of_ones_own_goes_on(tmp_path: Path) -> None:

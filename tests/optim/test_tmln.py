@@ -421,6 +421,16 @@ def test_state_dict_round_trip_goes_on_exactly(options: dict[str, Any], when: in
         assert torch.equal(first.state[p]["sensitivity"], second.state[q]["sensitivity"])
 
 
+def test_a_state_of_other_names_is_refused() -> None:
+    model = nn.ModuleDict({"first": nn.Linear(2, 2), "second": nn.Linear(2, 2)})
+    first, second = (TMLN(model[name].named_parameters(prefix=name)) for name in ("first", "second"))
+    with pytest.raises(ValueError, match=r"state is that of 'first\.weight', and this optimizer has 'second\.weight'"):
+        second.load_state_dict(first.state_dict())
+    TMLN(model["second"].parameters()).load_state_dict(first.state_dict())  # nothing is known of these
+    wrapped = TMLN(nn.DataParallel(model["first"]).named_parameters(prefix="first"))
+    wrapped.load_state_dict(first.state_dict())
+
+
 def test_state_moves_to_the_dtype_of_the_parameters() -> None:
     model = small()
     optimizer = TMLN(model.parameters())

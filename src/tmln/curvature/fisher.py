@@ -180,7 +180,7 @@ def mean_gradient_magnitudes(
 
     def run_batches(selector: PassSelector, read: Iterable[Batch]) -> int:
         samples = 0
-        with preserve_model(model, training=False), _exact_precision(device):
+        with preserve_model(model, training=False), _exact_precision(inner, device):
             for p in selector.trainable:
                 p.requires_grad_(True)
             for batch in read:
@@ -272,15 +272,21 @@ def _unwrap(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _exact_precision(device: torch.device) -> Iterator[None]:
+def _exact_precision(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Compute in the precision of the weights, without autocast and without fused layers."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    # Accelerate, and so Hugging Face's Trainer, replace forward by one under autocast
+    forwards = {m: m.forward for m in model.modules() if "_original_forward" in vars(m)}
     try:
+        for module in forwards:
+            module.forward = vars(module)["_original_forward"]
         casts = torch.amp.is_autocast_available(device.type)
         with torch.autocast(device.type, enabled=False) if casts else nullcontext(), torch.enable_grad():
             yield
     finally:
+        for module, forward in forwards.items():
+            module.forward = forward
         torch.backends.mha.set_fastpath_enabled(fused)
 
 

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -20,7 +22,7 @@ from tmln.curvature.batches import logits_of, read_batch
 from tmln.curvature.likelihoods import IGNORED, Likelihood, LogLikelihood
 from tmln.integrations.memory import TaskMemory, get_batch_size, has_boundaries, join_batches, move_batch, unwrapped
 from tmln.methods.replay import Reservoir
-from tmln.methods.replay.fields import Pad
+from tmln.methods.replay.fields import Pad, pick_fields
 
 try:
     import lightning.pytorch as pl
@@ -39,6 +41,8 @@ class Continual(pl.Callback):
         log_likelihood: as in :func:`tmln.diagonal_fisher`, of ``module(*inputs)``: the batch
             without its last field, which is the target. A name is compared with the first loss.
         pad: as in :class:`tmln.Reservoir`, for sequences of different lengths.
+        keep: the fields of dict batches that ``training_step`` gets and the memory stores; by
+            default all.
         batch_size: batch size of the pass that computes the Fisher.
         seed: seed of the replay memory.
 
@@ -56,6 +60,7 @@ class Continual(pl.Callback):
         every: int | None = None,
         log_likelihood: str | LogLikelihood | None = None,
         pad: Pad | None = None,
+        keep: Sequence[str] | None = None,
         batch_size: int = 128,
         seed: int = 0,
     ) -> None:
@@ -63,7 +68,7 @@ class Continual(pl.Callback):
             raise ValueError(f"replay={replay}: samples that join a batch, for each of its own; give 0 or more")
         if every is not None and every < 1:
             raise ValueError(f"every={every}: optimizer steps from a boundary to the next; give 1 or more, or None")
-        kept = memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad)
+        kept = memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad, keep=keep)
         self.task_memory = TaskMemory(kept, log_likelihood, batch_size)
         self.replay, self.every = replay, every
         self._named = log_likelihood if isinstance(log_likelihood, str) else None
@@ -73,6 +78,8 @@ class Continual(pl.Callback):
         self._target: Any = None
         self._heard: Any = None  # the first output of a fit, to compare its loss with
         self._hook: Any = None
+        self._unused: list[str] = ["this Continual was never given to a Trainer that fits: callbacks=[continual]"]
+        weakref.finalize(self, _warn_of_disuse, self._unused)
 
     @property
     def memory(self) -> Reservoir:
@@ -83,10 +90,11 @@ class Continual(pl.Callback):
         """Check processes and optimizers, and give a new optimizer its state."""
         if trainer.world_size > 1:
             raise ValueError(f"Continual keeps one memory, and there are {trainer.world_size} processes; use devices=1")
+        self._unused.clear()
         optimizer = self._optimizer(trainer)
         if trainer.ckpt_path is None:  # a resumed fit gets the optimizer of its checkpoint
             self.task_memory.coming, self._first_epoch = None, None
-            self.task_memory.hand_over(optimizer, "this Continual")
+            self.task_memory.hand_over(optimizer, "this Continual", pl_module)
         self._rehearsed = False
         self._wrap(trainer, pl_module)
 
@@ -113,7 +121,7 @@ class Continual(pl.Callback):
         optimizer = self._optimizer(trainer)
         if trainer.global_step > self._boundary_at:
             self.task_memory.boundary(pl_module, optimizer)
-        self.task_memory.note(optimizer)
+        self.task_memory.note(optimizer, pl_module)
         self._first_epoch = None
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -176,6 +184,7 @@ class Continual(pl.Callback):
             self._hook = module.register_forward_hook(self._hear, with_kwargs=True)
 
     def _batch(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any) -> Any:
+        batch = pick_fields(batch, self.memory.keep)
         stored = move_batch(batch, "cpu")
         if trainer.current_epoch == self._first_epoch:
             self.task_memory.offer(stored)
@@ -193,6 +202,11 @@ class Continual(pl.Callback):
     def _hear(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if module.training and torch.is_grad_enabled() and self._rehearsed:
             self._heard = (output, self._target)
+
+
+def _warn_of_disuse(messages: Sequence[str]) -> None:
+    for message in messages:
+        warnings.warn(f"{message}; nothing was replayed and no task consolidated", UserWarning, stacklevel=2)
 
 
 def _compare(module: torch.nn.Module, output: Any, target: Tensor, loss: Tensor, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,6 +100,7 @@ def find_text_pads(batch: Mapping[str, Any], token: int | None) -> dict[str, flo
     }
 
 
+SAME_WEIGHTS = 0.05  # of the norm: weights that went through bfloat16 differ by 0.004, another adapter's by 1
 OWN = ("metric", "stretch", "looked")  # state in TMLN's parameter groups, not options of the user
 
 
@@ -144,6 +146,18 @@ def carry_state(optimizer: Optimizer, state: Mapping[str, Any], whom: str) -> No
     optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
+def name_in_model(optimizer: Any, model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the optimizer's parameters in order, by their names in the model.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(1, 1)
+    >>> [name for name, _ in name_in_model(torch.optim.SGD(model.parameters(), lr=0.1), model)]
+    ['weight', 'bias']
+    """
+    names = {p: name for name, p in model.named_parameters()}
+    return [(names.get(p, ""), p) for group in optimizer.param_groups for p in group["params"]]
+
+
 class TaskMemory:
     """Replay memory and task boundaries of a model that another library's loop trains.
 
@@ -162,6 +176,8 @@ class TaskMemory:
         self.log_likelihood, self.batch_size = log_likelihood, batch_size
         self.boundaries = 0
         self.optimizer_state: dict[str, Any] | None = None  # after the last boundary, for a new optimizer
+        self.names: list[str] = []  # of the parameters of that state, by index
+        self._owners: list[weakref.ref[Tensor]] = []  # those parameters, where they are still there
 
     def rehearse(self, model: nn.Module, batch: Any) -> None:
         """Compute the Fisher of two samples, so that errors appear before the first step."""
@@ -184,12 +200,14 @@ class TaskMemory:
             optimizer.consolidate(fisher)
             self.boundaries += 1
 
-    def note(self, optimizer: Any) -> None:
+    def note(self, optimizer: Any, model: nn.Module) -> None:
         """Store the optimizer's state at the end of a training, for the next one."""
         if has_boundaries(optimizer) and self.boundaries:
             self.optimizer_state = copy.deepcopy(optimizer.state_dict())
+            named = name_in_model(optimizer, model)
+            self.names, self._owners = [name for name, _ in named], [weakref.ref(p) for _, p in named]
 
-    def hand_over(self, optimizer: Any, whom: str) -> None:
+    def hand_over(self, optimizer: Any, whom: str, model: nn.Module) -> None:
         """Give a new optimizer the stored state at the beginning of a training."""
         if self.optimizer_state is None:
             if self.boundaries:
@@ -200,10 +218,37 @@ class TaskMemory:
             return
         if not any(optimizer.state.values()):
             carry_state(optimizer, self.optimizer_state, whom)
+            self._check_owners(optimizer, whom, model)
+
+    def _check_owners(self, optimizer: Optimizer, whom: str, model: nn.Module) -> None:
+        """Raise if a parameter is another than that of which it got the state, as an adapter's.
+
+        It is the same if it is the same object, or has the same name and the weights of then.
+        """
+        for index, (name, p) in enumerate(name_in_model(optimizer, model)):
+            if index < len(self._owners) and self._owners[index]() is p:
+                continue
+            known, anchor = self.names[index] if self.names else name, optimizer.state[p].get("anchor")
+            moved = 0.0 if anchor is None else float((p.detach() - anchor.to(p)).norm())
+            if name != known or (anchor is not None and moved > SAME_WEIGHTS * float(anchor.norm())):
+                optimizer.state.clear()
+                raise ValueError(
+                    f"{whom} has consolidated {known!r}, and is now given "
+                    f"{f'{name!r}' if name != known else 'another one of that name'}, which must not get its shield: "
+                    "for another adapter or head begin with a new one, Continual(memory=continual.memory)"
+                )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_owners": []}  # in a copy they are other parameters
 
     def state_dict(self) -> dict[str, Any]:
         coming = None if self.coming is None else self.coming.state_dict()
-        return {"memory": self.memory.state_dict(), "coming": coming, "boundaries": self.boundaries}
+        return {
+            "memory": self.memory.state_dict(),
+            "coming": coming,
+            "boundaries": self.boundaries,
+            "names": list(self.names),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the memory; the optimizer's state is stored elsewhere in the checkpoint."""
@@ -213,3 +258,4 @@ class TaskMemory:
             self.coming = copy.deepcopy(self.memory)
             self.coming.load_state_dict(state["coming"])
         self.boundaries, self.optimizer_state = state["boundaries"], None
+        self.names, self._owners = list(state.get("names", ())), []  # older files have no names

@@ -20,8 +20,9 @@ LOWER_IS_BETTER = ("loss", "perplexity")  # ends of names
 
 
 def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikelihood | None = None) -> Values:
-    """Return the mean of -log p over labels, and the accuracy if labels are classes or tokens.
+    """Return the mean of -log p over labels, and accuracy and perplexity where they exist.
 
+    Accuracy if labels are classes or tokens; perplexity, the exponential of the mean, if tokens.
     The model is evaluated in eval mode; its flags and the random state are restored.
     """
     score = Likelihood(model, likelihood)
@@ -42,7 +43,10 @@ def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikeli
                 judged += counted
     if not scored:
         raise ValueError("an anchor set has no labels to score; give it samples with labels")
-    return {"loss": lost / scored, **({"accuracy": right / judged} if judged else {})}
+    found = {"loss": lost / scored, **({"accuracy": right / judged} if judged else {})}
+    if score.name in ("tokens", "masked-tokens"):
+        found["perplexity"] = float(torch.tensor(found["loss"], dtype=torch.float64).exp())  # inf, where it overflows
+    return found
 
 
 def worse_by(metric: str, before: float, after: float) -> float:

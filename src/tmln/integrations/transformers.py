@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from tmln.integrations.memory import TaskMemory, find_text_pads, get_batch_size,
 from tmln.integrations.retention import Retention, Values, scores
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.methods.replay import Reservoir
-from tmln.methods.replay.fields import Pad
+from tmln.methods.replay.fields import Pad, pick_fields
 from tmln.seeds import seed_of
 from tmln.writing import writing
 
@@ -59,7 +60,8 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
         beyond: what to do outside a bound: ``"stop"`` the training, or ``"exit"`` the program as
             well, with a non-zero status after the table was printed and the page written.
         every: steps between readings; by default one reading per epoch.
-        measure: ``f(model, batches) -> {name: value}``; by default loss and accuracy of the labels.
+        measure: ``f(model, batches) -> {name: value}``; by default loss, accuracy and,
+            of tokens, perplexity.
         log_likelihood: as in :func:`tmln.diagonal_fisher`.
         collate: makes a batch of a list of samples.
         batch_size: batch size of the anchor sets.
@@ -186,7 +188,9 @@ class ReplayCollator:
     def __call__(self, features: list[Any]) -> Any:
         batch = self.inner(features)
         if not self.mixing:
+            self.owner.warn_unless_called()
             return batch
+        batch = pick_fields(batch, self.owner.memory.keep)
         worker = get_worker_info()
         if worker is None:
             number, self.number = self.number, self.number + 1
@@ -205,6 +209,7 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         replay: stored samples of earlier tasks per sample of a batch; 0 for none.
         log_likelihood: as in :func:`tmln.diagonal_fisher`; by default that of the model's labels.
         pad: padding values of fields of different lengths; by default those of tokenizers.
+        keep: the fields of batches that the model gets and the memory stores; by default all.
         batch_size: batch size of the pass that computes the Fisher.
         seed: seed of memory and replay.
 
@@ -219,18 +224,19 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         replay: float = 1.0,
         log_likelihood: str | LogLikelihood | None = None,
         pad: Pad | None = None,
+        keep: Sequence[str] | None = None,
         batch_size: int = 32,
         seed: int = 0,
     ) -> None:
         if replay < 0:
             raise ValueError(f"replay={replay}: samples that join a batch, for each of its own; give 0 or more")
         known = isinstance(memory, Reservoir)
-        self.task_memory = TaskMemory(
-            memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad), log_likelihood, batch_size
-        )
+        kept = memory if isinstance(memory, Reservoir) else Reservoir(memory, seed, pad=pad, keep=keep)
+        self.task_memory = TaskMemory(kept, log_likelihood, batch_size)
         self.replay, self.seed = replay, seed
         self._guess_pad = pad is None and not known
         self._collator: ReplayCollator | None = None
+        self._called = False  # by a Trainer
         self._tasks = 0  # trainings that have ended
         self._batches = 0  # of the training under way
 
@@ -256,18 +262,33 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         finally:
             self.memory.generator.set_state(before)
 
+    def warn_unless_called(self) -> None:
+        """Warn, once, that no Trainer has this callback, while its collator makes batches."""
+        if not self._called:
+            self._called = True
+            warnings.warn(
+                "this collator's Continual is not among the callbacks, so nothing is replayed and no task is "
+                "consolidated: Trainer(callbacks=[continual], data_collator=continual.collator(...))",
+                stacklevel=3,
+            )
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
+        self._called = True
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **the: Any) -> None:
         """Check data, labels, memory fields and optimizer before the first step."""
+        self._called = True
         loader, optimizer = the["train_dataloader"], unwrapped(the["optimizer"])
         self._check(args, loader)
         if state.global_step:
             self.load(Path(args.output_dir) / f"checkpoint-{state.global_step}", resumed=True)
         else:
             self._batches = 0
-            self.task_memory.hand_over(optimizer, "this Continual")
+            self.task_memory.hand_over(optimizer, "this Continual", the["model"])
         first = loader.collate_fn([loader.dataset[k] for k in range(min(2, len(loader.dataset)))])
         if not isinstance(first, Mapping):
             raise TypeError(f"the data collator makes a {type(first).__name__}; the Trainer's models take dicts")
+        first = pick_fields(first, self.memory.keep)
         if self._guess_pad and not self.memory.seen:
             self.memory.pad = find_text_pads(
                 first, getattr(getattr(the["model"], "config", None), "pad_token_id", None)
@@ -305,7 +326,7 @@ class Continual(TrainerCallback):  # type: ignore[misc]
             )
         model: nn.Module = the["model"]
         self.task_memory.boundary(model, optimizer)
-        self.task_memory.note(optimizer)
+        self.task_memory.note(optimizer, model)
         self._tasks, self._batches = self._tasks + 1, 0
 
     def on_save(self, args: Any, state: Any, control: Any, **the: Any) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+_WRAPPERS = re.compile(r"\b(module|_orig_mod)\.")  # in names, of DistributedDataParallel and torch.compile
 
 
 def check_at_least(name: str, value: float, low: float) -> None:
@@ -76,6 +80,18 @@ def name_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
         for index, p in enumerate(group["params"]):
             names[p] = f"'{known[index]}'" if known else f"parameter {index} of group {number}"
     return names
+
+
+def check_same_names(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+    """Raise if a state names other parameters than the optimizer, where both have names."""
+    for own, saved in zip(optimizer.param_groups, state_dict["param_groups"], strict=False):
+        for name, other in zip(own.get("param_names") or (), saved.get("param_names") or (), strict=False):
+            plain, known = (_WRAPPERS.sub("", one) for one in (name, other))
+            if plain != known:
+                raise ValueError(
+                    f"the state is that of {other!r}, and this optimizer has {name!r} in its place, which must not get "
+                    "its shield: give the same parameters in the same order, or make a new optimizer"
+                )
 
 
 def begin_step(

@@ -27,6 +27,7 @@ from tmln.optim.checks import (
     check_finite,
     check_fraction,
     check_gradient,
+    check_same_names,
     name_parameters,
 )
 from tmln.optim.growth import check_replacement, replace_parameter
@@ -385,7 +386,11 @@ class TMLN(Optimizer):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; sums of half-precision weights stay in float32, unlike in torch."""
+        """Load a state; sums of half-precision weights stay in float32, unlike in torch.
+
+        Where both were made of ``named_parameters()``, a state of other parameters is refused.
+        """
+        check_same_names(self, state_dict)
         offload = [group["offload"] for group in self.param_groups]  # where state is kept is no part of a state
         super().load_state_dict({**state_dict, "state": without_waiting(state_dict["state"])})
         keep_state_dtype(self, state_dict, WAITING)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tmln.methods.replay import Reservoir
 from tmln.methods.replay.fields import Kind, check_kinds, flatten_batch, infer_kinds, read_fields, rebuild_batch
 
 A, B, C = torch.arange(3), torch.ones(3, 2), torch.zeros(3, 1, 4, dtype=torch.uint8)
@@ -77,6 +78,19 @@ def test_every_form_comes_back(tree: Any) -> None:
     form, fields = flatten_batch(tree, {})
     assert str(rebuild_batch(form, fields)) == str(tree)
     assert len(fields) == str(tree).count("tensor(")
+
+
+def test_a_memory_keeps_fields_by_name() -> None:
+    memory = Reservoir(4, keep=["x", "y"])
+    memory.add({"x": A, "path": ["a", "b", "c"], "y": B})
+    assert {name: value.shape for name, value in memory.sample(2).items()} == {
+        "x": (2, *A.shape[1:]),
+        "y": (2, *B.shape[1:]),
+    }
+    memory.add(A, B)  # of other forms all is kept
+    assert memory.seen == 6
+    with pytest.raises(ValueError, match=r"'y' is to be kept, and the batch has none.*fields: x, path"):
+        memory.add({"x": A, "path": ["a", "b", "c"]})
 
 
 @pytest.mark.parametrize(

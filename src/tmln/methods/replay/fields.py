@@ -6,7 +6,7 @@ A field's name is its place in the batch: the key of a dict, the number in a tup
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -59,6 +59,24 @@ def flatten_batch(batch: Any, pad: Pad) -> tuple[Form, dict[str, Any]]:
         return list(inner.values()) if isinstance(value, list) else tuple(inner.values())
 
     return node(batch, ""), fields
+
+
+def pick_fields(batch: Any, names: Sequence[str] | None) -> Any:
+    """Return a dict batch with these fields only; all without ``names``, and of other batches.
+
+    >>> pick_fields({"x": 1, "y": 2, "path": "a.png"}, ["x", "y"])
+    {'x': 1, 'y': 2}
+    """
+    if names is None or not isinstance(batch, Mapping):
+        return batch
+    for name in names:
+        if name not in batch:
+            raise ValueError(
+                f"the field {name!r} is to be kept, and the batch has none{did_you_mean(name, batch)} "
+                f"(fields: {', '.join(map(str, batch))})"
+            )
+    kind: Any = type(batch)  # a tokenizer's batches are dicts of their own
+    return kind({name: batch[name] for name in names})
 
 
 def rebuild_batch(form: Form, fields: Mapping[str, Tensor]) -> Any:

@@ -20,6 +20,7 @@ from tmln.methods.replay.fields import (
     infer_kinds,
     make_mask,
     pad_rows,
+    pick_fields,
     read_fields,
     rebuild_batch,
     trim_padding,
@@ -96,6 +97,8 @@ class Reservoir:
             of the batch.
         mask: the name of a field that batches get beside those: 1 where a sample of the first field
             in ``pad`` is, 0 where padding is.
+        keep: the fields of dict batches that are stored, where others are not wanted, or are no
+            tensors.
         path: a folder for memories that do not fit into RAM; this one makes a folder of its own
             there. The draws are the same. A state refers to the files, which have to stay for as
             long as the state.
@@ -111,6 +114,7 @@ class Reservoir:
         *,
         pad: Pad | None = None,
         mask: str | None = None,
+        keep: Sequence[str] | None = None,
         path: str | PathLike[str] | None = None,
     ) -> None:
         if capacity < 0:
@@ -121,6 +125,7 @@ class Reservoir:
         self.seen = 0
         self.generator = torch.Generator().manual_seed(seed)
         self.pad, self.mask = dict(pad or {}), mask
+        self.keep = None if keep is None else tuple(keep)
         self._form: Form = None
         self._storage: Storage = InMemory(capacity) if path is None else OnDisk(path, capacity)
 
@@ -140,7 +145,7 @@ class Reservoir:
             raise ValueError(f"add(x, y, ...) with {', '.join(fields)}, but without y; put all into one batch")
         if y is not None and not isinstance(y, Mapping) and "y" not in self.pad:
             y = torch.as_tensor(y)
-        batch = x if y is None else {"x": x, "y": y, **fields}
+        batch = pick_fields(x, self.keep) if y is None else {"x": x, "y": y, **fields}
         form, parts = flatten_batch(batch, self.pad)
         if y is not None:
             flat = parts.keys() == batch.keys()
