@@ -16,10 +16,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from tmln.analysis.text_table import grid_markdown
-from tmln.paper.items import ITEMS
+from tmln.paper.items import ITEMS, published_study
 from tmln.paper.scales import SCALES
 from tmln.paper.study import Page, Study
-from tmln.paper.work import published_study
 from tmln.plots.figure import save_figure
 from tmln.streams import BENCHMARKS
 

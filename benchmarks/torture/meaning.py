@@ -28,9 +28,9 @@ from benchmarks.torture.reached import (
     RunConfig,
     Store,
     build,
+    build_document,
     checksum_of,
-    complaint,
-    document,
+    find_defect,
     make_jobs,
     make_model,
     read_published,
@@ -114,7 +114,7 @@ def read_finished(content: dict[str, Any], folder: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps({**content, "checksum": checksum_of(content)}), encoding="utf-8")
     result = read_result(file)
-    if not complaint(result):
+    if not find_defect(result):
         assert result.metrics is not None
         jobs, _ = make_jobs([result])
         for job in jobs.values():
@@ -133,8 +133,8 @@ def read_publication(content: dict[str, Any], folder: Path) -> None:
     file = folder / "published.json"
     file.write_text(json.dumps({**content, "checksum": checksum_of(content)}), encoding="utf-8")
     results, _ = read_published(file)
-    make_jobs([result for result in results if not complaint(result)])
-    document(file)
+    make_jobs([result for result in results if not find_defect(result)])
+    build_document(file)
 
 
 def contents(name: str) -> Any:

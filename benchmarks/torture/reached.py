@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 
 from tmln.analysis.published import read_published
-from tmln.analysis.read import complaint
+from tmln.analysis.read import find_defect
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
 from tmln.data.reading import BadData, DataError
@@ -27,7 +27,7 @@ from tmln.learner.checkpoint import encode, load_file, read_newest
 from tmln.measure.verify import make_jobs
 from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.models import make_model
-from tmln.report.document import document
+from tmln.report.document import build_document
 from tmln.streams import make_stream
 
 __all__ = [
@@ -48,14 +48,14 @@ __all__ = [
     "RunOptions",
     "Store",
     "build",
+    "build_document",
     "canonical",
     "checksum_of",
     "cifar",
     "command_line",
-    "complaint",
-    "document",
     "encode",
     "execute",
+    "find_defect",
     "images",
     "load_file",
     "machine",

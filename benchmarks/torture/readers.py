@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.torture.reached import (
     BadData,
     RunConfig,
+    build_document,
     checksum_of,
     cifar,
-    document,
     images,
     load_file,
     mnist,
@@ -89,7 +89,7 @@ def read_published_page(data: bytes, folder: Path) -> None:
     except (ValueError, RecursionError, AttributeError, TypeError):
         sealed = data
     (folder / "published.json").write_bytes(sealed)
-    document(folder / "published.json")
+    build_document(folder / "published.json")
 
 
 READERS: dict[str, Reader] = {

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.results_page import PAGES, PLACE
 
 from tmln.analysis.read import read_results
-from tmln.analysis.rows import Row, comparable, rows_of
+from tmln.analysis.rows import Row, group_by_table, group_rows
 from tmln.analysis.summary_text import write_summary
 from tmln.analysis.tables import cell, row_lines
 from tmln.analysis.text_table import Lines, grid_markdown
@@ -52,7 +52,7 @@ def still_so(result: Result) -> bool:
 def rows() -> Sequence[Row]:
     """Of every published file."""
     found = [result for file in files() for result in read_results(file)[0]]
-    return rows_of([result for result in found if still_so(result)])
+    return group_rows([result for result in found if still_so(result)])
 
 
 def table(method: str, among: Sequence[Row] | None = None) -> str:
@@ -62,7 +62,7 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
     lines = [["benchmark", "seeds", *(one.title for one in metrics)]]
     for row in mine:
         cells = [cell(row.summary(name), one) for name, one in zip(COLUMNS, metrics, strict=True)]
-        lines.append([f"{row.where} {row.settings}".strip(), str(row.summary("acc").n), *cells])
+        lines.append([f"{row.title} {row.settings}".strip(), str(row.summary("acc").n), *cells])
     return grid_markdown(lines) if mine else ""
 
 
@@ -98,7 +98,7 @@ def tuned_table(method: str) -> str:
 
 def accuracies(methods: Sequence[str]) -> Lines:
     """ACC of these, a line each: at their own settings, then tuned, benchmark by benchmark."""
-    own = {row.method: cell(row.summary("acc"), metric_of("acc")) for row in rows() if row.where == "split-digits"}
+    own = {row.method: cell(row.summary("acc"), metric_of("acc")) for row in rows() if row.title == "split-digits"}
     wheres = list(dict.fromkeys(where for _, where in tuned()))
     head = ["method", "split-digits", *(f"{where}, tuned" for where in wheres)]
     found = {which: cells[metric_of("acc").title] for which, cells in tuned().items()}
@@ -113,7 +113,7 @@ def page() -> str:
         "",
     ]
     lines += ["```console", *(f"$ tmln verify results/{file.name} --sample 3" for file in files()), "```", ""]
-    for title, mine in comparable(rows()).items():
+    for title, mine in group_by_table(rows()).items():
         lines += [f"## {title}", "", grid_markdown(row_lines(mine)), "", BOLD, "", write_summary(mine), ""]
     return "\n".join(lines)
 

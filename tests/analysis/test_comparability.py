@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.analysis.made import result
-from tmln.analysis.comparability import draws_orders
+from tmln.analysis.comparability import has_own_order
 from tmln.analysis.notes import table_notes
-from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.rows import group_by_table, group_rows
 from tmln.experiments.result import Result
 
 
@@ -20,7 +20,7 @@ def on(
 
 
 def tables(*results: Result) -> dict[str, list[tuple[str, int]]]:
-    found = comparable(rows_of(results))
+    found = group_by_table(group_rows(results))
     return {name: [(row.label, row.summary("acc").n) for row in rows] for name, rows in found.items()}
 
 
@@ -76,8 +76,8 @@ def test_orders_drawn_from_the_runs_seed_are_replicates() -> None:
     for options in kinds:
         runs = [on(method, seed, **mine) for method in ("er", "si") for seed, mine in enumerate(options)]
         assert tables(*runs) == {"split-digits": [("er", 3), ("si", 3)]}
-        assert all(map(draws_orders, runs))
-        assert any("intervals are over orders, too" in note for note in table_notes(rows_of(runs)))
+        assert all(map(has_own_order, runs))
+        assert any("intervals are over orders, too" in note for note in table_notes(group_rows(runs)))
 
 
 def test_an_order_that_several_seeds_share_is_fixed() -> None:
@@ -85,4 +85,4 @@ def test_an_order_that_several_seeds_share_is_fixed() -> None:
     assert tables(*shared) == {"split-digits": [("er", 3)]}
     other = [on("er", seed, class_order="seeded", seed=7) for seed in range(3)]
     assert list(tables(*shared, *other)) == ["split-digits, seed=0", "split-digits, seed=7"]
-    assert not any("over orders" in note for note in table_notes(rows_of(shared)))
+    assert not any("over orders" in note for note in table_notes(group_rows(shared)))

@@ -14,9 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.made import result as made
-from tmln.analysis.fronts import Fronts, Pair, front, fronts_of, hypervolume
-from tmln.analysis.rows import rows_of
-from tmln.analysis.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
+from tmln.analysis.fronts import (
+    Fronts,
+    Pair,
+    configuration_lines,
+    front,
+    front_records,
+    front_tree,
+    fronts_of,
+    hypervolume,
+    volume_lines,
+    volume_notes,
+)
+from tmln.analysis.rows import group_rows
 from tmln.analysis.text_table import records_csv
 from tmln.experiments.files import to_json
 from tmln.experiments.result import Result
@@ -90,7 +100,7 @@ RUNS = [
 
 
 def fronts(runs: list[Result] = RUNS, **axes: str) -> Fronts:
-    return fronts_of(rows_of(runs), **axes)
+    return fronts_of(group_rows(runs), **axes)
 
 
 def test_fronts_of_methods_and_of_all() -> None:
@@ -185,7 +195,7 @@ def test_other_metrics_bring_their_direction_and_reference() -> None:
 )
 def test_wrong_axes_are_refused(axes: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        fronts_of(rows_of(RUNS), **axes)
+        fronts_of(group_rows(RUNS), **axes)
 
 
 def test_benchmarks_are_not_mixed() -> None:
@@ -259,7 +269,7 @@ def test_of_a_method_with_validation_data_what_was_chosen_on_them_stands_for_it(
         for seed in (0, 1)
         for a in (1, 2)
     ]
-    found = fronts_of(rows_of([*runs, *(made("si", seed, 0.5, 0.3, metrics={"int": 0.15}) for seed in (0, 1))]))
+    found = fronts_of(group_rows([*runs, *(made("si", seed, 0.5, 0.3, metrics={"int": 0.15}) for seed in (0, 1))]))
     assert [found.points[n].label for n in found.skyline.members] == ["si", "er a=2"]
     assert [found.points[n].label for n in found.methods["er"].members] == ["er a=1"]
     assert any("only the configuration chosen" in note for note in found.notes)

@@ -20,7 +20,7 @@ from tmln.analysis.notes import (
     version_notes,
 )
 from tmln.analysis.read import Problem
-from tmln.analysis.rows import rows_of
+from tmln.analysis.rows import group_rows
 from tmln.analysis.significance import assess_significance
 
 
@@ -42,7 +42,7 @@ def test_what_is_wrong_with_rows() -> None:
         result("tmln", 0, 0.9, effective_rate=0.1, metrics={"int": 0.1}, oracle="final"),
         result("tmln", 1, math.nan, diverged="the loss is nan"),
     ]
-    assert [str(note) for note in row_notes(rows_of(runs))] == [
+    assert [str(note) for note in row_notes(group_rows(runs))] == [
         "rows start at different rates (eta/lambda), and may differ for that alone: 0.01: er; 0.1: tmln",
         "runs that diverged are left out of means: tmln: seed 1",
         "seeds that others have are missing: tmln: seed 2",
@@ -53,23 +53,23 @@ def test_what_is_wrong_with_rows() -> None:
 
 
 def test_what_holds_for_every_row_names_none() -> None:
-    two = rows_of([result("er", 0, 0.5), result("tmln", 0, 0.6)])
+    two = group_rows([result("er", 0, 0.5), result("tmln", 0, 0.6)])
     single, reference = row_notes(two)
     assert single.about == ("every row",)
     assert (reference.text[:16], reference.about) == ("INT is not there", ())
     (alone, _) = row_notes(two[:1])
     assert alone.about == ("tmln",)
     same = [result(m, s, len(m) / 9, metrics={"int": 0.1}, oracle="prefix") for m in ("er", "ewc") for s in (0, 1)]
-    (note,) = row_notes(rows_of(same))
+    (note,) = row_notes(group_rows(same))
     assert (note.text, note.about) == (f"INT is against {REFERENCE['prefix']}", ())
 
 
 def test_a_table_begins_with_what_its_columns_are() -> None:
-    rows = rows_of([result("er", s, a) for s, a in enumerate((0.05, 0.95))])
+    rows = group_rows([result("er", s, a) for s, a in enumerate((0.05, 0.95))])
     usual, _, cut, *_ = table_notes(rows)
     assert usual.startswith("n seeds: mean ± sample standard deviation")
     assert cut == CUT
-    two = rows_of([result(m, s, 0.5 + 0.1 * s) for m in ("er", "si") for s in range(3)])
+    two = group_rows([result(m, s, 0.5 + 0.1 * s) for m in ("er", "si") for s in range(3)])
     assert difference_notes(assess_significance(two))[0].endswith(
         "p: paired t-test, corrected by Holm for 1 comparison"
     )
@@ -81,7 +81,7 @@ def test_a_page_says_it_table_by_table_and_leaves_out_what_is_usual() -> None:
         runs = [result("er", s, 0.5, benchmark=benchmark, metrics={"int": 0.1}, oracle="prefix") for s in (0, 1)]
         made = [replace(run, versions={"torch": f"{version}{run.seed}"}) for run in runs]
         problems = [Problem("a", "corrupt", "torn"), Problem("b", "unfinished", "")]
-        return list(page_notes(rows_of(made), problems))
+        return list(page_notes(group_rows(made), problems))
 
     corrupt, unfinished, versions = mine("b", "2.")
     assert (corrupt.text, corrupt.about, corrupt.table) == ("runs that cannot be read are left out", ("a: torn",), "")
@@ -111,7 +111,7 @@ def test_a_folder_counts_what_it_cannot_show_and_names_the_first_ten() -> None:
 
 
 def test_what_is_on_no_front_and_why() -> None:
-    rows = rows_of([result(m, s, 0.5) for m in ("er", "joint") for s in (0, 1)])
+    rows = group_rows([result(m, s, 0.5) for m in ("er", "joint") for s in (0, 1)])
     assert front_notes(rows, {"er": ["int"], "si": []}, ("int", "fm"))[1:] == [
         "joint sees all data at once: it is the reference, and on no front",
         "er: no INT, so on no front",

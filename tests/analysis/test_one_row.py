@@ -14,7 +14,7 @@ from tests.report.conftest import keep, result
 from tmln import metrics
 from tmln.cli import app
 from tmln.metrics import Metric
-from tmln.report import document
+from tmln.report import build_document
 
 
 def worst_forgetting(R: Any) -> float:
@@ -63,7 +63,7 @@ def test_it_can_be_asked_for_and_weighed(runs: Path) -> None:
 
 
 def test_the_page_gets_it_as_data(runs: Path) -> None:
-    found = document(runs)
+    found = build_document(runs)
     row = found["metrics"]["fm_worst"]
     assert (row["title"], row["more_is_better"]) == ("worst FM % ↓", False)
     assert "fm_worst" in found["columns"]

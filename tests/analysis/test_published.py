@@ -12,13 +12,13 @@ import pytest
 
 from tests.report.conftest import keep, read, result, usual
 from tmln.analysis.measurements import Analysis, save_analysis
-from tmln.analysis.published import names_places, publish, read_measured, read_published
+from tmln.analysis.published import has_paths, publish, read_measured, read_published
 from tmln.analysis.read import read_analyses, read_results
 from tmln.evaluation_counts import pack_confusion
 from tmln.experiments.config import RunConfig
 from tmln.experiments.identity import run_name
 from tmln.experiments.result import Result, checksum_of
-from tmln.report.document import document
+from tmln.report.document import build_document
 
 
 def changed(path: Path, change: Any) -> None:
@@ -42,9 +42,9 @@ def test_a_published_file_says_what_its_runs_say(tmp_path: Path) -> None:
         assert (one.config, one.accuracy, one.versions, one.diverged) == (
             other.config, other.accuracy, other.versions, other.diverged
         )  # fmt: skip
-    whole, published = document(runs), document(tmp_path / "out")
+    whole, published = build_document(runs), build_document(tmp_path / "out")
     assert {**published, "title": ""} == {**whole, "title": ""}
-    assert document(tmp_path / "out" / "results.json")["title"] == "results"
+    assert build_document(tmp_path / "out" / "results.json")["title"] == "results"
 
 
 def test_a_light_file_has_the_metrics_of_a_whole_one(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_was_measured_is_published_with_the_runs(tmp_path: Path) -> None:
     for place in (there, there.parent):
         assert read_analyses(place) == measured
         assert read_analyses(place, "barrier") == measured[:1]
-    assert document(there)["analyses"] == document(runs)["analyses"] != []
+    assert build_document(there)["analyses"] == build_document(runs)["analyses"] != []
     save_analysis(there.parent, "barrier", "a", {"methods": []})  # measured anew beside the file
     assert read_analyses(there.parent, "barrier")[0].content == {"methods": []}
 
@@ -95,8 +95,8 @@ def test_measurements_that_are_none_are_passed_over(tmp_path: Path, caplog: pyte
 
 
 def test_a_measurement_may_name_a_place() -> None:
-    assert names_places(Analysis("overhead", "n", {"methods": {"er": "/home/me/data"}}))
-    assert not names_places(Analysis("overhead", "n", {"methods": {"er": 0.1}}))
+    assert has_paths(Analysis("overhead", "n", {"methods": {"er": "/home/me/data"}}))
+    assert not has_paths(Analysis("overhead", "n", {"methods": {"er": 0.1}}))
 
 
 def test_the_file_by_hand(tmp_path: Path) -> None:
@@ -245,4 +245,4 @@ def test_the_folders_own_run_comes_before_the_published(tmp_path: Path, caplog: 
 def test_which_results_name_places(more: dict[str, Any], places: bool) -> None:
     plain = result("er", 0)
     config = {**plain["config"], **{key: more.pop(key) for key in list(more) if key.endswith("options")}}
-    assert names_places(Result.of({**plain, **more, "config": config}, "er")) is places
+    assert has_paths(Result.of({**plain, **more, "config": config}, "er")) is places

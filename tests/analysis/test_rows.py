@@ -9,11 +9,10 @@ import math
 import pytest
 
 from tests.analysis.made import result
-from tmln.analysis.differences import difference_lines, row_records, row_tree
 from tmln.analysis.notes import CUT, table_notes
-from tmln.analysis.rows import best_rows, columns_of, label_methods, rows_of
+from tmln.analysis.rows import best_rows, columns_of, group_rows, label_methods
 from tmln.analysis.significance import assess_significance
-from tmln.analysis.tables import named_row, row_lines
+from tmln.analysis.tables import difference_lines, find_row_by_label, row_lines, row_records, row_tree
 from tmln.analysis.text_table import Strong, grid_latex, grid_markdown, grid_rich, records_csv
 from tmln.experiments.files import to_json
 from tmln.experiments.result import Result
@@ -27,8 +26,8 @@ RUNS = [
 
 
 def test_mean_spread_interval_and_what_is_missing() -> None:
-    rows = {row.label: row for row in rows_of(RUNS)}
-    assert [row.label for row in rows_of(RUNS)] == ["joint", "tmln", "er"]
+    rows = {row.label: row for row in group_rows(RUNS)}
+    assert [row.label for row in group_rows(RUNS)] == ["joint", "tmln", "er"]
     acc = rows["tmln"].summary("acc")
     assert acc.n == 3
     assert [acc.mean, acc.std] == pytest.approx([0.92, 0.02])
@@ -42,33 +41,33 @@ def test_mean_spread_interval_and_what_is_missing() -> None:
 
 
 def test_the_oracle_does_not_compete() -> None:
-    rows = rows_of(RUNS)
+    rows = group_rows(RUNS)
     assert best_rows(rows, "acc") == {"tmln"}
     assert best_rows(rows, "fm") == {"er"}
     assert best_rows([], "acc") == set()
-    assert best_rows(rows_of([*RUNS, result("independent", 0, 0.999)]), "acc") == {"tmln"}
+    assert best_rows(group_rows([*RUNS, result("independent", 0, 0.999)]), "acc") == {"tmln"}
 
 
 def test_rows_of_one_method_are_told_apart_by_what_differs() -> None:
     runs = [result("tmln", s, 0.9, settings={"step.damping": d, "step.eps": 1}) for s in range(2) for d in (0.1, 0.2)]
     assert label_methods([run.config for run in runs]) == ["tmln step.damping=0.1", "tmln step.damping=0.2"] * 2
-    assert [row.summary("acc").n for row in rows_of(runs)] == [2, 2]
+    assert [row.summary("acc").n for row in group_rows(runs)] == [2, 2]
 
 
 def test_paired_p_values_use_the_seeds_that_both_have() -> None:
-    rows = {row.label: row for row in rows_of(RUNS)}
-    compared = rows["er"].against(rows["tmln"], "acc")
+    rows = {row.label: row for row in group_rows(RUNS)}
+    compared = rows["er"].compare_with(rows["tmln"], "acc")
     assert compared.n == 2
     assert compared.mean_difference == pytest.approx(-0.08)
     assert assess_significance(list(rows.values())).reference is rows["tmln"]
-    assert named_row(list(rows.values()), "er") is rows["er"]
-    assert named_row(list(rows.values()), None) is None
+    assert find_row_by_label(list(rows.values()), "er") is rows["er"]
+    assert find_row_by_label(list(rows.values()), None) is None
     with pytest.raises(ValueError, match="no row is called 'ewc'"):
-        named_row(list(rows.values()), "ewc")
+        find_row_by_label(list(rows.values()), "ewc")
 
 
 def test_every_format_says_the_same() -> None:
-    rows = rows_of([*RUNS, *(result("naive", s, a, metrics={"int": 0.05}) for s, a in enumerate((0.1, 0.12, 0.15)))])
+    rows = group_rows([*RUNS, *(result("naive", s, a, metrics={"int": 0.05}) for s, a in enumerate((0.1, 0.12, 0.15)))])
     markdown = grid_markdown(row_lines(rows))
     assert "| tmln | 3 | **92.0 ± 2.0** |" in markdown
     latex = grid_latex(row_lines(rows))
@@ -86,13 +85,13 @@ def test_every_format_says_the_same() -> None:
 
 def test_intervals_stay_within_what_a_metric_can_be() -> None:
     runs = [result("er", s, a, fm=a, seconds=1 + 30.0 * s) for s, a in enumerate((0.05, 0.25))]
-    (row,) = rows_of(runs)
+    (row,) = group_rows(runs)
     assert [(row.summary(m).low, row.summary(m).high) for m in ("acc", "fm")] == [(0.0, 1.0), (-1.0, 1.0)]
     assert row.summary("seconds").low == 0.0
     assert "[0.0, 100.0]" in grid_markdown(row_lines([row]))
     assert CUT in table_notes([row])
-    assert row.against(rows_of([result("tmln", s, 0.3 * s) for s in range(2)])[0], "acc").low >= -1.0
-    assert not any("ends there" in note for note in table_notes(rows_of(RUNS[:3])))
+    assert row.compare_with(group_rows([result("tmln", s, 0.3 * s) for s in range(2)])[0], "acc").low >= -1.0
+    assert not any("ends there" in note for note in table_notes(group_rows(RUNS[:3])))
 
 
 def rated(method: str, rate: float | None, lr: float = 0.01) -> Result:
@@ -101,7 +100,7 @@ def rated(method: str, rate: float | None, lr: float = 0.01) -> Result:
 
 def test_rates_are_a_column_where_they_differ() -> None:
     """0.01 / 0.1 in floating point is not 0.1."""
-    rows = rows_of([rated("tmln", 0.01 / 0.1), rated("naive", 0.01), rated("er", None), rated("joint", 0.5)])
+    rows = group_rows([rated("tmln", 0.01 / 0.1), rated("naive", 0.01), rated("er", None), rated("joint", 0.5)])
     assert columns_of(rows) == ("acc", "fm", "peak", "int", "rate", "seconds")
     lines = {line[0]: line for line in row_lines(rows)}
     assert [lines[name][6] for name in ("tmln", "naive", "er")] == ["0.1", "0.01", "-"]
@@ -111,16 +110,16 @@ def test_rates_are_a_column_where_they_differ() -> None:
 
 
 def test_rates_are_a_column_where_they_are_not_lr_and_else_on_request() -> None:
-    alone = rows_of([rated("tmln", 0.1)])
+    alone = group_rows([rated("tmln", 0.1)])
     assert "rate" in columns_of(alone)
     assert not any("rate" in note for note in table_notes(alone))  # nothing beside it
-    equal = rows_of([rated("naive", 0.1, lr=0.1), rated("er", 0.1, lr=0.1)])
+    equal = group_rows([rated("naive", 0.1, lr=0.1), rated("er", 0.1, lr=0.1)])
     assert "rate" not in columns_of(equal)
     assert row_lines(equal, ["rate"])[1][2] == "0.1"
 
 
 def test_training_accuracy_is_shown_where_it_was_asked_for() -> None:
-    rows = rows_of([result("er", 0, 0.5, metrics={"acc_train": 0.75})])
+    rows = group_rows([result("er", 0, 0.5, metrics={"acc_train": 0.75})])
     assert columns_of(rows) == ("acc", "fm", "peak", "int", "acc_train", "seconds")
     assert row_lines(rows)[0][6] == "train ACC % ↑"
 
@@ -129,14 +128,14 @@ def test_the_reference_of_intransigence_is_said() -> None:
     def against(method: str, oracle: str) -> Result:
         return result(method, 0, 0.5, metrics={"int": 0.1}, oracle=oracle)
 
-    said = table_notes(rows_of([against("er", "prefix"), against("tmln", "prefix")]))
+    said = table_notes(group_rows([against("er", "prefix"), against("tmln", "prefix")]))
     assert "INT is against joint training on tasks 1..k under the same seed at the benchmark's own lr" in said
-    said = table_notes(rows_of([against("er", "prefix"), against("tmln", "independent"), against("si", "final")]))
+    said = table_notes(group_rows([against("er", "prefix"), against("tmln", "independent"), against("si", "final")]))
     assert [note.rpartition(": ")[2] for note in said if note.startswith("INT is against")] == ["er", "si", "tmln"]
 
 
 def test_what_a_run_said_before_it_diverged_does_not_count() -> None:
-    (row,) = rows_of([result("er", 0, 0.8), result("er", 1, 0.1, diverged="the loss is nan")])
+    (row,) = group_rows([result("er", 0, 0.8), result("er", 1, 0.1, diverged="the loss is nan")])
     assert row.values["acc"] == {0: 0.8}
     assert row.diverged == (1,)
 
@@ -149,7 +148,7 @@ def test_rows_are_by_benchmark_then_accuracy_and_what_has_none_comes_last() -> N
         result("naive", 0, 0.5, benchmark="a"),
     ]
     for given in (runs, runs[::-1]):
-        assert [(row.benchmark, row.label) for row in rows_of(given)] == [
+        assert [(row.benchmark, row.label) for row in group_rows(given)] == [
             ("a", "naive"),
             ("a", "tmln"),
             ("a", "er"),
@@ -158,21 +157,21 @@ def test_rows_are_by_benchmark_then_accuracy_and_what_has_none_comes_last() -> N
 
 
 def test_names_cannot_break_a_table() -> None:
-    rows = rows_of([result("a|b[bold]_%", s, 0.5) for s in range(2)])
+    rows = group_rows([result("a|b[bold]_%", s, 0.5) for s in range(2)])
     assert r"a\|b[bold]_%" in grid_markdown(row_lines(rows))
     assert r"a|b[bold]\_\%" in grid_latex(row_lines(rows))
     assert grid_rich(row_lines(rows)).row_count == 1
 
 
 def test_one_seed_and_no_reference_are_said() -> None:
-    said = table_notes(rows_of([result("er", 0, 0.5)]))
+    said = table_notes(group_rows([result("er", 0, 0.5)]))
     assert any("one seed only" in note for note in said)
     assert any("no joint reference" in note for note in said)
 
 
 def test_extra_test_sets_are_shown_and_any_metric_can_be_asked_for() -> None:
     extra = {"acc_official": 0.7, "acc_task_masked": 0.95, "bwt": -0.1}
-    rows = rows_of([result("er", s, 0.5, metrics=extra) for s in range(2)])
+    rows = group_rows([result("er", s, 0.5, metrics=extra) for s in range(2)])
     assert columns_of(rows) == ("acc", "fm", "peak", "int", "acc_official", "seconds")
     assert "ACC official % ↑" in grid_markdown(row_lines(rows))
     wanted = ["bwt", "acc_task_masked"]

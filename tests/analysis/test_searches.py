@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
 from tmln.analysis.notes import SEARCHED
-from tmln.analysis.read import Searched, read_results, searches_in, trials_of
+from tmln.analysis.read import SearchRecord, list_trial_runs, read_results, read_searches
 from tmln.cli import app
 from tmln.experiments.identity import run_name
-from tmln.report import document
+from tmln.report import build_document
 
 
 @pytest.fixture
@@ -40,20 +40,20 @@ def test_trials_are_left_out_and_that_is_said(runs: Path) -> None:
     said = CliRunner().invoke(app, ["show", str(runs)]).output
     assert f"{SEARCHED}: tune-0.json: chosen on validation data, er from 2" in said
     assert "left out" not in CliRunner().invoke(app, ["show", str(runs), "--with-trials"]).output
-    warned = [one for one in document(runs)["warnings"] if one["text"].startswith("Trials of a search")]
+    warned = [one for one in build_document(runs)["warnings"] if one["text"].startswith("Trials of a search")]
     assert [one["about"] for one in warned] == [["tune-0.json: chosen on validation data, er from 2 trials"]]
 
 
 def test_a_search_that_ran_nothing_hides_nothing() -> None:
-    search = Searched("tune-0.json", frozenset("ab"), frozenset(), "")
-    assert trials_of([search]) == frozenset()
-    assert trials_of([search, Searched("x", frozenset("ab"), frozenset("b"), "")]) == frozenset("a")
-    assert trials_of(
-        [Searched("x", frozenset("ab"), frozenset("c"), ""), Searched("y", frozenset(), frozenset("a"), "")]
+    search = SearchRecord("tune-0.json", frozenset("ab"), frozenset(), "")
+    assert list_trial_runs([search]) == frozenset()
+    assert list_trial_runs([search, SearchRecord("x", frozenset("ab"), frozenset("b"), "")]) == frozenset("a")
+    assert list_trial_runs(
+        [SearchRecord("x", frozenset("ab"), frozenset("c"), ""), SearchRecord("y", frozenset(), frozenset("a"), "")]
     ) == {"b"}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 9}', '{"format": 1, "methods": [3]}'])
 def test_a_file_that_makes_no_sense_is_passed_over(tmp_path: Path, text: str) -> None:
     (tmp_path / "tune-0.json").write_text(text)
-    assert list(searches_in(tmp_path)) == []
+    assert list(read_searches(tmp_path)) == []

@@ -10,10 +10,10 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 from tests.analysis.made import result
-from tmln.analysis.differences import column_lines, difference_lines, row_records, row_tree
-from tmln.analysis.rows import Row, rows_of
+from tmln.analysis.rows import Row, group_rows
 from tmln.analysis.selection import chance_of, find_unlearned
 from tmln.analysis.significance import assess_significance, find_identical
+from tmln.analysis.tables import column_lines, difference_lines, row_records, row_tree
 from tmln.analysis.text_table import Strong
 from tmln.experiments.result import Result
 
@@ -26,7 +26,7 @@ ACC = {
 
 
 def rows(acc: dict[str, Sequence[float]] | None = None, **settings: object) -> list[Row]:
-    return rows_of([result(m, s, a, 1 - a) for m, mine in (acc or ACC).items() for s, a in enumerate(mine)])
+    return group_rows([result(m, s, a, 1 - a) for m, mine in (acc or ACC).items() for s, a in enumerate(mine)])
 
 
 def test_every_pair_counts_where_the_best_was_found_by_looking() -> None:
@@ -34,37 +34,39 @@ def test_every_pair_counts_where_the_best_was_found_by_looking() -> None:
     found = assess_significance(every)
     assert found.reference is every[0]
     pairs = [(a, b) for k, a in enumerate(every) for b in every[k + 1 :]]
-    p_values = [a.against(b, "acc").p_value for a, b in pairs]
+    p_values = [a.compare_with(b, "acc").p_value for a, b in pairs]
     corrected = multipletests(p_values, 0.05, "holm")[1]
     wanted = {b.label: p for (a, b), p in zip(pairs, corrected, strict=True) if a is every[0]}
     assert {pair.row.label: pair.corrected for pair in found.pairs} == pytest.approx(wanted)
     assert [pair.row.label for pair in found.nearest] == ["er", "si", "naive"]
     assert [pair.is_significant for pair in found.nearest] == [False, True, True]
-    assert not found.won
+    assert not found.has_winner
 
 
 def test_only_the_pairs_with_a_row_that_was_named() -> None:
     every = rows()
     found = assess_significance(every, reference=every[2])
-    p_values = [row.against(every[2], "acc").p_value for row in every if row is not every[2]]
+    p_values = [row.compare_with(every[2], "acc").p_value for row in every if row is not every[2]]
     corrected = multipletests(p_values, 0.05, "holm")[1]
     assert [pair.corrected for pair in found.pairs] == pytest.approx(list(corrected))
-    assert (found.won, found.strong) == (False, set())  # a name is no merit
+    assert (found.has_winner, found.bold_labels) == (False, set())  # a name is no merit
 
 
 def test_what_stands_out_is_the_best_and_what_is_not_told_from_it() -> None:
-    assert assess_significance(rows()).strong == {"tmln", "er"}
-    assert assess_significance(rows(), "fm").strong == {"tmln", "er"}  # less is better
-    assert assess_significance(rows({m: a[:2] for m, a in ACC.items()})).strong == set()  # two seeds
-    assert assess_significance(rows({m: ACC[m] for m in ("tmln", "er")})).strong == set()  # nothing is told apart
-    assert assess_significance(rows({"er": ACC["er"]})).strong == set()
+    assert assess_significance(rows()).bold_labels == {"tmln", "er"}
+    assert assess_significance(rows(), "fm").bold_labels == {"tmln", "er"}  # less is better
+    assert assess_significance(rows({m: a[:2] for m, a in ACC.items()})).bold_labels == set()  # two seeds
+    assert assess_significance(rows({m: ACC[m] for m in ("tmln", "er")})).bold_labels == set()  # nothing is told apart
+    assert assess_significance(rows({"er": ACC["er"]})).bold_labels == set()
     won = assess_significance(rows({"tmln": ACC["tmln"], "si": ACC["si"]}))
-    assert (won.won, won.strong) == (True, {"tmln"})
+    assert (won.has_winner, won.bold_labels) == (True, {"tmln"})
 
 
 def test_settings_chosen_on_the_tests_and_references_take_no_part() -> None:
     more = [result("lwf", s, 0.95 + 0.01 * s, settings={"a": a}) for s in range(4) for a in (1, 2)]
-    every = rows_of([*(r for row in rows() for r in row.results), *more, *(result("joint", s, 0.99) for s in range(4))])
+    every = group_rows(
+        [*(r for row in rows() for r in row.results), *more, *(result("joint", s, 0.99) for s in range(4))]
+    )
     found = assess_significance(every)
     assert {row.label for row in found.candidates} == set(ACC)
     assert found.reference is not None
@@ -72,8 +74,8 @@ def test_settings_chosen_on_the_tests_and_references_take_no_part() -> None:
     outside = {pair.row.label: pair.corrected for pair in found.pairs if pair.row.label not in ACC}
     assert len(outside) == 3
     assert all(map(math.isnan, outside.values()))
-    alone = assess_significance(rows_of(more))  # nothing else is there: held against the best, nothing claimed
-    assert (alone.reference is not None, alone.candidates, alone.strong) == (True, (), set())
+    alone = assess_significance(group_rows(more))  # nothing else is there: held against the best, nothing claimed
+    assert (alone.reference is not None, alone.candidates, alone.bold_labels) == (True, (), set())
 
 
 def test_the_other_tests_are_asked_for_by_name() -> None:
@@ -100,8 +102,8 @@ def test_differences_as_a_person_can_use_them() -> None:
     assert isinstance(si[5], Strong)
     assert not isinstance(er[5], Strong)
     record = row_records(every)[1]
-    assert (record["reference"], record["shared"], record["told_apart"]) == ("tmln", 4, False)
-    assert record["p"] == pytest.approx(every[1].against(every[0], "acc").p_value)
+    assert (record["reference"], record["shared"], record["significant"]) == ("tmln", 4, False)
+    assert record["p"] == pytest.approx(every[1].compare_with(every[0], "acc").p_value)
     assert record["p_holm"] == pytest.approx(0.624, abs=1e-3)
     assert [record[f"acc_seed_{seed}"] for seed in range(4)] == list(ACC["er"])
     tree = row_tree(every)[1]
@@ -148,7 +150,7 @@ def test_who_has_not_learned() -> None:
     kind = {"test_classes": [2, 2]}
     dull = replace(learner("upgd", [0.5, 0.5], **kind), accuracy=[[0.51, 0.0], [0.0, 0.5]])
     found = find_unlearned(
-        rows_of(
+        group_rows(
             [
                 learner("er", [0.99, 0.97], **kind),
                 learner("si", [0.9, 0.8], **kind),
@@ -160,12 +162,12 @@ def test_who_has_not_learned() -> None:
         )
     )
     assert found == {"upgd": "at chance: 50.5 at best", "ewc": "40.0 at best, far below the others' 85.0"}
-    assert list(find_unlearned(rows_of([dull]))) == ["upgd"]  # alone, too
-    far = find_unlearned(rows_of([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
+    assert list(find_unlearned(group_rows([dull]))) == ["upgd"]  # alone, too
+    far = find_unlearned(group_rows([learner("er", [0.9, 0.9]), learner("si", [0.8, 0.8]), learner("ewc", [0.7, 0.0])]))
     assert far == {"ewc": "35.0 at best, far below the others' 80.0"}
-    assert find_unlearned(rows_of([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes
+    assert find_unlearned(group_rows([learner("ewc", [0.7, 0.0])])) == {}  # alone, and nobody knows the classes
     late = replace(learner("er", [0.9, 0.0], **kind), accuracy=[[0.9, 0.0], [0.8, 0.7]])  # by a memory, say
-    assert find_unlearned(rows_of([late])) == {}
+    assert find_unlearned(group_rows([late])) == {}
     slow = replace(late, accuracy=[[0.0, 0.0, 0.0], [0.9, 0.0, 0.0], [0.9, 0.9, 0.9]], stream={"test_classes": [2] * 3})
-    assert find_unlearned(rows_of([slow])) == {}
-    assert find_unlearned(rows_of([result("er", 0, 0.01)])) == {}  # of what has no matrix nobody knows
+    assert find_unlearned(group_rows([slow])) == {}
+    assert find_unlearned(group_rows([result("er", 0, 0.01)])) == {}  # of what has no matrix nobody knows

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tmln.analysis.read import LARGEST, complaint
+from tmln.analysis.read import LARGEST, find_defect
 from tmln.experiments.result import Result
 
 GOOD = Result("split-digits", "er", 0, {}, accuracy=[[0.9, 0.1], [0.5, 0.7]], seconds=1.0)
 
 
 def test_what_is_sound_is_not_complained_of() -> None:
-    assert complaint(GOOD) == ""
+    assert find_defect(GOOD) == ""
     slack = replace(GOOD, accuracy=[[1 + 5e-7, -5e-7], [float("nan"), 0.5]])  # rounding, and what was null
-    assert complaint(slack) == ""
-    assert complaint(replace(GOOD, accuracy=[[0.5, 0.0]], diverged="the loss is nan")) == ""
-    assert complaint(replace(GOOD, accuracy=[], diverged="the loss is nan")) == ""
-    assert complaint(replace(GOOD, accuracy=[[0.5, 0.6]], config={"merged": True})) == ""
-    assert complaint(replace(GOOD, said={"acc": float("inf")})) == ""
-    assert complaint(replace(GOOD, said={"own": LARGEST})) == ""
+    assert find_defect(slack) == ""
+    assert find_defect(replace(GOOD, accuracy=[[0.5, 0.0]], diverged="the loss is nan")) == ""
+    assert find_defect(replace(GOOD, accuracy=[], diverged="the loss is nan")) == ""
+    assert find_defect(replace(GOOD, accuracy=[[0.5, 0.6]], config={"merged": True})) == ""
+    assert find_defect(replace(GOOD, said={"acc": float("inf")})) == ""
+    assert find_defect(replace(GOOD, said={"own": LARGEST})) == ""
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_what_is_sound_is_not_complained_of() -> None:
     ],
 )
 def test_why_a_result_cannot_be_shown(change: dict[str, Any], why: str) -> None:
-    assert complaint(replace(GOOD, **change)) == why
+    assert find_defect(replace(GOOD, **change)) == why

@@ -287,7 +287,7 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
         ((where, place),) = found
         assert f'id="{place}"' in made[where]
     assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: ' in made["tmln"]
-    assert '<a href="report.html#tmln.report.page.page"><code>page</code></a>' in made["report"]
+    assert '<a href="report.html#tmln.report.page.render_page"><code>render_page</code></a>' in made["report"]
 
 
 def test_links_of_the_root_follow() -> None:

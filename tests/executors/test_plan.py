@@ -14,7 +14,7 @@ from tmln.cli import app
 from tmln.executors.plan import ArraySlice, plan, read_slice
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.store import Store
-from tmln.paper import work as paper_work
+from tmln.paper import items as paper_items
 from tmln.paper.items import ITEMS
 
 
@@ -50,10 +50,10 @@ def test_references_are_dealt_out_evenly() -> None:
 
 def test_machines_that_have_other_data_deal_the_papers_runs_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     items, halves = list(ITEMS.values()), (ArraySlice(1, 2), ArraySlice(2, 2))
-    here = [{run_id(job.config): job.config.benchmark for job in paper_work.plan_jobs(items, TINY, h)} for h in halves]
+    here = [{run_id(job.config): job.config.benchmark for job in paper_items.plan_jobs(items, TINY, h)} for h in halves]
     lacking = next(iter(here[0].values()))
-    monkeypatch.setattr(paper_work, "missing_data", lambda name: "it" if name == lacking else None)
-    there = [{run_id(job.config) for job in paper_work.plan_jobs(items, TINY, half)} for half in halves]
+    monkeypatch.setattr(paper_items, "missing_data", lambda name: "it" if name == lacking else None)
+    there = [{run_id(job.config) for job in paper_items.plan_jobs(items, TINY, half)} for half in halves]
     assert there == [{name for name, benchmark in half.items() if benchmark != lacking} for half in here]
     assert not here[0].keys() & here[1].keys()
 

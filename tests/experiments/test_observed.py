@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tmln.analysis.read import complaint
+from tmln.analysis.read import find_defect
 from tmln.evaluation_counts import class_accuracies, unpack_confusion
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import Result
@@ -41,7 +41,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Result]:
 
 def test_what_is_counted_agrees_with_the_matrix(watched: tuple[Run, Result]) -> None:
     run, result = watched
-    assert not complaint(result)
+    assert not find_defect(result)
     tests = [30, 30]  # five classes of six samples each
     for row, text in zip(result.accuracy, result.confusion, strict=True):
         counts = unpack_confusion(text)
@@ -111,7 +111,7 @@ def test_damaged_predictions_are_not_read(tmp_path: Path, watched: tuple[Run, Re
 @pytest.mark.parametrize("key", ["dormant_units", "feature_rank"])
 def test_odd_values_are_complained_about(watched: tuple[Run, Result], key: str) -> None:
     content = json.loads((watched[0].path / "result.json").read_text())
-    assert complaint(Result.of({**content, key: ["x"]})) == f"its {key.replace('_', ' ')} are no numbers"
+    assert find_defect(Result.of({**content, key: ["x"]})) == f"its {key.replace('_', ' ')} are no numbers"
 
 
 @pytest.mark.parametrize("method", sorted(RECIPES))

@@ -19,7 +19,7 @@ from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.learner.evaluation import evaluate
-from tmln.measure.landscape import compute_axes, compute_grid, landscape, project_run
+from tmln.measure.landscape import compute_axes, compute_grid, measure_landscape, project_run
 from tmln.measure.losses import STAGES, LossProbe, make_probe, measure_losses, measure_trajectory_losses
 from tmln.measure.trajectory import Checkpoint, Recording, record
 from tmln.plots.figure import save_figure
@@ -105,7 +105,7 @@ def test_axes_are_a_square_around_all_ways() -> None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, dict[str, Any]]:
     store = Store(tmp_path_factory.mktemp("runs"))
-    return store, landscape([config("naive"), config("tmln")], store, **TINY)
+    return store, measure_landscape([config("naive"), config("tmln")], store, **TINY)
 
 
 def test_it_is_of_the_trained_networks(found: tuple[Store, dict[str, Any]]) -> None:
@@ -142,7 +142,7 @@ def test_with_batch_norm_the_markers_have_the_trained_networks_loss(tmp_path: Pa
 
 
 def test_random_directions_are_around_the_first_solution(tmp_path: Path) -> None:
-    content = landscape([config("naive")], Store(tmp_path), mode="random", **TINY)
+    content = measure_landscape([config("naive")], Store(tmp_path), mode="random", **TINY)
     (entry,) = content["methods"]
     assert entry["markers"]["after task 1"] == pytest.approx({"x": 0.0, "y": 0.0}, abs=1e-9)
     assert entry["loss"][1][1] == pytest.approx(entry["losses"]["task 1"]["after task 1"], rel=1e-6)
@@ -152,7 +152,7 @@ def test_random_directions_are_around_the_first_solution(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_drawn_is_said_and_the_rest_is_drawn(tmp_path: Path) -> None:
-    content = landscape([config("naive", lr=1e12), config("tmln")], Store(tmp_path), **TINY)
+    content = measure_landscape([config("naive", lr=1e12), config("tmln")], Store(tmp_path), **TINY)
     broken, whole = content["methods"]
     assert "diverged" in broken["problem"]
     assert whole["problem"] is None
@@ -161,7 +161,7 @@ def test_what_cannot_be_drawn_is_said_and_the_rest_is_drawn(tmp_path: Path) -> N
     rows = measure_trajectory_losses([config("naive", lr=1e12)], Store(tmp_path), checkpoints=2)
     assert "diverged" in rows[0]["problem"]
     with pytest.raises(ValueError, match="no landscape: naive: diverged"):
-        landscape([config("naive", lr=1e12)], Store(tmp_path), **TINY)
+        measure_landscape([config("naive", lr=1e12)], Store(tmp_path), **TINY)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_cannot_be_drawn_is_said_and_the_rest_is_drawn(tmp_path: Path) -> N
 )
 def test_mistakes_are_answered(tmp_path: Path, configs: list[RunConfig], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        landscape(configs, Store(tmp_path), **{**TINY, **options})
+        measure_landscape(configs, Store(tmp_path), **{**TINY, **options})
     assert not any(Store(tmp_path).runs())  # nothing is trained in vain
 
 

@@ -15,12 +15,11 @@ from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper import recipes, shield, table4, tables
-from tmln.paper.items import ITEMS
+from tmln.paper import measurements, recipes, shield, tables
+from tmln.paper.items import ITEMS, plan_jobs
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, BenchmarkSetup, Scale
 from tmln.paper.study import Study
-from tmln.paper.work import plan_jobs
 
 SMALL = {"benchmark.per_class": 10, "benchmark.per_class_test": 6, "benchmark.tasks": 2, "epochs": 1}
 TINY = Scale(
@@ -51,7 +50,6 @@ def _quiet() -> Iterator[None]:
 def _few() -> Iterator[None]:
     """A few methods, one value of each grid, no processes for memory."""
     with pytest.MonkeyPatch.context() as patch:
-        names = tables.METHODS
         patch.setattr(tables, "TABLE1_METHODS", ("joint", "naive", "tmln"))
         patch.setattr(recipes, "METHODS", ("tmln", "tmln+"))
         patch.setattr(recipes, "CONFIRM_METHODS", ("tmln", "tmln+"))
@@ -60,8 +58,8 @@ def _few() -> Iterator[None]:
         patch.setattr(shield, "MEMORIES", (20,))
         patch.setattr(shield, "SEEDS", 2)
         patch.setattr(shield, "DOMAINS", TINY.setup("core50"))
-        patch.setattr(table4, "METHODS", {m: names[m] for m in ("joint", "naive", "rwalk", "tmln")})
-        patch.setattr(table4, "STEPS", 3)
+        patch.setattr(measurements, "TABLE4_METHODS", ("naive", "rwalk", "tmln"))
+        patch.setattr(measurements, "TABLE4_STEPS", 3)
         patch.setattr("tmln.measure.overhead.measure_peak_memory", lambda config, threads: 10**8)
         patch.setattr(tables, "SWEPT", {m: tables.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
         first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}

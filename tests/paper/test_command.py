@@ -69,7 +69,7 @@ def test_published_measurements_give_the_table_that_they_gave(
     words = ["--scale", "smoke", "--seeds", "1", "--format", "json"]
     own = type_in("table5", *words, "--runs", str(store.root), "-o", str(tmp_path / "own"), "--executor", "serial")
     publish(read_results(store.root)[0], tmp_path / "results.json", read_analyses(store.root), light=True)
-    monkeypatch.setattr("tmln.paper.landscapes.measure_trajectory_losses", None)  # nothing is measured again
+    monkeypatch.setattr("tmln.paper.measurements.measure_trajectory_losses", None)  # nothing is measured again
     words += ["--published", str(tmp_path / "results.json"), "-o", str(tmp_path / "there")]
     there = type_in("table5", *words)
     assert (own.exit_code, there.exit_code) == (0, 0), own.output + there.output

@@ -9,10 +9,9 @@ import pytest
 
 from tests.paper.conftest import TINY, finish
 from tmln.analysis.notes import version_notes
-from tmln.analysis.requested_rows import RequestedRow
 from tmln.experiments.config import run_id
 from tmln.experiments.store import Store
-from tmln.paper.study import Study, find_row
+from tmln.paper.study import RequestedRow, Study, find_row
 
 STAND = TINY.setup("split-cifar10")
 

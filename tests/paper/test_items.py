@@ -16,12 +16,11 @@ from tmln.experiments.config import run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper import tables
-from tmln.paper.items import ITEMS
+from tmln.paper.items import ITEMS, plan_jobs
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, BenchmarkSetup
 from tmln.paper.study import Page, Study, find_row
 from tmln.paper.tables import match_rate
-from tmln.paper.work import plan_jobs
 from tmln.paper.write import write_page
 
 
@@ -156,7 +155,7 @@ def test_a_measurement_that_fails_is_said(study: Study, monkeypatch: pytest.Monk
     def diverge(*arguments: object, **options: object) -> None:
         raise FloatingPointError("naive diverged, so there is nothing to compare with")
 
-    monkeypatch.setattr("tmln.paper.table4.measure_overhead", diverge)
+    monkeypatch.setattr("tmln.paper.measurements.measure_overhead", diverge)
     page = ITEMS["table4"].render(replace(study, store=Store(tmp_path)))
     assert "not measured: naive diverged, so there is nothing to compare with" in page.notes
     assert "not run" in texts(page)

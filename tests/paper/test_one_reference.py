@@ -22,7 +22,7 @@ from tmln.experiments.store import Store
 from tmln.paper.scales import BenchmarkSetup
 from tmln.paper.study import Study, find_row
 from tmln.paper.tables import TableRow, list_configs
-from tmln.report.document import document
+from tmln.report.document import build_document
 
 SMALL = {"benchmark.per_class": 24, "benchmark.per_class_test": 20, "benchmark.tasks": 3, "epochs": 2}
 STAND = BenchmarkSetup("split-cifar10", "split-digits", SMALL)
@@ -64,7 +64,7 @@ def test_run_show_report_and_paper_agree_at_another_rate(tmp_path: Path, also_jo
     table = said(*words)
     assert f" {shown} " in next(line for line in table.splitlines() if line.startswith(" naive"))
     assert "INT is against joint training on tasks 1..k under the same seed at the benchmark's own lr" in table
-    page = document(store.root)
+    page = build_document(store.root)
     assert [run["metrics"].get("int") for run in page["runs"] if page["rows"][run["row"]]["method"] == "naive"] == [
         by_hand
     ]
@@ -105,6 +105,6 @@ def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
         )
     }
     assert ints["usual"] == ints["prefix"] != ints["final"]
-    assert "the shortcut oracle" in json.dumps(document(store.root, "final")["warnings"])
+    assert "the shortcut oracle" in json.dumps(build_document(store.root, "final")["warnings"])
     again = said("run", "--config", store.open(wanted).path / "config.yaml", "--runs", store.root, "--oracle", "final")
     assert "INT is against the shortcut oracle" in again  # also of a run that was finished against another

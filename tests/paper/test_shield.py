@@ -10,8 +10,8 @@ from tmln.paper.study import Study
 
 
 def test_all_rows_of_a_case_have_one_rate_and_one_memory() -> None:
-    for case in shield.cases(SCALES["cpu"]):
-        found = [config.resolved() for config in shield.configs(case)]
+    for case in shield.list_cases(SCALES["cpu"]):
+        found = [config.resolved() for config in shield.list_configs(case)]
         rates = {full["lr"] / full["settings"].get("step.damping", 1.0) for full in found}
         assert max(rates) == pytest.approx(min(rates))
         assert {full["settings"].get("replay.capacity") for full in found} == {case.memory}
@@ -23,7 +23,7 @@ def test_all_rows_of_a_case_have_one_rate_and_one_memory() -> None:
 
 def test_a_difference_is_shield_less_plain(study: Study) -> None:
     page = shield.render(study)
-    case = shield.cases(study.scale)[0]
+    case = shield.list_cases(study.scale)[0]
     named = {}
     for which in (None, shield.SHIELDS[0]):
         found = shield._find(study, case, which)
@@ -33,5 +33,5 @@ def test_a_difference_is_shield_less_plain(study: Study) -> None:
     assert record["difference"] == pytest.approx(named[shield.SHIELDS[0]] - named[None])
     assert record["low"] <= record["difference"] <= record["high"]
     lines = page.sheets[0].lines
-    assert len(lines) == 1 + len(shield.cases(study.scale))
+    assert len(lines) == 1 + len(shield.list_cases(study.scale))
     assert lines[1][3].startswith(f"{100 * record['difference']:+.1f} [")

@@ -14,11 +14,10 @@ from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.methods.recipes import RECIPES
 from tmln.paper import tables, tuning
-from tmln.paper.items import ITEMS
+from tmln.paper.items import ITEMS, plan_jobs
 from tmln.paper.scales import SCALES
 from tmln.paper.study import Study
-from tmln.paper.tuning import MAIN, RATES, SEED, Attempt, choose_best, grid
-from tmln.paper.work import plan_jobs
+from tmln.paper.tuning import MAIN, RATES, SEED, Attempt, choose_best, list_grid
 
 CPU = SCALES["cpu"]
 
@@ -32,7 +31,7 @@ def test_every_method_of_the_tables_is_tuned() -> None:
 @pytest.mark.parametrize("method", MAIN)
 def test_all_have_as_many_trials_at_the_same_rates(method: str) -> None:
     stand = CPU.setup("split-cifar10")
-    found = grid(stand, method)
+    found = list_grid(stand, method)
     assert len(found) == len(RATES) * len(MAIN[method][1]) == 8
     for k, settings in enumerate(found):
         full = tuning.make_trial(stand, method, settings).resolved()
@@ -67,7 +66,7 @@ def test_a_search_from_trials_to_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert chosen["settings"]["lr"] > 1e-3
     assert chosen["val_acc"] == max(record["val_acc"] for record in page.records)
     assert any("the tables use {}" in note for note in page.notes)
-    assert tuning.chosen(scale, study.store) == {"split-digits": {"er": chosen["settings"]}}
+    assert tuning.choose_settings(scale, study.store) == {"split-digits": {"er": chosen["settings"]}}
     used = replace(scale.setup("split-cifar10"), chosen={"er": chosen["settings"]})
     assert used.config("er").resolved()["lr"] == chosen["settings"]["lr"]
     again = item.render(replace(study, scale=replace(scale, setups={"split-cifar10": used})))

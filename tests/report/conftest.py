@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.report.browser import chromium
-from tmln.analysis.read import with_references
+from tmln.analysis.read import attach_references
 from tmln.experiments.config import RunConfig
 from tmln.experiments.files import to_json
 from tmln.experiments.identity import run_name
@@ -71,7 +71,7 @@ def keep(folder: Path, results: list[dict[str, Any]]) -> Path:
 
 def read(results: list[dict[str, Any]]) -> list[Result]:
     """As they are read from a folder."""
-    return with_references(Result.of(one, run_name(one["config"])) for one in results)
+    return attach_references(Result.of(one, run_name(one["config"])) for one in results)
 
 
 def usual() -> list[dict[str, Any]]:

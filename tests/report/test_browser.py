@@ -14,7 +14,7 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row, until
 from tests.report.conftest import keep, read, result, usual
-from tmln.analysis.rows import rows_of
+from tmln.analysis.rows import group_rows
 from tmln.analysis.significance import assess_significance
 from tmln.analysis.summary_text import write_headline, write_summary
 from tmln.analysis.tables import cell, interval
@@ -35,7 +35,7 @@ SECTIONS = [
     "runs",
     "warnings",
 ]
-ROWS = {one.label: one for one in rows_of(read(usual()))}
+ROWS = {one.label: one for one in group_rows(read(usual()))}
 FACES = [label for label in ROWS if label != "tmln step.damping=0.5"]
 DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -56,7 +56,7 @@ def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def page(opened: Any, reader: Reader) -> Iterator[Any]:
+def render_page(opened: Any, reader: Reader) -> Iterator[Any]:
     yield look(opened)
     assert reader.asked == []
     assert reader.wrong == []
@@ -75,7 +75,8 @@ def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
     assert page.inner_text("#headline") == write_headline(list(ROWS.values()))
     assert page.inner_text("#sentence") == write_summary(list(ROWS.values()))
     strong = {
-        label: [m for m in METRICS if label in assess_significance(list(ROWS.values()), m).strong] for label in ROWS
+        label: [m for m in METRICS if label in assess_significance(list(ROWS.values()), m).bold_labels]
+        for label in ROWS
     }
     found = page.eval_on_selector_all("#table strong", "all => all.map(one => one.parentElement.dataset.metric)")
     assert found == [metric for label in ROWS for metric in strong[label]]
@@ -151,7 +152,7 @@ def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
     ]
     page.select_option('select[data-focus="by"]', "fm")
     page.select_option('select[data-focus="with"]', "naive")
-    difference = ROWS["er"].against(ROWS["naive"], "fm").mean_difference
+    difference = ROWS["er"].compare_with(ROWS["naive"], "fm").mean_difference
     assert row(page, "er").locator("td").nth(4).inner_text() == f"{100 * difference:.1f}".replace("-", MINUS)
     assert row(page, "naive").locator("td").nth(4).inner_text() == "reference"
 

@@ -12,11 +12,10 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, labels, look, row
 from tests.report.conftest import keep, read, result, swept, usual
-from tmln.analysis.differences import p_cell
 from tmln.analysis.fronts import fronts_of
-from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.rows import group_by_table, group_rows
 from tmln.analysis.significance import assess_significance
-from tmln.analysis.tables import cell, interval
+from tmln.analysis.tables import cell, interval, p_cell
 from tmln.metrics import metric_of
 
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -50,7 +49,7 @@ def reader(browser: Any) -> Iterator[Reader]:
 def opened(request: pytest.FixtureRequest, reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
     runs = SETS[request.param]()
     page = reader.open(keep(tmp_path_factory.mktemp("numbers") / "runs", runs), apart=True)
-    tables = comparable(rows_of(read(runs)))
+    tables = group_by_table(group_rows(read(runs)))
     return page, tables["split-digits"]
 
 

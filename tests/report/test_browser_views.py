@@ -12,20 +12,20 @@ import pytest
 
 from tests.report.browser import Reader, downloaded, everything_drawn, faults, labels, look, press, row
 from tests.report.conftest import LONG, keep, read, swept
-from tmln.analysis.across_benchmarks import across, across_lines, across_notes
-from tmln.analysis.differences import column_lines
 from tmln.analysis.notes import CAPTION
-from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.ranks import rank_lines, rank_methods, rank_notes
+from tmln.analysis.rows import group_by_table, group_rows
 from tmln.analysis.significance import assess_significance
 from tmln.analysis.summary_text import write_headline
+from tmln.analysis.tables import column_lines
 from tmln.analysis.text_table import Strong, grid_latex, grid_markdown
 
 NONE = "\N{EN DASH}"
 CHOSEN = "tmln step.damping=0.1 step.trajectory=1.0"
 
 
-ROWS = rows_of(read(swept()))
-TABLES = comparable(ROWS)
+ROWS = group_rows(read(swept()))
+TABLES = group_by_table(ROWS)
 HERE = {one.label: one for one in TABLES["split-digits"]}
 FACES = ["joint", CHOSEN, "er replay.capacity=500", "naive"]
 
@@ -43,7 +43,7 @@ def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def page(opened: Any, reader: Reader) -> Iterator[Any]:
+def render_page(opened: Any, reader: Reader) -> Iterator[Any]:
     yield look(opened)
     assert reader.asked == []
     assert reader.wrong == []
@@ -141,9 +141,9 @@ def test_a_sweep_is_drawn_field_by_field_with_every_seed(page: Any) -> None:
 
 
 def test_methods_by_benchmarks_with_pythons_ranks(page: Any) -> None:
-    found = across(ROWS)
+    found = rank_methods(ROWS)
     assert found is not None
-    heading, *lines = across_lines(found)
+    heading, *lines = rank_lines(found)
     cells = page.eval_on_selector_all(
         "#benchmarks tbody tr", "rows => rows.map(row => [...row.children].map(one => one.innerText.trim()))"
     )
@@ -155,7 +155,7 @@ def test_methods_by_benchmarks_with_pythons_ranks(page: Any) -> None:
         assert shown[name][-1] == rank
     assert shown["tmln"][0].endswith("rank 1")
     assert shown["er"] == [NONE, f"{across_value('er replay.capacity=500')} \N{DOUBLE DAGGER}", NONE, NONE]
-    for note in across_notes(found):
+    for note in rank_notes(found):
         assert note[1:] in page.inner_text("#benchmarks .note")
     assert "chosen on the test data, and is not ranked" in page.inner_text("#benchmarks .note")
     page.select_option('select[data-focus="benchmarks by"]', "fm")

@@ -11,18 +11,18 @@ import pytest
 
 from tests.report.conftest import keep, read, result, usual
 from tmln.analysis.measurements import save_analysis
-from tmln.analysis.rows import rows_of
+from tmln.analysis.rows import group_rows
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.identity import run_name
 from tmln.experiments.result import FORMAT, Result
-from tmln.report.document import document
-from tmln.report.page import embedded
+from tmln.report.document import build_document
+from tmln.report.page import embed_json
 from tmln.report.run_data import task_names
 
 
 def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:
-    found = document(runs)
-    rows = rows_of(read(usual()))
+    found = build_document(runs)
+    rows = group_rows(read(usual()))
     assert [row["label"] for row in found["rows"]] == [row.label for row in rows]
     for number, row in enumerate(rows):
         mine = [run for run in found["runs"] if run["row"] == number and not run["diverged"]]
@@ -41,7 +41,7 @@ def test_rows_and_runs_are_those_of_the_table(runs: Path) -> None:
 
 
 def test_every_row_has_the_command_that_makes_it(runs: Path) -> None:
-    rows = {row["label"]: row for row in document(runs)["rows"]}
+    rows = {row["label"]: row for row in build_document(runs)["rows"]}
     assert rows["er"]["commands"] == ["tmln run --benchmark split-digits --method er --seeds 2 --set benchmark.tasks=3"]
     assert "--set step.damping=0.5" in rows["tmln step.damping=0.5"]["commands"][0]
     assert rows["er"]["missing"] == [2]
@@ -50,7 +50,7 @@ def test_every_row_has_the_command_that_makes_it(runs: Path) -> None:
 def test_a_configuration_of_another_version_has_no_command(tmp_path: Path) -> None:
     odd = result("er", 0)
     odd["config"]["warp_factor"] = 9
-    row = document(keep(tmp_path, [odd]))["rows"][0]
+    row = build_document(keep(tmp_path, [odd]))["rows"][0]
     assert row["commands"] == []
     assert "warp_factor" in row["no_command"]
 
@@ -63,7 +63,7 @@ def test_warnings_name_what_they_are_about(runs: Path) -> None:
     (runs / "run-torn" / "result.json").write_text('{"format": 1, "bench')
     (runs / "run-newer").mkdir()
     (runs / "run-newer" / "result.json").write_text('{"format": 99}')
-    said = {one["text"]: one["about"] for one in document(runs)["warnings"]}
+    said = {one["text"]: one["about"] for one in build_document(runs)["warnings"]}
     assert said["Runs that cannot be read are left out"] == [
         f"run-newer: result.json has format 99, this tmln reads up to {FORMAT}: upgrade tmln",
         "run-torn: result.json is not JSON",
@@ -78,15 +78,15 @@ def test_more_warnings(tmp_path: Path) -> None:
     shortcut = result("er", 0, oracle="final")
     other = result("tmln", 0, versions={"tmln": "0.0.1", "torch": "2.6.0"}, oracle="none")
     other["metrics"].pop("int")
-    said = {one["text"]: one["about"] for one in document(keep(tmp_path / "a", [shortcut, other]))["warnings"]}
+    said = {one["text"]: one["about"] for one in build_document(keep(tmp_path / "a", [shortcut, other]))["warnings"]}
     assert any(text.startswith("INT is against the shortcut oracle") for text in said)
     assert said["Runs were made with several versions of tmln"] == ["0.0.1 (1 run)", "0.1.0 (1 run)"]
-    said = {one["text"]: one["about"] for one in document(keep(tmp_path / "b", [other]))["warnings"]}
+    said = {one["text"]: one["about"] for one in build_document(keep(tmp_path / "b", [other]))["warnings"]}
     assert any(text.startswith("INT is not there") for text in said)
 
 
 def test_a_clean_folder_warns_of_nothing(tmp_path: Path) -> None:
-    assert document(keep(tmp_path, [result("er", 0), result("er", 1)]))["warnings"] == []
+    assert build_document(keep(tmp_path, [result("er", 0), result("er", 1)]))["warnings"] == []
 
 
 @pytest.mark.parametrize(
@@ -108,29 +108,31 @@ def test_a_clean_folder_warns_of_nothing(tmp_path: Path) -> None:
     ids=["word", "bool", "number", "nameless", "empty", "ragged", "hollow", "tall", "short", "vast", "metric", "long"],
 )
 def test_results_that_make_no_sense_are_told_apart(tmp_path: Path, change: dict[str, Any], why: str) -> None:
-    found = document(keep(tmp_path, [{**result("er", 0), **change}, result("tmln", 0)]))
+    found = build_document(keep(tmp_path, [{**result("er", 0), **change}, result("tmln", 0)]))
     assert [row["label"] for row in found["rows"]] == ["tmln"]
     assert why in found["problems"][0]["reason"]
 
 
 def test_an_empty_folder_and_none(tmp_path: Path) -> None:
-    found = document(tmp_path)
+    found = build_document(tmp_path)
     assert (found["rows"], found["runs"], found["problems"]) == ([], [], [])
     with pytest.raises(ValueError, match="there is no folder"):
-        document(tmp_path / "missing")
+        build_document(tmp_path / "missing")
 
 
 def test_shortcut_references_are_no_methods(tmp_path: Path) -> None:
     merged = result("naive", 0)
     merged["config"]["merged"] = True
     merged["accuracy"] = [[0.5, 0.6, 0.7]]
-    found = document(keep(tmp_path, [merged, result("er", 0)]))
+    found = build_document(keep(tmp_path, [merged, result("er", 0)]))
     assert [row["label"] for row in found["rows"]] == ["er"]
     assert found["shortcuts"] == [run_name(merged["config"])]
 
 
 def test_rates_that_differ_are_said(tmp_path: Path) -> None:
-    found = document(keep(tmp_path, [result("er", 0, effective_rate=0.01), result("tmln", 0, effective_rate=0.1)]))
+    found = build_document(
+        keep(tmp_path, [result("er", 0, effective_rate=0.01), result("tmln", 0, effective_rate=0.1)])
+    )
     assert [run["metrics"]["rate"] for run in found["runs"]] == [0.01, 0.1]
     assert found["metrics"]["rate"]["percent"] is False
     said = {one["text"]: one["about"] for one in found["warnings"]}
@@ -140,35 +142,35 @@ def test_rates_that_differ_are_said(tmp_path: Path) -> None:
 
 def test_tasks_that_differ_from_seed_to_seed_have_no_names(tmp_path: Path) -> None:
     one, other = result("er", 0), result("er", 1, stream={"class_order": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]})
-    assert document(keep(tmp_path / "a", [one, other]))["rows"][0]["tasks"] == ["", "", ""]
-    assert document(keep(tmp_path / "b", [one]))["rows"][0]["tasks"][2] == "classes 7, 8, 9"
+    assert build_document(keep(tmp_path / "a", [one, other]))["rows"][0]["tasks"] == ["", "", ""]
+    assert build_document(keep(tmp_path / "b", [one]))["rows"][0]["tasks"][2] == "classes 7, 8, 9"
 
 
 def test_references_do_not_compete(runs: Path) -> None:
-    assert {row["label"] for row in document(runs)["rows"] if not row["competes"]} == {"joint"}
+    assert {row["label"] for row in build_document(runs)["rows"] if not row["competes"]} == {"joint"}
 
 
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     said = {"acc": math.nan, "own": math.inf}
     odd = result("er", 0, metrics=said, seconds=None, accuracy=[[math.nan] * 3] * 3)
-    found = document(keep(tmp_path, [odd]))
+    found = build_document(keep(tmp_path, [odd]))
     assert found["runs"][0]["metrics"] == {
         **dict.fromkeys(
             ("acc", "fm", "peak", "bwt", "learning_accuracy", "average_anytime_accuracy", "worst_task", "own")
         ),
         "int": pytest.approx(0.09),  # as it was said
     }
-    json.loads(embedded(found))
+    json.loads(embed_json(found))
 
 
 def test_nothing_of_this_machine_is_in_it(runs: Path) -> None:
-    assert str(runs.parent) not in embedded(document(runs))
+    assert str(runs.parent) not in embed_json(build_document(runs))
 
 
 def test_analyses_come_along_with_their_looks(runs: Path) -> None:
     save_analysis(runs, "overhead", "x", {"benchmark": "split-digits", "methods": {"er": {}}, "pi": math.pi})
     save_analysis(runs, "barrier", "y", {"methods": [{"method": "der++"}], "low": 1.23456789e-9, "none": math.nan})
-    found = document(runs)
+    found = build_document(runs)
     assert [(one["kind"], one["name"]) for one in found["analyses"]] == [("barrier", "y"), ("overhead", "x")]
     assert found["analyses"][0]["content"]["low"] == 1.2346e-9
     assert found["analyses"][0]["content"]["none"] is None

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from tests.report.conftest import keep, result
 from tmln import cli
-from tmln.report.document import document
-from tmln.report.page import SCRIPTS, STYLES, embedded, page, plain_page, write_report
+from tmln.report.document import build_document
+from tmln.report.page import SCRIPTS, STYLES, embed_json, plain_page, render_page, write_report
 
 
 def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_pa
 
 
 def test_only_the_scripts_of_the_page_may_run(runs: Path) -> None:
-    text = page(document(runs))
+    text = render_page(build_document(runs))
     allowed = re.findall(r"'sha256-([^']+)'", text)
     scripts = re.findall(r"(?s)<script>(.*?)</script>", text)
     assert [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts] == allowed
@@ -42,7 +42,7 @@ def test_only_the_scripts_of_the_page_may_run(runs: Path) -> None:
 
 
 def test_the_page_is_the_same_each_time(runs: Path) -> None:
-    assert page(document(runs)) == page(document(runs))
+    assert render_page(build_document(runs)) == render_page(build_document(runs))
 
 
 def test_every_asset_is_used_and_builds_no_markup_from_text() -> None:
@@ -57,19 +57,19 @@ def test_every_asset_is_used_and_builds_no_markup_from_text() -> None:
 
 @given(st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
 def test_any_text_is_embedded_and_read_again(value: object) -> None:
-    text = embedded({"x": value})
+    text = embed_json({"x": value})
     assert json.loads(text) == {"x": value}
     assert not re.search("[<>&\u2028\u2029]", text)
     text.encode()
 
 
 def test_a_lone_surrogate_is_embedded_too() -> None:
-    text = embedded({"x": "\ud800</script>"})
+    text = embed_json({"x": "\ud800</script>"})
     assert json.loads(text.encode().decode()) == {"x": "\ud800</script>"}
 
 
 def test_words_of_the_template_in_data_are_only_words(tmp_path: Path) -> None:
-    text = page(document(keep(tmp_path, [result("[[script]]", 0), result("er", 0)])))
+    text = render_page(build_document(keep(tmp_path, [result("[[script]]", 0), result("er", 0)])))
     assert "has the highest ACC" in text
     assert "[[script]] and er agree to the last digit" in text or "er and [[script]] agree to the last digit" in text
     assert text.count("window.tmlnReport = ") == 1
@@ -78,7 +78,7 @@ def test_words_of_the_template_in_data_are_only_words(tmp_path: Path) -> None:
 def test_without_plotly_the_remedy_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(ImportError, match=r'pip install "tmln\[report\]"'):
-        page(document(runs))
+        render_page(build_document(runs))
 
 
 def test_the_command_writes_and_names_the_page(runs: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_demo_ends_well_without_plotly(runs: Path, monkeypatch: pytest.Monke
 
 def test_show_says_the_same_sentence(runs: Path) -> None:
     done = CliRunner().invoke(cli.app, ["show", str(runs)])
-    assert document(runs)["tables"]["split-digits"]["summary"] in done.output
+    assert build_document(runs)["tables"]["split-digits"]["summary"] in done.output
 
 
 def test_a_page_without_scripts_is_whole_and_harmless() -> None:

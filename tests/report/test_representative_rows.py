@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tests.report.conftest import read, result
-from tmln.analysis.rows import comparable, rows_of
+from tmln.analysis.rows import group_by_table, group_rows
 from tmln.report.representative_rows import UNRANKED, describe_benchmarks, find_representative_rows
 
 
@@ -28,7 +28,7 @@ def test_one_row_a_method_and_how_it_was_chosen() -> None:
         result("joint", 0, 0.98, settings={"step.momentum": 0.5}),
         result("ewc", 0, accuracy=[[math.nan] * 3] * 3, metrics={"acc": math.nan}, diverged="at once"),
     ]
-    rows = find_representative_rows(rows_of(read(runs)))
+    rows = find_representative_rows(group_rows(read(runs)))
     found = {name: (one.row.settings, one.words, one.fair) for name, one in rows.items()}
     assert found == {
         "tmln": ("step.damping=0.2", "chosen on validation data from 2", True),
@@ -51,16 +51,16 @@ def test_benchmarks_by_hand() -> None:
         *swept("own", {0.1: 0.99, 0.2: 0.98}),
         *(result("joint", s, 0.95 + 0.02 * s, 0.0, benchmark="one") for s in (0, 1)),
     ]
-    rows = rows_of(read(runs))
-    rows = [row for row in rows if row.where != "split-digits" or row.method == "own"]
-    faces = {name: find_representative_rows(mine) for name, mine in comparable(rows).items()}
+    rows = group_rows(read(runs))
+    rows = [row for row in rows if row.title != "split-digits" or row.method == "own"]
+    faces = {name: find_representative_rows(mine) for name, mine in group_by_table(rows).items()}
     found = describe_benchmarks(rows, faces, ["acc", "seconds"])
     assert found is not None
     assert found["tables"] == ["one", "split-digits", "two"]
     assert list(found["maps"]) == ["acc"]  # seconds are no contest
     assert found["maps"]["acc"]["notes"] == [UNRANKED]  # own is on a third table, where the others are not
     some = [row for row in rows if row.method != "own"]
-    faces = {name: find_representative_rows(mine) for name, mine in comparable(some).items()}
+    faces = {name: find_representative_rows(mine) for name, mine in group_by_table(some).items()}
     found = describe_benchmarks(some, faces, ["acc"])
     assert found is not None
     methods = {one["method"]: one for one in found["maps"]["acc"]["methods"]}
@@ -83,5 +83,5 @@ def test_benchmarks_by_hand() -> None:
 
 
 def test_one_benchmark_has_no_map() -> None:
-    rows = rows_of(read([result("er", 0), result("tmln", 0)]))
+    rows = group_rows(read([result("er", 0), result("tmln", 0)]))
     assert describe_benchmarks(rows, {"split-digits": find_representative_rows(rows)}, ["acc"]) is None

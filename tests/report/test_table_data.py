@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.conftest import read, result, swept, usual
 from tmln.analysis.fronts import fronts_of
-from tmln.analysis.rows import Row, comparable, rows_of
+from tmln.analysis.rows import Row, group_by_table, group_rows
 from tmln.analysis.significance import assess_significance
 from tmln.analysis.summary_text import p_text, write_headline, write_summary
 from tmln.analysis.tables import cell, interval
@@ -21,10 +21,10 @@ SETS = {"usual": usual, "swept": swept}
 
 def tables(runs: list[dict[str, Any]]) -> list[tuple[Table, dict[str, Any], list[Row]]]:
     """Every table of the runs, as the page has it, with all rows in the order of their numbers."""
-    rows = rows_of(read(runs))
+    rows = group_rows(read(runs))
     numbers = {id(row): number for number, row in enumerate(rows)}
     metrics = in_order({metric for row in rows for metric in row.values})
-    made = [make_table(name, mine, metrics) for name, mine in comparable(rows).items()]
+    made = [make_table(name, mine, metrics) for name, mine in group_by_table(rows).items()]
     return [(table, describe_table(table, numbers, 0), rows) for table in made]
 
 
@@ -55,7 +55,7 @@ def test_tests_are_those_of_python_for_every_metric_and_reference(name: str) -> 
 @pytest.mark.parametrize("name", SETS)
 def test_summaries_and_bold_are_those_of_python(name: str) -> None:
     for table, *_ in tables(SETS[name]()):
-        bold = {m: assess_significance(table.rows, m).strong for m in table.metrics if metric_of(m).contest}
+        bold = {m: assess_significance(table.rows, m).bold_labels for m in table.metrics if metric_of(m).contest}
         for row in table.rows:
             given = describe_row(table, row)
             assert given["strong"] == [metric for metric in bold if row.label in bold[metric]]
@@ -117,7 +117,7 @@ def test_tiles_by_hand() -> None:
     """Of a with 90, 91 and 92 and b with 80, 82 and 81, which takes half the time."""
     runs = [result("a", s, 0.9 + 0.01 * s, 0.0, known="er", seconds=4.0) for s in range(3)]
     runs += [result("b", s, (0.8, 0.82, 0.81)[s], 0.1, known="er", seconds=2.0) for s in range(3)]
-    rows = rows_of(read(runs))
+    rows = group_rows(read(runs))
     table = make_table("t", rows, ["acc", "fm", "peak", "seconds"])
     tiles = describe_table(table, {id(row): k for k, row in enumerate(rows)}, 2)["tiles"]
     named = [(one["what"], one["figure"], one["row"]) for one in tiles]

@@ -21,27 +21,27 @@ BY_RUN = "run-seed"  # as tmln.streams has it: each run by its own seed
 
 
 @dataclass(frozen=True)
-class Place:
+class TableEntry:
     """The title of a run's table, and the configuration that tells its row apart there."""
 
     table: str
     config: Mapping[str, Any]
 
 
-def places(results: Sequence[Result]) -> list[Place]:
+def assign_tables(results: Sequence[Result]) -> list[TableEntry]:
     """Return each result's place; titles name the benchmark and the options that differ."""
     options = _options(results)
     keys: list[Key] = [(r.benchmark, canonical(mine)) for r, mine in zip(results, options, strict=True)]
-    keys = _told_apart(keys, [str(r.stream.get("tests") or "") for r in results])
-    keys = _told_apart(keys, [str(len(r.accuracy[0])) if r.accuracy else "" for r in results])
+    keys = _add_fact(keys, [str(r.stream.get("tests") or "") for r in results])
+    keys = _add_fact(keys, [str(len(r.accuracy[0])) if r.accuracy else "" for r in results])
     titles = _titles(keys, options)
     return [
-        Place(titles[key], {**r.config, "benchmark": titles[key], "benchmark_options": mine, "method": r.method})
+        TableEntry(titles[key], {**r.config, "benchmark": titles[key], "benchmark_options": mine, "method": r.method})
         for r, key, mine in zip(results, keys, options, strict=True)
     ]
 
 
-def draws_orders(result: Result) -> bool:
+def has_own_order(result: Result) -> bool:
     """Return whether the run draws the order of classes or sessions from its own seed."""
     found = _given(result)
     return any(found.get(key) == BY_RUN or _drawn(found, key) == result.seed for key in ORDERS)
@@ -86,7 +86,7 @@ def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]
 
 
-def _told_apart(keys: Sequence[Key], facts: Sequence[str]) -> list[Key]:
+def _add_fact(keys: Sequence[Key], facts: Sequence[str]) -> list[Key]:
     """Return the keys with one more fact per run; unknown facts follow the others if they agree."""
     known: dict[Key, set[str]] = {}
     for key, fact in zip(keys, facts, strict=True):

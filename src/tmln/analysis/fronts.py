@@ -1,4 +1,4 @@
-"""Find Pareto fronts of two metrics, of each method and of all, and their hypervolumes.
+"""Find Pareto fronts of two metrics and their hypervolumes, and write them as tables.
 
 A point dominates another if it is at least as good in both metrics and better in one (the paper's
 appendix D.1). Equal points do not dominate each other; points that are not finite are on no front.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tmln.analysis.notes import front_notes
+from tmln.analysis.notes import FRONT, front_notes
 from tmln.analysis.rows import Row, columns_of
 from tmln.analysis.selection import find_unselected
 from tmln.analysis.statistics import Summary, summarise
+from tmln.analysis.tables import Lines, Records, cell
+from tmln.analysis.text_table import Strong
 from tmln.metrics import metric_of
 
 Pair = tuple[float, float]
@@ -110,7 +113,7 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
     if x == y:
         raise ValueError(f"a front needs two different metrics, not {x!r} twice")
     columns_of(rows, [x, y])  # refuses what is no metric
-    if len(benchmarks := {row.where for row in rows}) != 1:
+    if len(benchmarks := {row.title for row in rows}) != 1:
         raise ValueError(f"fronts are of one benchmark at a time, not of {', '.join(sorted(benchmarks)) or 'nothing'}")
     aside = {row.label for row in find_unselected(rows)}
     points = tuple(sorted((_point(row, x, y, row.label in aside) for row in rows if row.competes), key=_order))
@@ -131,7 +134,7 @@ def fronts_of(rows: Iterable[Row], x: str = "int", y: str = "fm") -> Fronts:
     methods = {name: among([n for n, point in enumerate(points) if point.method == name]) for name in names}
     skyline = among([number for number, point in enumerate(points) if not point.passed_over])
     notes = tuple(front_notes(rows, _lacking(points, (x, y)), (x, y)))
-    return Fronts(rows[0].where, x, y, points, methods, skyline, reference, ideal, notes)
+    return Fronts(rows[0].title, x, y, points, methods, skyline, reference, ideal, notes)
 
 
 def _point(row: Row, x: str, y: str, passed_over: bool) -> Point:
@@ -172,3 +175,96 @@ def _costs(points: Sequence[Pair], more_is_better: tuple[bool, bool]) -> list[Pa
     """Return both metrics with signs such that less is better."""
     first, second = (-1.0 if more else 1.0 for more in more_is_better)
     return [(first * x, second * y) for x, y in points]
+
+
+# -- tables --
+
+
+def configuration_lines(fronts: Fronts) -> Lines:
+    """Return heading and a line per configuration; those on the front of all are strong."""
+    x, y = metric_of(fronts.x), metric_of(fronts.y)
+    lines = [["configuration", "n", x.title, y.title, "front"]]
+    for number, point in enumerate(fronts.points):
+        on = _on(fronts, number)
+        line = [point.label, str(min(point.x.n, point.y.n)), cell(point.x, x), cell(point.y, y), on or "-"]
+        lines.append([Strong(text) for text in line] if on == "all" else line)
+    return lines
+
+
+def volume_lines(fronts: Fronts) -> Lines:
+    """Return heading, a line per method and one for all; the largest hypervolume is strong."""
+    lines = [["method", "configurations", "on its front", "on the skyline", "hypervolume"]]
+    largest = max((f.hypervolume for f in fronts.methods.values() if f.members), default=math.nan)
+    for method, own in fronts.methods.items():
+        count = sum(point.method == method for point in fronts.points)
+        shared = len({*own.members} & {*fronts.skyline.members})
+        line = [method, str(count), str(len(own.members)), str(shared), _volume(own)]
+        lines.append([*line[:-1], Strong(line[-1])] if own.hypervolume == largest else line)
+    total = len(fronts.skyline.members)
+    return [*lines, ["all", str(len(fronts.points)), "-", str(total), _volume(fronts.skyline)]]
+
+
+def volume_notes(fronts: Fronts) -> list[str]:
+    """Return the notes to fronts and hypervolumes."""
+    ideal, worst = (
+        ", ".join(
+            f"{m.heading} {100 * end:.0f} %" if m.percent else f"{end:{m.digits}} {m.heading}"
+            for m, end in zip((metric_of(fronts.x), metric_of(fronts.y)), ends, strict=True)
+        )
+        for ends in (fronts.ideal, fronts.reference)
+    )
+    share = f"the share dominated of all between the ideal ({ideal}) and the worst ({worst})"
+    return [FRONT, f"hypervolume: {share}; 1 is all of it", *fronts.notes]
+
+
+def front_records(every: Sequence[Fronts]) -> Records:
+    """Return one flat record per configuration, for CSV."""
+    return [
+        {
+            "benchmark": fronts.benchmark,
+            "method": point.method,
+            "settings": point.settings,
+            **point.x.parts(f"{fronts.x}_"),
+            **point.y.parts(f"{fronts.y}_"),
+            "own_front": int(_on(fronts, number) != ""),
+            "skyline": int(_on(fronts, number) == "all"),
+            "method_hypervolume": fronts.methods[point.method].hypervolume,
+        }
+        for fronts in every
+        for number, point in enumerate(fronts.points)
+    ]
+
+
+def front_tree(every: Sequence[Fronts]) -> Records:
+    """Return nested records for JSON; fronts are labels of configurations."""
+
+    def members(fronts: Fronts, found: Front) -> dict[str, Any]:
+        return {"hypervolume": found.hypervolume, "front": [fronts.points[n].label for n in found.members]}
+
+    return [
+        {
+            "benchmark": fronts.benchmark,
+            "x": fronts.x,
+            "y": fronts.y,
+            "reference": fronts.reference,
+            "ideal": fronts.ideal,
+            "skyline": members(fronts, fronts.skyline),
+            "methods": {method: members(fronts, found) for method, found in fronts.methods.items()},
+            "configurations": [
+                {"method": p.method, "settings": p.settings, fronts.x: p.x.parts(), fronts.y: p.y.parts()}
+                for p in fronts.points
+            ],
+            "notes": fronts.notes,
+        }
+        for fronts in every
+    ]
+
+
+def _on(fronts: Fronts, number: int) -> str:
+    if number in fronts.skyline.members:
+        return "all"
+    return "own" if number in fronts.methods[fronts.points[number].method].members else ""
+
+
+def _volume(found: Front) -> str:
+    return "-" if math.isnan(found.hypervolume) else f"{found.hypervolume:.4f}"

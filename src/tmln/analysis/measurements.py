@@ -46,7 +46,7 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
     for path in sorted((runs / FOLDER).glob("*.json")):
         try:
             refuse_link(path.parent)
-            analysis = analysis_of(from_json(read_own(path)))
+            analysis = parse_analysis(from_json(read_own(path)))
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("passed over %s: %s", path, error)
             continue
@@ -54,7 +54,7 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
             yield analysis
 
 
-def analysis_of(found: Any) -> Analysis:
+def parse_analysis(found: Any) -> Analysis:
     """Return a measurement from plain values; raise if they are none."""
     if found["format"] > FORMAT:
         raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
@@ -70,7 +70,11 @@ def overhead_lines(content: Mapping[str, Any], formulas: bool = True) -> list[li
     lines = [["method", "step", "95%", "run", "boundary", "epochs", *columns, "held", "peak"]]
     for name, found in content["methods"].items():
         ratio, memory = found["step"]["ratio"], found["auxiliary"]
-        times = [_times(ratio["mean"]), "-" if name == "naive" else _interval(ratio), _times(_mean(found["training"]))]
+        times = [
+            format_ratio(ratio["mean"]),
+            "-" if name == "naive" else format_interval(ratio),
+            format_ratio(found["training"]["ratio"]["mean"]),
+        ]
         ends = [_seconds(found["boundary"]["seconds"]["mean"]), _digits(found["boundary"]["epochs"]["mean"])]
         form = [memory["formula"] or "-", _bytes(memory["formula_bytes"])] if formulas else []
         lines.append([name, *times, *ends, *form, _bytes(memory["held_bytes"]), _bytes(found["peak_bytes"])])
@@ -89,7 +93,7 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
         "step: time of a step over naive's, geometric mean and 95% t-interval (of logarithms) over rounds; run: the "
         f"same of a whole run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
         "boundary: what is done when a task ends; epochs: the same in epochs of naive",
-        f"control, naive against itself: {_times(control['mean'])} {_interval(control)}",
+        f"control, naive against itself: {format_ratio(control['mean'])} {format_interval(control)}",
         "held: what the method's parts keep beside the model, as found; peak: of the whole process, torch included",
         "by formula: " + "; ".join(f"{name} {_formula(found['auxiliary'])}" for name, found in methods.items()),
         f"N, the weights: {_bytes(units['N'])}; K, Kronecker factors: {_bytes(units['K'])}; "
@@ -138,16 +142,13 @@ def _formula(memory: Mapping[str, Any]) -> str:
     return formula + (f" ({_bytes(memory['formula_bytes'])}, unlike what is held)" if differs else "")
 
 
-def _mean(group: Mapping[str, Any]) -> float | None:
-    mean: float | None = group["ratio"]["mean"]
-    return mean
-
-
-def _times(ratio: float | None) -> str:
+def format_ratio(ratio: float | None) -> str:
+    """Write a ratio with two digits; a dash where there is none."""
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _interval(summary: Mapping[str, Any]) -> str:
+def format_interval(summary: Mapping[str, Any]) -> str:
+    """Write ``[1.02, 1.10]``; a dash for a single round."""
     return "-" if summary["low"] is None else f"[{summary['low']:.2f}, {summary['high']:.2f}]"
 
 

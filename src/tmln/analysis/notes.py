@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmln.analysis.comparability import draws_orders
+from tmln.analysis.comparability import has_own_order
 from tmln.analysis.read import Problem
-from tmln.analysis.rows import Row, comparable
+from tmln.analysis.rows import Row, group_by_table
 from tmln.analysis.selection import find_unlearned, find_unselected
 from tmln.analysis.significance import TESTS, Significance, find_identical
 from tmln.experiments.result import REFERENCES, Result
@@ -71,8 +71,8 @@ def difference_notes(found: Significance) -> list[str]:
     """Return the notes of a table of differences: reference, test and correction."""
     if found.reference is None:
         return []
-    pairs = len(found.nearest) if found.named else math.comb(len(found.candidates), 2)
-    chosen = "as requested" if found.named else "the best of all pairs" if pairs else "the best"
+    pairs = len(found.nearest) if found.has_given_reference else math.comb(len(found.candidates), 2)
+    chosen = "as requested" if found.has_given_reference else "the best of all pairs" if pairs else "the best"
     many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "without a conclusion"
     said = [f"Δ: ACC against {found.reference.label}, {chosen}, on shared seeds; p: {TESTS[found.test].title}, {many}"]
     if not found.candidates:
@@ -86,7 +86,7 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
     yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
     for group in find_identical(rows):
         yield Note("agree to the last digit and are indistinguishable", (", ".join(row.label for row in group),))
-    if rows and all(draws_orders(result) for row in rows for result in row.results):
+    if rows and all(has_own_order(result) for row in rows for result in row.results):
         yield Note("every seed has an order of its own in which classes arrive: intervals are over orders, too")
     yield from gap_notes(rows)
 
@@ -160,7 +160,7 @@ def page_notes(rows: Sequence[Row], problems: Sequence[Problem]) -> Iterator[Not
         yield Note("runs that cannot be read are left out", corrupt)
     if unfinished:
         yield Note("runs that are not finished are left out; the command that began them goes on", unfinished)
-    for name, mine in comparable(rows).items():
+    for name, mine in group_by_table(rows).items():
         for note in (*row_notes(mine), *version_notes(result for row in mine for result in row.results)):
             if note.text != USUAL:
                 yield Note(note.text, note.about, name)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tmln
-from tmln.analysis.measurements import Analysis, analysis_of
+from tmln.analysis.measurements import Analysis, parse_analysis
 from tmln.experiments.command import commands_of
 from tmln.experiments.files import from_json, make_folder, read_own, to_json, write_whole
 from tmln.experiments.identity import spell_numbers
@@ -84,7 +84,7 @@ def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
     return pack_long(entry)
 
 
-def names_places(one: Result | Analysis) -> bool:
+def has_paths(one: Result | Analysis) -> bool:
     """Return whether it holds the path of a folder or file, as ``folder:PATH`` does."""
     return any(PLACE.search(text) for text in _texts({**vars(one), "name": ""}))
 
@@ -125,7 +125,7 @@ def read_measured(path: Path) -> list[Analysis]:
     listed = _content(path).get(MEASURED, [])
     for number, one in enumerate(listed if isinstance(listed, list) else []):
         try:
-            found.append(analysis_of(one))
+            found.append(parse_analysis(one))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("passed over measurement %d of %s: %s", number, path.name, error)
     return found

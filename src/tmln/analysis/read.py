@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchRecord:
     """A ``tune-*.json``: names of runs, and how the choice was made.
 
     A trial's seeds were used to choose, so rows with them would overrate the method.
@@ -35,7 +35,7 @@ class Searched:
     how: str
 
 
-def searches_in(runs: Path) -> Iterator[Searched]:
+def read_searches(runs: Path) -> Iterator[SearchRecord]:
     """Yield searches by name; warn about files that cannot be read."""
     for path in sorted(runs.glob("tune-*.json")):
         try:
@@ -44,13 +44,13 @@ def searches_in(runs: Path) -> Iterator[Searched]:
             log.warning("passed over %s: %s", path, error)
 
 
-def trials_of(searches: Sequence[Searched]) -> frozenset[str]:
+def list_trial_runs(searches: Sequence[SearchRecord]) -> frozenset[str]:
     """Return the runs that were only used to choose."""
     tried = {name for search in searches if search.finals for name in search.trials}
     return frozenset(tried - {name for search in searches for name in search.finals})
 
 
-def _searched(name: str, found: Mapping[str, Any]) -> Searched:
+def _searched(name: str, found: Mapping[str, Any]) -> SearchRecord:
     if found["format"] > FORMAT:
         raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
     methods = [(str(one["method"]), one["trials"]) for one in found["methods"]]
@@ -58,10 +58,10 @@ def _searched(name: str, found: Mapping[str, Any]) -> Searched:
     data = "validation" if all(str(name).startswith("val_") for name in found["objectives"]) else "the test"
     counts = ", ".join(f"{method} from {len(tried)}" for method, tried in methods)
     how = f"chosen on {data} data, {counts} trials"
-    return Searched(name, trials, frozenset(map(str, found["final_runs"])), how)
+    return SearchRecord(name, trials, frozenset(map(str, found["final_runs"])), how)
 
 
-def with_references(results: Iterable[Result], oracle: Oracle | None = None) -> list[Result]:
+def attach_references(results: Iterable[Result], oracle: Oracle | None = None) -> list[Result]:
     """Return the results with the accuracies of their references.
 
     ``prefix`` is preferred to ``final``, and that to ``independent``; ``oracle`` asks for one kind.
@@ -70,12 +70,12 @@ def with_references(results: Iterable[Result], oracle: Oracle | None = None) -> 
     kinds = {result.kind for result in given} | {result.oracle for result in given}
     wanted = [name for name in ORACLES if name in kinds] if oracle is None else [oracle]
     if wanted:
-        given = [named(result) for result in given]
+        given = [with_reference_names(result) for result in given]
     references = {result.name: result for result in given if result.kind is not None}
-    return [with_reference(result, references.get, wanted) for result in given]
+    return [attach_reference(result, references.get, wanted) for result in given]
 
 
-def with_reference(result: Result, find: Callable[[str], Result | None], oracles: Sequence[Oracle]) -> Result:
+def attach_reference(result: Result, find: Callable[[str], Result | None], oracles: Sequence[Oracle]) -> Result:
     """Return the result with the first of these references that ``find`` has, by name.
 
     The reference it had when it ran is kept if it is the same; any other is removed.
@@ -93,7 +93,7 @@ def with_reference(result: Result, find: Callable[[str], Result | None], oracles
     return result.without_reference()
 
 
-def named(result: Result) -> Result:
+def with_reference_names(result: Result) -> Result:
     """Return the result with the names of its references; for old results that takes torch."""
     if result.references is not None:
         return result
@@ -106,7 +106,7 @@ SLACK = 1e-6  # by which rounding may have moved an accuracy
 LARGEST = 1e100  # of a number whose squares are summed
 
 
-def complaint(result: Result) -> str:
+def find_defect(result: Result) -> str:
     """Return why the result is invalid; empty if it is valid."""
     seed, matrix = result.seed, result.accuracy
     if isinstance(seed, bool) or not isinstance(seed, int):
@@ -171,12 +171,12 @@ def read_results(runs: Path, oracle: Oracle | None = None, trials: bool = False)
     """
     results: dict[str, Result] = {}
     problems: list[Problem] = []
-    searches = list(searches_in(runs)) if runs.is_dir() else []
-    aside = frozenset() if trials else trials_of(searches)
+    searches = list(read_searches(runs)) if runs.is_dir() else []
+    aside = frozenset() if trials else list_trial_runs(searches)
     for result in _entries(runs):
         if isinstance(result, Problem):
             problems.append(result)
-        elif why := complaint(result):
+        elif why := find_defect(result):
             problems.append(Problem(result.name, "corrupt", why))
         elif result.name in aside:
             continue
@@ -185,7 +185,7 @@ def read_results(runs: Path, oracle: Oracle | None = None, trials: bool = False)
         elif list(result.accuracy) != list(results[result.name].accuracy):
             log.warning("run %s is there twice, with other numbers; the first that was found counts", result.name)
     problems += [Problem(one.name, "searched", one.how) for one in searches if one.trials & aside]
-    return with_references((results[name] for name in sorted(results)), oracle), problems
+    return attach_references((results[name] for name in sorted(results)), oracle), problems
 
 
 def read_analyses(runs: Path, kind: str | None = None) -> list[Analysis]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tmln.analysis.comparability import places
+from tmln.analysis.comparability import assign_tables
 from tmln.analysis.statistics import Comparison, Summary, compare, mean, summarise
 from tmln.experiments.result import REFERENCES, Result
 from tmln.metrics import METRICS, in_order, metric_of, row_of
@@ -37,7 +37,7 @@ class Row:
         return self.label.partition(" ")[0]
 
     @property
-    def where(self) -> str:
+    def title(self) -> str:
         """Return the title of its table; rows of one table are comparable."""
         return self.table or self.benchmark
 
@@ -58,7 +58,7 @@ class Row:
             self.summaries[metric] = summarise(found, within=metric_of(metric).within)
         return self.summaries[metric]
 
-    def against(self, other: Row, metric: str) -> Comparison:
+    def compare_with(self, other: Row, metric: str) -> Comparison:
         """Return the paired difference to another row, seed by seed."""
         first, second = self.values.get(metric, {}), other.values.get(metric, {})
         return compare(first, second, within=metric_of(metric).within)
@@ -87,31 +87,31 @@ class Row:
         return (self.results[0].method if self.results else self.method) not in REFERENCES
 
 
-def rows_of(results: Iterable[Result]) -> list[Row]:
+def group_rows(results: Iterable[Result]) -> list[Row]:
     """Return one row per configuration, by table, then by mean accuracy.
 
     References that learn all tasks as one are no rows.
     """
     given = [result for result in results if not result.merged]
-    stands = places(given)
-    labels = label_methods([stand.config for stand in stands])
+    entries = assign_tables(given)
+    labels = label_methods([entry.config for entry in entries])
     groups: dict[tuple[str, str], list[Result]] = {}
     seeds: dict[str, set[int]] = {}
-    for result, stand, label in zip(given, stands, labels, strict=True):
-        groups.setdefault((stand.table, label), []).append(result)
-        seeds.setdefault(stand.table, set()).add(result.seed)
+    for result, entry, label in zip(given, entries, labels, strict=True):
+        groups.setdefault((entry.table, label), []).append(result)
+        seeds.setdefault(entry.table, set()).add(result.seed)
     found: dict[str, list[Row]] = {}
     for (table, label), members in groups.items():
         found.setdefault(table, []).append(_row(table, label, members, seeds[table]))
-    rows = [row for mine in found.values() for row in with_controls(mine)]
-    return sorted(rows, key=lambda row: (row.where, -_sortable(row.summary("acc").mean), row.label))
+    rows = [row for mine in found.values() for row in label_matched_rates(mine)]
+    return sorted(rows, key=lambda row: (row.title, -_sortable(row.summary("acc").mean), row.label))
 
 
-def comparable(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def group_by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return the rows by table (:mod:`tmln.analysis.comparability`)."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row.where, []).append(row)
+        groups.setdefault(row.title, []).append(row)
     return groups
 
 
@@ -131,7 +131,7 @@ def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return labels
 
 
-def rates_matter(rows: Iterable[Row]) -> bool:
+def has_several_rates(rows: Iterable[Row]) -> bool:
     """Return whether rows differ in effective learning rate, or it differs from lr."""
     found = [row for row in rows if row.competes and not math.isnan(row.rate)]
     return len({row.rate for row in found}) > 1 or any(row.rate != row.lr for row in found)
@@ -143,7 +143,7 @@ def columns_of(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> tup
     if metrics is None:
         always = {name for name, metric in METRICS.items() if metric.shown == "always"}
         found = {name for name in there if row_of(name) is not None and metric_of(name).shown == "there"}
-        return tuple(in_order(always | found | ({"rate"} if rates_matter(rows) else set())))
+        return tuple(in_order(always | found | ({"rate"} if has_several_rates(rows) else set())))
     known = sorted(there | {name for name in METRICS if not name.endswith("*")})
     for name in metrics:
         if name not in known:
@@ -206,7 +206,7 @@ MOMENTUM = "settings.step.momentum"
 AT_RATE = " at eta/lambda"
 
 
-def with_controls(rows: Sequence[Row]) -> list[Row]:
+def label_matched_rates(rows: Sequence[Row]) -> list[Row]:
     """Label rows at another method's effective learning rate ``naive at eta/lambda``.
 
     Such a row differs from the only other row of its method in its rate and in having no momentum,

@@ -65,7 +65,7 @@ def wilcoxon_p(differences: Sequence[float]) -> float:
     doubled = _doubled_ranks([abs(value) for value in kept])
     below = sum(rank for rank, value in zip(doubled, kept, strict=True) if value < 0)
     least = min(below, sum(doubled) - below)
-    ways = _ways(doubled)
+    ways = _count_sign_assignments(doubled)
     return min(1.0, sum(ways[: least + 1]) / 2.0 ** (len(kept) - 1))
 
 
@@ -75,7 +75,7 @@ def wilcoxon_interval(differences: Sequence[float], confidence: float) -> Interv
     if n < 2:
         return math.nan, math.nan
     walsh = sorted((a + b) / 2 for k, a in enumerate(differences) for b in differences[k:])
-    ways, tail, count = _ways([2 * rank for rank in range(1, n + 1)]), 0, 0
+    ways, tail, count = _count_sign_assignments([2 * rank for rank in range(1, n + 1)]), 0, 0
     while count < len(walsh) // 2 and 2 * (tail := tail + ways[2 * count]) <= (1 - confidence) * 2**n:
         count += 1
     return (walsh[count - 1], walsh[-count]) if count else NOWHERE
@@ -89,7 +89,7 @@ def _doubled_ranks(sizes: Sequence[float]) -> list[int]:
     return [first[size] + last[size] + 2 for size in sizes]
 
 
-def _ways(doubled: Sequence[int]) -> list[int]:
+def _count_sign_assignments(doubled: Sequence[int]) -> list[int]:
     """Count the sign assignments, of 2^n, that give each doubled rank sum."""
     ways = [1] + [0] * sum(doubled)
     for rank in doubled:
@@ -239,7 +239,7 @@ class Significance:
     metric: str
     test: TestName
     reference: Row | None
-    named: bool
+    has_given_reference: bool
     candidates: tuple[Row, ...]
     pairs: tuple[PairwiseTest, ...]
 
@@ -251,16 +251,16 @@ class Significance:
         return sorted(found, key=lambda pair: _gap(pair.plain.mean_difference))
 
     @property
-    def won(self) -> bool:
+    def has_winner(self) -> bool:
         """Tell whether the best row differs significantly from every other candidate."""
         rivals = self.nearest
-        return not self.named and bool(rivals) and all(pair.is_significant for pair in rivals)
+        return not self.has_given_reference and bool(rivals) and all(pair.is_significant for pair in rivals)
 
     @property
-    def strong(self) -> set[str]:
+    def bold_labels(self) -> set[str]:
         """Return the labels in bold: the best and those that do not differ, if any row does."""
         rivals = self.nearest
-        if self.named or self.reference is None or not any(pair.is_significant for pair in rivals):
+        if self.has_given_reference or self.reference is None or not any(pair.is_significant for pair in rivals):
             return set()
         near = [pair for pair in rivals if pair.is_corrected and pair.plain.n >= FEWEST and not pair.is_significant]
         learned = {row.label for row in self.candidates} - set(find_unlearned(self.candidates))
@@ -280,8 +280,8 @@ def assess_significance(
     """
     able = [choice.row for choice in select_configurations(rows) if choice.fair]
     able = [row for row in able if math.isfinite(row.summary(metric).mean)]
-    lazy = find_unlearned(rows)
-    first = reference or best_row([row for row in able if row.label not in lazy], metric)
+    unlearned = find_unlearned(rows)
+    first = reference or best_row([row for row in able if row.label not in unlearned], metric)
     if reference is not None and reference.label not in {row.label for row in able}:
         able.append(reference)
     if first is None:  # no candidate, or none that learned: tested against the best row, uncorrected
@@ -289,7 +289,7 @@ def assess_significance(
     pairs = [(b, a) if a is first else (a, b) for a, b in combinations(able, 2)]
     if reference is not None:
         pairs = [(row, other) for row, other in pairs if other is reference]
-    plains = [row.against(other, metric) for row, other in pairs]
+    plains = [row.compare_with(other, metric) for row, other in pairs]
     p_values = [_p(plain, test) for plain in plains]
     corrected, levels = holm(p_values), holm_levels(p_values, SURE)
     found = {
@@ -301,7 +301,7 @@ def assess_significance(
     for row in rows if first is not None else ():
         if row is not first:
             assert first is not None
-            plain, adjusted, level = found.get(row.label) or (row.against(first, metric), math.nan, math.nan)
+            plain, adjusted, level = found.get(row.label) or (row.compare_with(first, metric), math.nan, math.nan)
             tests.append(_test_pair(row, plain, metric, test, adjusted, level))
     return Significance(metric, test, first, reference is not None, tuple(able), tuple(tests))
 

@@ -15,7 +15,7 @@ from tmln.analysis.selection import Selection, find_unlearned, select_configurat
 from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, TestName, assess_significance, find_identical
 
 NAMED = 4  # methods that are named of a group; the others are counted
-ROOM = 46  # characters for the names of a group, and
+ROOM = 42  # characters for the names of a group, and
 PLACE = 32  # of a table, in a headline: three lines of a phone
 
 
@@ -27,27 +27,27 @@ def write_summary(rows: Sequence[Row], test: TestName = "t") -> str:
     """
     if not rows:
         return "Nothing has finished yet."
-    where = rows[0].where
+    where = rows[0].title
     found = select_configurations(rows)
     if not found:
         return f"No method has an accuracy on {where} yet."
     names = {choice.row.label: choice.name for choice in found}
     aside = ", ".join(_aside(choice) for choice in found if not choice.fair)
     fair = [choice.row for choice in found if choice.fair]
-    lazy = {label: why for label, why in find_unlearned(rows).items() if label in {row.label for row in fair}}
+    unlearned = {label: why for label, why in find_unlearned(rows).items() if label in {row.label for row in fair}}
     if not fair:
         return (
             f"No method on {where} was chosen without its test data: {aside}. benchmark.validation=0.1 is to choose by."
         )
-    able = [row for row in fair if row.label not in lazy]
+    able = [row for row in fair if row.label not in unlearned]
     if not able:
-        return f"No method on {where} has learned: {_because(names, lazy)}."
-    race = assess_significance(rows, "acc", test)
-    first = race.reference
+        return f"No method on {where} has learned: {_because(names, unlearned)}."
+    tested = assess_significance(rows, "acc", test)
+    first = tested.reference
     assert first is not None
-    parts = [_lead(names, race, where), *_forgetting(names, assess_significance(rows, "fm", test), first)]
-    parts += [*_price(race), *_controls(rows), *_alike(names, fair)]
-    parts += [f"not learned: {_because(names, lazy)}"] if lazy else []
+    parts = [_lead(names, tested, where), *_forgetting(names, assess_significance(rows, "fm", test), first)]
+    parts += [*_price(tested), *_controls(rows), *_alike(names, fair)]
+    parts += [f"not learned: {_because(names, unlearned)}"] if unlearned else []
     parts += [f"left out: {aside}"] if aside else []
     return "; ".join(parts) + "."
 
@@ -59,14 +59,14 @@ def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
     """
     if not rows:
         return "Nothing has finished yet."
-    where, found = _cut(rows[0].where, PLACE), select_configurations(rows)
+    where, found = _cut(rows[0].title, PLACE), select_configurations(rows)
     if not found:
         return f"No method has an accuracy on {where} yet."
     if not any(choice.fair for choice in found):
         return f"No method on {where} was chosen without its test data."
-    race = assess_significance(rows, "acc", test)
-    first, nearest = race.reference, race.nearest
-    if first is None or not race.candidates:
+    tested = assess_significance(rows, "acc", test)
+    first, nearest = tested.reference, tested.nearest
+    if first is None or not tested.candidates:
         return f"No method on {where} has learned."
     name = _cut(first.contender, ROOM // 2)
     if not nearest:
@@ -74,11 +74,11 @@ def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
     counts = [pair.plain.n for pair in nearest]
     if max(counts) < FEWEST:
         return f"On {where} {_claim(counts)} nothing; {name} has the highest ACC, {_acc(first)}."
-    if race.won:
+    if tested.has_winner:
         return f"{name} leads on {where} with {_seeds(counts)}: ACC {_acc(first)}."
     tied = [name, *(_cut(pair.row.contender, ROOM // 2) for pair in nearest if not pair.is_significant)]
     fits = [named for named in range(1, NAMED + 1) if len(_listed(tied, named)) <= ROOM]
-    return f"On {where} {_seeds(counts)} cannot tell apart {_listed(tied, max(fits, default=1))}."
+    return f"On {where} {_listed(tied, max(fits, default=1))} do not differ significantly ({_seeds(counts)})."
 
 
 def p_text(p: float) -> str:
@@ -90,12 +90,12 @@ def _aside(choice: Selection) -> str:
     return f"{choice.name} with ACC {100 * choice.row.summary('acc').mean:.1f}"
 
 
-def _because(names: Mapping[str, str], lazy: Mapping[str, str]) -> str:
-    return ", ".join(f"{names[label]} ({why})" for label, why in lazy.items())
+def _because(names: Mapping[str, str], unlearned: Mapping[str, str]) -> str:
+    return ", ".join(f"{names[label]} ({why})" for label, why in unlearned.items())
 
 
-def _lead(names: Mapping[str, str], race: Significance, where: str) -> str:
-    first, nearest = race.reference, race.nearest
+def _lead(names: Mapping[str, str], tested: Significance, where: str) -> str:
+    first, nearest = tested.reference, tested.nearest
     assert first is not None
     acc, name = _acc(first), names[first.label]
     if not nearest:
@@ -107,16 +107,16 @@ def _lead(names: Mapping[str, str], race: Significance, where: str) -> str:
             f"On {where} {_claim(counts)} nothing: {name} has the highest ACC, {acc}, "
             f"{_gap(names, first, nearest[0])}; {FEWEST} shared seeds are the fewest for a claim"
         )
-    if race.won:
+    if tested.has_winner:
         others = f" over {len(nearest)} others" if len(nearest) > 1 else ""
         sure = f"{_gap(names, first, nearest[0])} {_sure(nearest[0])}"
         return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
     tied = [pair for pair in nearest if not pair.is_significant]
     beaten = [names[pair.row.label] for pair in nearest if pair.is_significant]
     group = _listed([name, *(names[pair.row.label] for pair in tied)])
-    found = f"On {where} {seeds} cannot tell apart {group}: ACC {acc} of {name} is highest, "
+    found = f"On {where} {group} do not differ significantly ({seeds}): ACC {acc} of {name} is highest, "
     found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
-    found += f", about {tied[0].needed} seeds would" if tied[0].needed else ""
+    found += f", 80% power needs about {tied[0].needed} seeds" if tied[0].needed else ""
     return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
 
 
@@ -160,9 +160,9 @@ def _forgetting(names: Mapping[str, str], found: Significance, first: Row) -> li
     """Return FM with its peak; "the least" only where it is significant."""
     if math.isnan(first.summary("fm").mean):
         return []
-    least, sure = found.reference or first, ", which is confirmed" if found.won else ", not confirmed"
+    least, sure = found.reference or first, ", which is confirmed" if found.has_winner else ", not confirmed"
     if least is first:
-        return [f"forgetting {_fm(first)}" + (", the least" if found.won else "")]
+        return [f"forgetting {_fm(first)}" + (", the least" if found.has_winner else "")]
     return [f"forgetting {_fm(first)}, the lowest being {names[least.label]}'s {_fm(least)}{sure}"]
 
 
@@ -184,8 +184,8 @@ def _alike(names: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _price(race: Significance) -> list[str]:
-    first, second = race.reference, next((pair.row for pair in race.nearest), None)
+def _price(tested: Significance) -> list[str]:
+    first, second = tested.reference, next((pair.row for pair in tested.nearest), None)
     assert first is not None
     mine = first.summary("seconds").mean
     if math.isnan(mine):

@@ -1,4 +1,4 @@
-"""Write rows and fronts as tables for :mod:`tmln.analysis.text_table` and as records."""
+"""Write rows, and their differences to a reference row, as tables and as records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tmln.analysis.fronts import Front, Fronts
-from tmln.analysis.notes import FRONT, UNLEARNED
-from tmln.analysis.rows import Row, columns_of
+from tmln.analysis.notes import UNLEARNED
+from tmln.analysis.rows import Row, columns_of, group_by_table
 from tmln.analysis.selection import find_unlearned
-from tmln.analysis.significance import TestName, assess_significance
+from tmln.analysis.significance import FEWEST, PairwiseTest, Significance, TestName, assess_significance
 from tmln.analysis.statistics import Summary
 from tmln.analysis.text_table import Strong
-from tmln.metrics import Metric, metric_of
+from tmln.metrics import METRICS, Metric, metric_of
+from tmln.suggest import did_you_mean
 
 Lines = list[list[str]]
 Records = list[Mapping[str, Any]]
@@ -39,10 +39,7 @@ def interval(summary: Summary, metric: Metric | None = None) -> str:
     return "-" if math.isnan(summary.low) else f"[{unit * summary.low:.1f}, {unit * summary.high:.1f}]"
 
 
-# -- rows --
-
-
-def named_row(rows: Sequence[Row], name: str | None) -> Row | None:
+def find_row_by_label(rows: Sequence[Row], name: str | None) -> Row | None:
     """Return the row with this label, None without a name; raise if there is none."""
     found = next((row for row in rows if row.label == name), None)
     if name is not None and found is None:
@@ -54,106 +51,163 @@ def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: T
     """Return heading and rows as text; values not significantly below the best are strong."""
     columns = columns_of(rows, metrics)
     lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%"]]
-    strong = {metric: assess_significance(rows, metric, test).strong for metric in columns if metric_of(metric).contest}
-    lazy = find_unlearned(rows)
+    strong = {
+        metric: assess_significance(rows, metric, test).bold_labels for metric in columns if metric_of(metric).contest
+    }
+    unlearned = find_unlearned(rows)
     for row in rows:
         cells = []
         for metric in columns:
             text = cell(row.summary(metric), metric_of(metric))
             cells.append(Strong(text) if row.label in strong.get(metric, ()) else text)
-        label = f"{row.label} {UNLEARNED}" if row.label in lazy else row.label
+        label = f"{row.label} {UNLEARNED}" if row.label in unlearned else row.label
         lines.append([label, str(row.summary("acc").n), *cells, interval(row.summary("acc"))])
     return lines
 
 
-# -- fronts --
+HEADING = ("method", "shared", "Δ ACC", "corrected 95%", "p", "corrected p", "seeds needed", "seconds", "MiB")
 
 
-def configuration_lines(fronts: Fronts) -> Lines:
-    """Return heading and a line per configuration; those on the front of all are strong."""
-    x, y = metric_of(fronts.x), metric_of(fronts.y)
-    lines = [["configuration", "n", x.title, y.title, "front"]]
-    for number, point in enumerate(fronts.points):
-        on = _on(fronts, number)
-        line = [point.label, str(min(point.x.n, point.y.n)), cell(point.x, x), cell(point.y, y), on or "-"]
-        lines.append([Strong(text) for text in line] if on == "all" else line)
+def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]]:
+    """Return heading, the reference, and the other rows; significant p-values are strong."""
+    lines, unlearned = [list(HEADING)], find_unlearned(rows)
+    for row in rows:
+        label = f"{row.label} {UNLEARNED}" if row.label in unlearned else row.label
+        pair = found.of(row)
+        price = [_number(row.summary("seconds").mean), _number(row.summary("memory").mean)]
+        if pair is None:
+            lines.append([label, str(row.summary("acc").n), "reference", "-", "-", "-", "-", *price])
+            continue
+        corrected = p_cell(pair.corrected)
+        lines.append(
+            [
+                label,
+                str(pair.plain.n),
+                points(pair.plain.mean_difference),
+                _interval(pair),
+                p_cell(pair.p),
+                Strong(corrected) if pair.is_significant else corrected,
+                _needed(pair),
+                *price,
+            ]
+        )
     return lines
 
 
-def volume_lines(fronts: Fronts) -> Lines:
-    """Return heading, a line per method and one for all; the largest hypervolume is strong."""
-    lines = [["method", "configurations", "on its front", "on the skyline", "hypervolume"]]
-    largest = max((f.hypervolume for f in fronts.methods.values() if f.members), default=math.nan)
-    for method, own in fronts.methods.items():
-        count = sum(point.method == method for point in fronts.points)
-        shared = len({*own.members} & {*fronts.skyline.members})
-        line = [method, str(count), str(len(own.members)), str(shared), _volume(own)]
-        lines.append([*line[:-1], Strong(line[-1])] if own.hypervolume == largest else line)
-    total = len(fronts.skyline.members)
-    return [*lines, ["all", str(len(fronts.points)), "-", str(total), _volume(fronts.skyline)]]
+OTHERS = ("n", "interval", "shared", "delta", "delta_interval", "p", "holm", "seeds_needed")
 
 
-def volume_notes(fronts: Fronts) -> list[str]:
-    """Return the notes to fronts and hypervolumes."""
-    ideal, worst = (
-        ", ".join(
-            f"{m.heading} {100 * end:.0f} %" if m.percent else f"{end:{m.digits}} {m.heading}"
-            for m, end in zip((metric_of(fronts.x), metric_of(fronts.y)), ends, strict=True)
-        )
-        for ends in (fronts.ideal, fronts.reference)
-    )
-    share = f"the share dominated of all between the ideal ({ideal}) and the worst ({worst})"
-    return [FRONT, f"hypervolume: {share}; 1 is all of it", *fronts.notes]
+def column_lines(rows: Sequence[Row], found: Significance, columns: Sequence[str]) -> list[list[str]]:
+    """Return one table of the requested columns: metrics, and those of :data:`OTHERS`."""
+    metrics = [name for name in columns if name not in (*OTHERS, "method")]
+    if unknown := [name for name in metrics if name not in {m for row in rows for m in row.values} | set(METRICS)]:
+        known = [*OTHERS, *columns_of(rows)]
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"unknown column {unknown[0]!r}{hint} (columns: any metric, and {', '.join(OTHERS)})")
+    places = ["method", "n", *metrics, "interval", "method", *OTHERS[2:], "seconds alone", "memory alone"]
+    joined = [
+        dict(zip(places, [*first, *second], strict=True))
+        for first, second in zip(row_lines(rows, metrics, found.test), difference_lines(rows, found), strict=True)
+    ]
+    wanted = list(dict.fromkeys(["method", *columns]))
+    return [[line[name] for name in wanted] for line in joined]
 
 
-def front_records(every: Sequence[Fronts]) -> Records:
-    """Return one flat record per configuration, for CSV."""
+def row_records(
+    rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
+) -> list[Mapping[str, Any]]:
+    """Return flat records for CSV: summaries and values by seed of each metric, and the test."""
+    columns = columns_of(rows, metrics)
     return [
         {
-            "benchmark": fronts.benchmark,
-            "method": point.method,
-            "settings": point.settings,
-            **point.x.parts(f"{fronts.x}_"),
-            **point.y.parts(f"{fronts.y}_"),
-            "own_front": int(_on(fronts, number) != ""),
-            "skyline": int(_on(fronts, number) == "all"),
-            "method_hypervolume": fronts.methods[point.method].hypervolume,
+            "benchmark": row.title,
+            "method": row.label,
+            **{key: value for m in columns for key, value in row.summary(m).parts(f"{m}_").items()},
+            **_compared(found, row),
+            **{f"{m}_seed_{seed}": value for m in columns for seed, value in _by_seed(row, m).items()},
         }
-        for fronts in every
-        for number, point in enumerate(fronts.points)
+        for row, found in _with_significance(rows, test, reference)
     ]
 
 
-def front_tree(every: Sequence[Fronts]) -> Records:
-    """Return nested records for JSON; fronts are labels of configurations."""
-
-    def members(fronts: Fronts, found: Front) -> dict[str, Any]:
-        return {"hypervolume": found.hypervolume, "front": [fronts.points[n].label for n in found.members]}
-
+def row_tree(
+    rows: Sequence[Row], metrics: Sequence[str] | None = None, test: TestName = "t", reference: str | None = None
+) -> list[Mapping[str, Any]]:
+    """Return nested records for JSON, with missing seeds."""
+    columns = columns_of(rows, metrics)
     return [
         {
-            "benchmark": fronts.benchmark,
-            "x": fronts.x,
-            "y": fronts.y,
-            "reference": fronts.reference,
-            "ideal": fronts.ideal,
-            "skyline": members(fronts, fronts.skyline),
-            "methods": {method: members(fronts, found) for method, found in fronts.methods.items()},
-            "configurations": [
-                {"method": p.method, "settings": p.settings, fronts.x: p.x.parts(), fronts.y: p.y.parts()}
-                for p in fronts.points
-            ],
-            "notes": fronts.notes,
+            "benchmark": row.title,
+            "method": row.label,
+            "missing": row.missing,
+            "diverged": row.diverged,
+            "not_learned": find_unlearned(group_by_table(rows)[row.title]).get(row.label),
+            "metrics": {m: {**row.summary(m).parts(), "values": _by_seed(row, m)} for m in columns},
+            "compared": _compared(found, row),
         }
-        for fronts in every
+        for row, found in _with_significance(rows, test, reference)
     ]
 
 
-def _on(fronts: Fronts, number: int) -> str:
-    if number in fronts.skyline.members:
-        return "all"
-    return "own" if number in fronts.methods[fronts.points[number].method].members else ""
+def points(difference: float) -> str:
+    """Return a difference of accuracies in percentage points: ``+1.2``."""
+    return "-" if math.isnan(difference) else f"{100 * difference:+.1f}"
 
 
-def _volume(found: Front) -> str:
-    return "-" if math.isnan(found.hypervolume) else f"{found.hypervolume:.4f}"
+def p_cell(p: float) -> str:
+    """Return ``0.012`` or ``<0.001``; a dash where no test applies."""
+    return "-" if math.isnan(p) else f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def _interval(pair: PairwiseTest) -> str:
+    return "-" if math.isnan(pair.low) else f"[{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
+
+
+def _needed(pair: PairwiseTest) -> str:
+    if pair.is_significant:
+        return "significant"
+    if pair.needed is None:
+        return "-" if pair.plain.n < FEWEST or math.isnan(pair.p) or pair.p == 1.0 else ">1000"
+    return str(max(pair.needed, FEWEST))
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
+def _by_seed(row: Row, metric: str) -> dict[int, float]:
+    return dict(sorted(row.values.get(metric, {}).items()))
+
+
+def _compared(found: Significance, row: Row) -> dict[str, Any]:
+    """Return the row's ACC minus the reference's, with the corrected interval and p-values."""
+    pair = found.of(row)
+    reference = None if found.reference is None else found.reference.label
+    numbers: dict[str, Any] = dict.fromkeys(("shared", "difference", "low", "high", "p", "p_holm", "seeds_needed"))
+    if pair is not None:
+        numbers = {
+            "shared": pair.plain.n,
+            "difference": pair.plain.mean_difference,
+            "low": pair.low,
+            "high": pair.high,
+            "p": pair.p,
+            "p_holm": pair.corrected,
+            "seeds_needed": pair.needed,
+        }
+    significant = None if pair is None else pair.is_significant
+    return {
+        "reference": reference,
+        "test": found.test,
+        **numbers,
+        "significant": significant,
+        "peak_mib": row.summary("memory").mean,
+    }
+
+
+def _with_significance(rows: Sequence[Row], test: TestName, reference: str | None) -> list[tuple[Row, Significance]]:
+    """Return each row with its table's tests; a named row is the reference where it exists."""
+    tables = {}
+    for name, mine in group_by_table(rows).items():
+        named = next((row for row in mine if row.label == reference), None)
+        tables[name] = assess_significance(mine, "acc", test, named)
+    return [(row, tables[row.title]) for row in rows]

@@ -46,14 +46,20 @@ def pareto(
     Example:
       tmln pareto runs -o front.pdf
     """
-    from tmln.analysis.fronts import fronts_of
-    from tmln.analysis.rows import comparable, rows_of
-    from tmln.analysis.tables import configuration_lines, front_records, front_tree, volume_lines, volume_notes
+    from tmln.analysis.fronts import (
+        configuration_lines,
+        front_records,
+        front_tree,
+        fronts_of,
+        volume_lines,
+        volume_notes,
+    )
+    from tmln.analysis.rows import group_by_table, group_rows
     from tmln.plots.figure import check_suffix, save_figure
 
     if output is not None:
         check_suffix(output)
-    every = [fronts_of(rows, x, y) for rows in comparable(rows_of(finished_results(runs))).values()]
+    every = [fronts_of(rows, x, y) for rows in group_by_table(group_rows(finished_results(runs))).values()]
     if output is not None:
         from tmln.plots.fronts import pareto_figure
 
@@ -82,28 +88,28 @@ def ranks(
     Example:
       tmln ranks runs -o ranks.pdf
     """
-    from tmln.analysis.across_benchmarks import across, across_lines, across_notes, across_records, why_no_ranks
-    from tmln.analysis.rows import columns_of, rows_of
+    from tmln.analysis.ranks import explain_missing_ranks, rank_lines, rank_methods, rank_notes, rank_records
+    from tmln.analysis.rows import columns_of, group_rows
     from tmln.plots.figure import check_suffix, save_figure
 
     if output is not None:
         check_suffix(output)
-    rows = rows_of(finished_results(runs))
+    rows = group_rows(finished_results(runs))
     columns_of(rows, [metric])  # refuses what is no metric
-    found = across(rows, metric)
+    found = rank_methods(rows, metric)
     if found is None:
         raise ValueError(
             f"ranks are over two benchmarks or more, of two methods or more that ran on all of them; {runs} has "
-            f"{why_no_ranks(rows, metric)}"
+            f"{explain_missing_ranks(rows, metric)}"
         )
     if output is not None:
         from tmln.plots.ranks import ranks_figure
 
         save_figure(ranks_figure(found), output)
-    records = across_records(found)
+    records = rank_records(found)
     if not print_for_programs(format, records, records):
-        print_grid(format, across_lines(found), "methods by benchmarks")
-        for note in across_notes(found):
+        print_grid(format, rank_lines(found), "methods by benchmarks")
+        for note in rank_notes(found):
             echo_note(note, err=format is not Format.table)
     if output is not None:
         echo(f"picture: {output}", err=format is not Format.table)
@@ -215,7 +221,7 @@ def landscape(
     """
     configs = _configs(benchmark, methods, 1, epochs, [*(sets or []), f"seed={seed}"], output, threads)
     from tmln.experiments.store import Store
-    from tmln.measure.landscape import landscape as measure
+    from tmln.measure.landscape import measure_landscape as measure
     from tmln.plots.landscape import landscape_figure
 
     found = measure(

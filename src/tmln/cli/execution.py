@@ -94,7 +94,7 @@ def print_failures(failures: Sequence[Failure]) -> None:
 def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], options: RunOptions) -> None:
     """Print the table of all finished runs, then what is missing or failed, and why."""
     from tmln.analysis.notes import version_notes
-    from tmln.analysis.read import with_references
+    from tmln.analysis.read import attach_references
     from tmln.experiments.config import run_id
 
     failed = {run_id(failure.job.config) for failure in failures}
@@ -102,7 +102,7 @@ def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure
         raise ValueError(failures[0].error) from failures[0].cause  # one mistake, one line
     found = [find_result(store, job.config) for job in jobs if run_id(job.config) not in failed]
     wanted = None if options.oracle == "none" else options.oracle
-    results = with_references((result for result in found if result is not None), wanted)
+    results = attach_references((result for result in found if result is not None), wanted)
     if results:
         print_results(results)
     if missing := _missing_observations(results, options):

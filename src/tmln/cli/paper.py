@@ -90,10 +90,9 @@ def paper(
     from tmln.executors.plan import read_slice
     from tmln.experiments.config import run_id
     from tmln.experiments.store import Store
-    from tmln.paper.items import ITEMS
+    from tmln.paper.items import ITEMS, estimate_study, plan_jobs, published_study
     from tmln.paper.scales import find_scale, with_seeds
     from tmln.paper.study import Study
-    from tmln.paper.work import estimate_study, plan_jobs, published_study
     from tmln.plots.figure import new_figure
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]

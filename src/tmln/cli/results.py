@@ -92,15 +92,15 @@ def publish(
     Example:
       tmln publish runs -o results.json
     """
-    from tmln.analysis.published import names_places
+    from tmln.analysis.published import has_paths
     from tmln.analysis.published import publish as write
     from tmln.analysis.read import read_analyses
 
     results = finished_results(runs)
-    kept = [result for result in results if with_paths or not names_places(result)]
+    kept = [result for result in results if with_paths or not has_paths(result)]
     if not kept:
         raise ValueError(f"every run in {runs} names a folder of this machine; --with-paths publishes them anyway")
-    measured = [one for one in read_analyses(runs) if with_paths or not names_places(one)]
+    measured = [one for one in read_analyses(runs) if with_paths or not has_paths(one)]
     checksum = write(kept, output, measured, light=light)
     if len(kept) < len(results):
         echo(
@@ -139,14 +139,14 @@ def verify(
       tmln verify results.json --sample 3
     """
     from tmln.analysis.published import read_published
-    from tmln.analysis.read import complaint
+    from tmln.analysis.read import find_defect
     from tmln.cli.execution import display_of
     from tmln.executors.plan import state_of
     from tmln.experiments.store import Store
     from tmln.measure.verify import draw_sample, make_jobs, run_again
 
     results, refused = read_published(file)
-    refused |= {result.name: why for result in results if (why := complaint(result))}
+    refused |= {result.name: why for result in results if (why := find_defect(result))}
     for name, reason in refused.items():
         echo(f"not believed: {name}: {reason}", err=True)
     believed = [result for result in results if result.name not in refused]

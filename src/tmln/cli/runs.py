@@ -184,21 +184,21 @@ def sweep(
 
 def _best_lines(configs: Sequence[RunConfig], runs: Path) -> Iterator[str]:
     """Yield each method's configuration with the best validation accuracy, and its command."""
-    from tmln.analysis.rows import comparable, rows_of
+    from tmln.analysis.rows import group_by_table, group_rows
     from tmln.analysis.selection import select_configurations
     from tmln.experiments.command import commands_of
     from tmln.experiments.store import Store
 
     store = Store(runs)
     results = [result for config in configs if (result := find_result(store, config)) is not None]
-    for rows in comparable(rows_of(results)).values():
+    for rows in group_by_table(group_rows(results)).values():
         for choice in select_configurations(rows):
             row = choice.row
             measured = [f"test ACC {100 * row.summary('acc').mean:.1f}"]
             if row.summary("val_acc").n:
                 measured.insert(0, f"val ACC {100 * row.summary('val_acc').mean:.1f}")
             n = row.summary("acc").n
-            yield f"{choice.name}: {', '.join(measured)} ({n} seed{'s' * (n != 1)} of {row.where})"
+            yield f"{choice.name}: {', '.join(measured)} ({n} seed{'s' * (n != 1)} of {row.title})"
             first = row.results[0]
             for command in commands_of(first.config, first.changed or (), [result.seed for result in row.results]):
                 yield f"  {command} --runs {shlex.quote(str(runs))}"

@@ -76,23 +76,22 @@ def print_results(
     test: TestName = "t",
 ) -> None:
     """Print a table, a summary, differences and notes for each group of comparable runs."""
-    from tmln.analysis.across_benchmarks import across, across_lines, across_notes
-    from tmln.analysis.differences import row_records, row_tree
-    from tmln.analysis.rows import comparable, rows_of
-    from tmln.analysis.tables import named_row
+    from tmln.analysis.ranks import rank_lines, rank_methods, rank_notes
+    from tmln.analysis.rows import group_by_table, group_rows
+    from tmln.analysis.tables import find_row_by_label, row_records, row_tree
 
     wanted, format = None if metrics is None else split_names(metrics), layout.format
-    rows = rows_of(results)
-    named_row(rows, baseline)
+    rows = group_rows(results)
+    find_row_by_label(rows, baseline)
     if print_for_programs(format, row_records(rows, wanted, test, baseline), row_tree(rows, wanted, test, baseline)):
         return
-    for name, mine in comparable(rows).items():
+    for name, mine in group_by_table(rows).items():
         for note in _print_table(name, mine, layout, baseline, wanted, test):
             echo_note(note, err=format is not Format.table)
-    joined = across(rows)
+    joined = rank_methods(rows)
     if joined is not None and layout.columns is None:
-        print_grid(format, across_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
-        for note in across_notes(joined):
+        print_grid(format, rank_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
+        for note in rank_notes(joined):
             echo_note(note, err=format is not Format.table)
 
 
@@ -100,16 +99,15 @@ def _print_table(
     name: str, rows: list[Row], layout: Layout, baseline: str | None, wanted: list[str] | None, test: TestName
 ) -> list[str]:
     """Print the table and that of differences; return the notes."""
-    from tmln.analysis.differences import column_lines, difference_lines
     from tmln.analysis.notes import CAPTION, difference_notes, table_notes
     from tmln.analysis.rows import columns_of
     from tmln.analysis.significance import assess_significance
     from tmln.analysis.summary_text import write_summary
-    from tmln.analysis.tables import named_row, row_lines
+    from tmln.analysis.tables import column_lines, difference_lines, find_row_by_label, row_lines
     from tmln.metrics import metric_of
 
     found = assess_significance(
-        rows, "acc", test, named_row(rows, baseline) if baseline in {r.label for r in rows} else None
+        rows, "acc", test, find_row_by_label(rows, baseline) if baseline in {r.label for r in rows} else None
     )
     notes = [write_summary(rows, test), *table_notes(rows)]
     caption, label = layout.caption or f"{name}. {CAPTION}", layout.label or f"tab:{name}"

@@ -41,7 +41,7 @@ SMALL = 1e-10  # Li et al.'s guard against a filter drawn as zero
 
 
 @dataclass(frozen=True)
-class Projected:
+class Projection:
     """Coordinates in a plane, distance of the weights from it and from its origin."""
 
     x: float
@@ -62,12 +62,12 @@ class Plane:
         """Return origin + x * first + y * second: all weights as one vector."""
         return self.origin.add(self.first, alpha=x).add_(self.second, alpha=y)
 
-    def project(self, weights: Tensor) -> Projected:
+    def project(self, weights: Tensor) -> Projection:
         """Return the nearest point of the plane; its directions need not be orthonormal."""
         move = weights - self.origin
         axes = torch.stack([self.first, self.second])
         place = torch.linalg.solve(axes @ axes.T, axes @ move)
-        return Projected(float(place[0]), float(place[1]), float((move - place @ axes).norm()), float(move.norm()))
+        return Projection(float(place[0]), float(place[1]), float((move - place @ axes).norm()), float(move.norm()))
 
 
 def make_task_plane(start: Tensor, first: Tensor, second: Tensor) -> Plane:
@@ -134,7 +134,7 @@ class ProjectedRun:
     label: str
     recording: Recording
     plane: Plane
-    corners: tuple[Projected, ...]
+    corners: tuple[Projection, ...]
     points: tuple[dict[str, Any], ...]
 
     @property
@@ -145,7 +145,7 @@ class ProjectedRun:
         return math.sqrt(math.fsum(point["residual"] ** 2 for point in between) / distance) if distance else math.nan
 
 
-def landscape(
+def measure_landscape(
     configs: Sequence[RunConfig],
     store: Store,
     *,

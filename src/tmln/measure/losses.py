@@ -172,8 +172,7 @@ def measure_trajectory_losses(
 ) -> list[dict[str, Any]]:
     """Return a row per configuration: ``losses`` of :func:`measure_losses`, or a ``problem``.
 
-    Recordings are shared with :func:`tmln.measure.landscape.landscape` if ``checkpoints`` are
-    equal.
+    Recordings are shared with :mod:`tmln.measure.landscape` if ``checkpoints`` are equal.
     """
     record_all(configs, store, tasks=2, checkpoints=checkpoints)
     rows = []

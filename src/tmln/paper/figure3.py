@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.fronts import Fronts, fronts_of
+from tmln.analysis.fronts import Fronts, configuration_lines, fronts_of, volume_lines, volume_notes
 from tmln.analysis.rows import Row
-from tmln.analysis.tables import configuration_lines, volume_lines, volume_notes
 from tmln.paper.notes import select_notes
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import TITLES

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tmln.analysis.requested_rows import NOT_RUN, RequestedRow
 from tmln.analysis.significance import holm
 from tmln.analysis.statistics import Comparison, compare
 from tmln.analysis.text_table import Strong
 from tmln.experiments.config import RunConfig
 from tmln.paper.scales import BenchmarkSetup, Scale
-from tmln.paper.study import Item, Page, Sheet, Study, find_row
+from tmln.paper.study import NOT_RUN, Item, Page, RequestedRow, Sheet, Study, find_row
 from tmln.paper.tables import match_rate
 
 TITLE = "Shield: what dividing by F + lambda + gamma*S changes, at one rate"
@@ -56,14 +55,14 @@ class Case:
         return "tmln", {**shared, "lr": lr, "step.damping": damping, "step.trajectory": trajectory}
 
 
-def cases(scale: Scale) -> list[Case]:
+def list_cases(scale: Scale) -> list[Case]:
     """Return class-incremental cases of several sizes, and rotated digits without memory."""
     setup = scale.setup("split-cifar100")
     tasks = TASKS if setup.benchmark == setup.paper else FEWER
     return [*(Case(setup, count, memory) for count in tasks for memory in MEMORIES), Case(DOMAINS, None, None)]
 
 
-def configs(case: Case) -> Iterator[RunConfig]:
+def list_configs(case: Case) -> Iterator[RunConfig]:
     """Yield plain steps and every pair of lambda and gamma, with every seed."""
     for shield in (None, *SHIELDS):
         method, changes = case.changes(shield)
@@ -73,39 +72,39 @@ def configs(case: Case) -> Iterator[RunConfig]:
 
 def runs(scale: Scale) -> list[RunConfig]:
     """Return the runs of all cases; INT is left out, so that no reference is run."""
-    return [config for case in cases(scale) for config in configs(case)]
+    return [config for case in list_cases(scale) for config in list_configs(case)]
 
 
 def render(study: Study) -> Page:
     """Return a row per case: plain steps, and differences of TMLN with Holm's correction."""
     page = Page("shield", TITLE)
     found: list[tuple[Case, RequestedRow, list[Comparison | None]]] = []
-    for case in cases(study.scale):
+    for case in list_cases(study.scale):
         plain, *shielded = (_find(study, case, shield) for shield in (None, *SHIELDS))
         found.append((case, plain, [_against(each, plain) for each in shielded]))
-    told = [duel for *_, duels in found for duel in duels if duel is not None]
-    corrected = {id(duel): p for duel, p in zip(told, holm([duel.p_value for duel in told]), strict=True)}
+    tested = [pair for *_, pairs in found for pair in pairs if pair is not None]
+    corrected = {id(pair): p for pair, p in zip(tested, holm([pair.p_value for pair in tested]), strict=True)}
     heading = ["stream", "n", "plain steps", *(f"lambda {damping:g}, gamma {gamma:g}" for damping, gamma in SHIELDS)]
     lines = [heading]
-    for case, plain, duels in found:
-        lines.append([case.label, str(plain.n), plain.text("acc"), *(_cell(duel, corrected) for duel in duels)])
+    for case, plain, pairs in found:
+        lines.append([case.label, str(plain.n), plain.text("acc"), *(_cell(pair, corrected) for pair in pairs)])
         page.records.extend(
             {
                 "case": case.label,
                 "damping": shield[0],
                 "trajectory": shield[1],
                 "plain": plain.summary("acc").mean,
-                "difference": None if duel is None else duel.mean_difference,
-                "low": None if duel is None else duel.low,
-                "high": None if duel is None else duel.high,
-                "corrected_p": None if duel is None else corrected[id(duel)],
+                "difference": None if pair is None else pair.mean_difference,
+                "low": None if pair is None else pair.low,
+                "high": None if pair is None else pair.high,
+                "corrected_p": None if pair is None else corrected[id(pair)],
             }
-            for shield, duel in zip(SHIELDS, duels, strict=True)
+            for shield, pair in zip(SHIELDS, pairs, strict=True)
         )
     page.sheets.append(Sheet("ACC in percent, and points above plain steps with their 95% interval", lines))
     page.notes.append(
-        "plain steps are SGD without momentum at eta/lambda, TMLN's rate in task 1; with the same replay. Bold: told "
-        f"from 0 after Holm's correction over all {len(told)} comparisons"
+        "plain steps are SGD without momentum at eta/lambda, TMLN's rate in task 1 and the same replay. Bold: differs "
+        f"significantly from 0 after Holm's correction over all {len(tested)} comparisons"
     )
     page.notes.extend(_missing(found))
     return page
@@ -123,13 +122,13 @@ def _against(each: RequestedRow, plain: RequestedRow) -> Comparison | None:
     return found if found.n else None
 
 
-def _cell(duel: Comparison | None, corrected: Mapping[int, float]) -> str:
-    if duel is None:
+def _cell(pair: Comparison | None, corrected: Mapping[int, float]) -> str:
+    if pair is None:
         return NOT_RUN
-    text = f"{100 * duel.mean_difference:+.1f}"
-    if duel.n > 1:
-        text += f" [{100 * duel.low:+.1f}, {100 * duel.high:+.1f}]"
-    return Strong(text) if corrected[id(duel)] < LEVEL else text
+    text = f"{100 * pair.mean_difference:+.1f}"
+    if pair.n > 1:
+        text += f" [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
+    return Strong(text) if corrected[id(pair)] < LEVEL else text
 
 
 def _missing(found: list[tuple[Case, RequestedRow, list[Comparison | None]]]) -> list[str]:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tmln.analysis.differences import column_lines
 from tmln.analysis.notes import version_notes
-from tmln.analysis.requested_rows import RequestedRow
 from tmln.analysis.rows import Row
 from tmln.analysis.significance import assess_significance
 from tmln.analysis.summary_text import write_summary
+from tmln.analysis.tables import column_lines
 from tmln.analysis.text_table import Strong
 from tmln.experiments import matched_lr
 from tmln.experiments.config import RunConfig, run_id
@@ -21,7 +20,7 @@ from tmln.metrics import metric_of
 from tmln.paper.notes import select_notes
 from tmln.paper.published import METRICS, TABLE1, TABLE2, TABLE6, TABLE6_JOINT, Cells
 from tmln.paper.scales import BenchmarkSetup, Scale
-from tmln.paper.study import Item, Page, Sheet, Study, find_row
+from tmln.paper.study import Item, Page, RequestedRow, Sheet, Study, find_row
 
 # what the paper's tables do not have
 BESIDES = ("n", "interval", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
@@ -71,7 +70,7 @@ def make_metric_sheets(
         heading += [metric_of(metric).title, "paper"]
         heading += ["peak"] if metric == "fm" else []
     competitors = list_competitors(lines, found)
-    best = {metric: assess_significance(competitors, metric).strong for metric in METRICS}
+    best = {metric: assess_significance(competitors, metric).bold_labels for metric in METRICS}
     body = []
     for line, each in zip(lines, found, strict=True):
         cells = [*line.cells, str(each.n)]

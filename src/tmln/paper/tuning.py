@@ -72,7 +72,7 @@ class Attempt:
     why: str = ""
 
 
-def grid(setup: BenchmarkSetup, method: str) -> list[dict[str, Any]]:
+def list_grid(setup: BenchmarkSetup, method: str) -> list[dict[str, Any]]:
     """Return the settings to try: every rate with every strength."""
     field, values = MAIN[method]
     found = []
@@ -94,14 +94,14 @@ def runs(scale: Scale) -> list[RunConfig]:
         make_trial(setup, method, settings)
         for setup in scale.setups.values()
         for method in (list_tuned_methods(setup) if scale.tuned else ())
-        for settings in grid(setup, method)
+        for settings in list_grid(setup, method)
     ]
 
 
 def read_attempts(setup: BenchmarkSetup, method: str, find_row: Callable[[str], Result | None]) -> list[Attempt]:
     """Return the results of one method's trials."""
     found = []
-    for settings in grid(setup, method):
+    for settings in list_grid(setup, method):
         result = find_row(run_id(make_trial(setup, method, settings)))
         value = None if result is None or result.diverged else result.metrics.get("val_acc")
         why = "not run" if result is None else "diverged" if result.diverged else ""
@@ -186,7 +186,7 @@ def _records(
 ITEM = Item("tuning", TITLE, runs, render)
 
 
-def chosen(scale: Scale, store: Store) -> dict[str, dict[str, Mapping[str, Any]]]:
+def choose_settings(scale: Scale, store: Store) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Return the settings of complete searches by benchmark and method, as in ``chosen.json``."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for setup in scale.setups.values():
@@ -200,7 +200,7 @@ def chosen(scale: Scale, store: Store) -> dict[str, dict[str, Mapping[str, Any]]
 def main(folder: str) -> None:
     """Write ``chosen.json`` from a folder of runs: ``python -m tmln.paper.tuning RUNS``."""
     place = Path(__file__).with_name("chosen.json")
-    place.write_text(json.dumps(chosen(SCALES["cpu"], Store(Path(folder))), indent=1) + "\n", encoding="utf-8")
+    place.write_text(json.dumps(choose_settings(SCALES["cpu"], Store(Path(folder))), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

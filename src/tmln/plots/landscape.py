@@ -33,7 +33,7 @@ NOT_FINITE = "0.85"  # colour
 
 
 def landscape_figure(content: Mapping[str, Any]) -> Figure:
-    """Draw the result of :func:`tmln.measure.landscape.landscape`, measured or loaded."""
+    """Draw the result of :func:`tmln.measure.landscape.measure_landscape`, measured or loaded."""
     entries = content["methods"]
     rows = -(-len(entries) // COLUMNS)
     columns = -(-len(entries) // rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tmln.analysis.across_benchmarks import LEVEL, Across
+from tmln.analysis.ranks import LEVEL, MethodRanks
 from tmln.analysis.summary_text import p_text
 from tmln.plots.figure import get_look, new_figure
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def ranks_figure(found: Across) -> Figure:
+def ranks_figure(found: MethodRanks) -> Figure:
     """Draw mean ranks, best on the left; one bar joins all if Friedman's test finds nothing."""
     names = list(found.ranks)
     bars = found.cliques if found.friedman < LEVEL else [tuple(names)]

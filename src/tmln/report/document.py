@@ -13,7 +13,7 @@ from tmln.analysis.measurements import Analysis
 from tmln.analysis.notes import CAPTION, page_notes
 from tmln.analysis.published import commands_to_repeat
 from tmln.analysis.read import read_analyses, read_results
-from tmln.analysis.rows import Row, comparable, flat_fields, rates_matter, rows_of
+from tmln.analysis.rows import Row, flat_fields, group_by_table, group_rows, has_several_rates
 from tmln.analysis.text_table import LATEX_SIGNS
 from tmln.experiments.result import Oracle, Result
 from tmln.methods.recipes import RECIPES
@@ -32,12 +32,12 @@ from tmln.report.run_data import (
 from tmln.report.table_data import Table, describe_row, describe_table, make_table
 
 
-def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
+def build_document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     """Read a folder of runs or a published file into plain values, with what is unreadable."""
     results, problems = read_results(runs, oracle)
-    rows = rows_of(results)
+    rows = group_rows(results)
     metrics = in_order({metric for row in rows for metric in row.values})
-    tables = {name: make_table(name, mine, metrics) for name, mine in comparable(rows).items()}
+    tables = {name: make_table(name, mine, metrics) for name, mine in group_by_table(rows).items()}
     numbers = {id(row): number for number, row in enumerate(rows)}
     row_of = {result.name: numbers[id(row)] for row in rows for result in row.results}
     analyses = [_analysis(one) for one in read_analyses(runs)]
@@ -53,7 +53,7 @@ def document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
             for name, table in tables.items()
         },
         "benchmarks": describe_benchmarks(rows, {name: one.representatives for name, one in tables.items()}, metrics),
-        "rows": [_row(row, tables[row.where]) for row in rows],
+        "rows": [_row(row, tables[row.title]) for row in rows],
         "runs": [_run(result, row_of[result.name]) for result in results if not result.merged],
         "shortcuts": [result.name for result in results if result.merged],
         "problems": [asdict(problem) for problem in problems],
@@ -76,7 +76,7 @@ def _metric(name: str) -> dict[str, Any]:
 def _is_column(name: str, rows: Iterable[Row]) -> bool:
     """Tell whether the page shows a metric as a column from the start."""
     shown = metric_of(name).shown
-    return shown == "always" or (shown == "differs" and rates_matter(rows))
+    return shown == "always" or (shown == "differs" and has_several_rates(rows))
 
 
 def _row(row: Row, table: Table) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _row(row: Row, table: Table) -> dict[str, Any]:
     fields = flat_fields({key: value for key, value in first.config.items() if key != "seed"})
     commands, why = commands_to_repeat(first, [result.seed for result in row.results])
     return {
-        "benchmark": row.where,
+        "benchmark": row.title,
         "of": row.benchmark,
         "label": row.label,
         "method": first.method,

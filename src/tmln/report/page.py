@@ -14,7 +14,7 @@ from typing import Any
 
 from tmln.experiments.files import make_folder, write_whole
 from tmln.experiments.result import Oracle
-from tmln.report.document import document
+from tmln.report.document import build_document
 
 # in this order one script; a file uses what those before it define
 SCRIPTS = (
@@ -33,18 +33,18 @@ th:first-child, td:first-child { text-align: left; }
 
 def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
     """Read the runs, write the page atomically, and return its path."""
-    content = document(runs, oracle)
+    content = build_document(runs, oracle)
     if not content["runs"] and not content["warnings"]:  # damaged runs alone are named on the page
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
-    text = page(content)
+    text = render_page(content)
     make_folder(output.parent)
     write_whole(output, text)
     return output
 
 
-def page(content: dict[str, Any]) -> str:
+def render_page(content: dict[str, Any]) -> str:
     """Return the whole file as text."""
     plotly, script = _plotly(), _script()
     style = "\n".join(_asset(name) for name in STYLES)
@@ -58,7 +58,7 @@ def page(content: dict[str, Any]) -> str:
         "title": html.escape(str(content["title"])),
         "style": style,
         "sentences": "\n".join(f"<p>{text}</p>" for text in summaries) or "<p>Nothing has finished yet.</p>",
-        "data": embedded(content),
+        "data": embed_json(content),
         "plotly": plotly,
         "script": script,
     }
@@ -93,7 +93,7 @@ def plain_page(title: str, sentences: Sequence[str], lines: Sequence[Sequence[st
     )
 
 
-def embedded(content: dict[str, Any]) -> str:
+def embed_json(content: dict[str, Any]) -> str:
     """Write JSON that no HTML parser takes for anything else; what is not a number is null."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tmln.analysis.across_benchmarks import Across, across, across_notes
+from tmln.analysis.ranks import MethodRanks, rank_methods, rank_notes
 from tmln.analysis.rows import Row
 from tmln.analysis.selection import select_configurations
 from tmln.analysis.tables import cell
@@ -45,10 +45,13 @@ def describe_benchmarks(
     if len(tables) < 2:
         return None
     ranked = [metric for metric in metrics if metric_of(metric).contest]
-    return {"tables": list(tables), "maps": {metric: _map(across(rows, metric), tables, metric) for metric in ranked}}
+    return {
+        "tables": list(tables),
+        "maps": {metric: _map(rank_methods(rows, metric), tables, metric) for metric in ranked},
+    }
 
 
-def _map(found: Across | None, tables: Mapping[str, Mapping[str, Representative]], metric: str) -> dict[str, Any]:
+def _map(found: MethodRanks | None, tables: Mapping[str, Mapping[str, Representative]], metric: str) -> dict[str, Any]:
     means = {} if found is None else found.ranks
     places = {} if found is None else found.places
     competes = {method: one.row.competes for mine in tables.values() for method, one in mine.items()}
@@ -63,7 +66,7 @@ def _map(found: Across | None, tables: Mapping[str, Mapping[str, Representative]
         }
         for method in [*means, *others]
     ]
-    return {"methods": methods, "notes": [UNRANKED] if found is None else across_notes(found)}
+    return {"methods": methods, "notes": [UNRANKED] if found is None else rank_notes(found)}
 
 
 def _cell(one: Representative | None, metric: str, rank: float | None) -> dict[str, Any] | None:

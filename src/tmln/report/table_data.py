@@ -39,7 +39,7 @@ def make_table(name: str, rows: Sequence[Row], metrics: Iterable[str]) -> Table:
     """Test the rows of a table in every metric that some of its runs have."""
     there = [metric for metric in metrics if any(row.summary(metric).n for row in rows)]
     tests = {metric: assess_significance(rows, metric) for metric in there}
-    strong = {metric: found.strong for metric, found in tests.items() if metric_of(metric).contest}
+    strong = {metric: found.bold_labels for metric, found in tests.items() if metric_of(metric).contest}
     return Table(name, rows, there, find_representative_rows(rows), tests, strong, find_unlearned(rows))
 
 
@@ -139,13 +139,13 @@ def _tiles(table: Table, numbers: dict[int, int], warnings: int) -> list[dict[st
         return []
     best = found.reference
     fair = any(one.fair for one in select_configurations(table.rows))
-    title = ("Leads" if found.won else "Highest accuracy") if fair else "Chosen on the test data"
+    title = ("Leads" if found.has_winner else "Highest accuracy") if fair else "Chosen on the test data"
     tiles = [_tile(title, cell(best.summary("acc"), metric_of("acc")), "%", numbers[id(best)])]
     if tests["fm"] is not None and tests["fm"].reference is not None:
         least = tests["fm"].reference
         peak = least.summary("peak").mean
         after = "" if math.isnan(peak) else f" from a peak of {100 * peak:.1f}"
-        title = "Forgets least" if tests["fm"].won else "Lowest forgetting"
+        title = "Forgets least" if tests["fm"].has_winner else "Lowest forgetting"
         tiles.append(_tile(title, cell(least.summary("fm"), metric_of("fm")), "%", numbers[id(least)], after=after))
     tiles += [*_cost(best, table.rows, numbers), _significance(found, numbers)]
     if warnings:
@@ -183,5 +183,5 @@ def _significance(found: Significance, numbers: dict[int, int]) -> dict[str, Any
     seeds = f"{shared} seed{'s' * (shared != 1)}"
     if math.isnan(near.corrected) or shared < FEWEST:
         return _tile("Significance", "no test", row=row, before=f"{seeds} shared with ")
-    before = "significantly above " if found.won else "no significant lead; nearest: "
+    before = "significantly above " if found.has_winner else "no significant lead; nearest: "
     return _tile("Holm-corrected p", f"p {p_text(near.corrected)}", row=row, before=before, after=f", {seeds}")

@@ -10,18 +10,18 @@ import pytest
 from scipy import stats
 
 from tests.analysis.made import result
-from tmln.analysis.across_benchmarks import (
-    Across,
-    across,
-    across_lines,
-    across_notes,
-    across_records,
+from tmln.analysis.ranks import (
+    MethodRanks,
     critical_difference,
+    explain_missing_ranks,
     friedman,
+    rank_lines,
+    rank_methods,
+    rank_notes,
+    rank_records,
     ranks,
-    why_no_ranks,
 )
-from tmln.analysis.rows import Row, rows_of
+from tmln.analysis.rows import Row, group_rows
 from tmln.plots.figure import save_figure
 from tmln.plots.ranks import ranks_figure
 
@@ -29,7 +29,7 @@ PLACES: dict[str, tuple[float, ...]] = {"a": (0.9, 0.8, 0.7), "b": (0.8, 0.9, 0.
 
 
 def rows(means: dict[str, tuple[float, ...]] = PLACES) -> list[Row]:
-    return rows_of(
+    return group_rows(
         [
             result(method, seed, value + 0.01 * seed, benchmark=f"bench{k}")
             for method, values in means.items()
@@ -41,7 +41,7 @@ def rows(means: dict[str, tuple[float, ...]] = PLACES) -> list[Row]:
 
 def test_ranks_by_hand() -> None:
     """a is first, second, first: 4/3; b 5/3; c 3. chi^2 = 12/(3*3*4) (16 + 25 + 81) - 3*3*4 = 4.667."""
-    found = across(rows())
+    found = rank_methods(rows())
     assert found is not None
     assert found.tables == ("bench0", "bench1", "bench2")
     assert found.ranks == pytest.approx({"a": 4 / 3, "b": 5 / 3, "c": 3.0})
@@ -56,9 +56,9 @@ def test_ranks_by_hand() -> None:
 
 def test_where_there_are_none_it_is_said_what_there_is() -> None:
     lone = [row for row in rows({"a": (0.9, 0.8), "b": (0.8,)}) if (row.method, row.benchmark) != ("a", "bench0")]
-    assert across(lone) is None
-    assert why_no_ranks(lone) == "bench0 (b), bench1 (a)"
-    assert why_no_ranks([]) == "no runs"
+    assert rank_methods(lone) is None
+    assert explain_missing_ranks(lone) == "bench0 (b), bench1 (a)"
+    assert explain_missing_ranks([]) == "no runs"
 
 
 def test_demsars_example() -> None:
@@ -78,32 +78,34 @@ def test_friedman_is_scipys_with_equal_ranks_too() -> None:
 
 def test_cliques_are_the_largest_groups_within_the_difference() -> None:
     made = {"a": 1.0, "b": 1.8, "c": 2.5, "d": 6.0}
-    assert Across("acc", (), {}, made, 0.01, 1.0).cliques == [("a", "b"), ("b", "c")]
-    assert Across("acc", (), {}, made, 0.01, 2.0).cliques == [("a", "b", "c")]
-    assert Across("acc", (), {}, made, 0.01, 0.1).cliques == []
+    assert MethodRanks("acc", (), {}, made, 0.01, 1.0).cliques == [("a", "b"), ("b", "c")]
+    assert MethodRanks("acc", (), {}, made, 0.01, 2.0).cliques == [("a", "b", "c")]
+    assert MethodRanks("acc", (), {}, made, 0.01, 0.1).cliques == []
 
 
 def test_a_method_that_is_not_everywhere_has_no_rank() -> None:
-    found = across(rows({**PLACES, "d": (0.99,)}))
+    found = rank_methods(rows({**PLACES, "d": (0.99,)}))
     assert found is not None
-    heading, *body = across_lines(found)
+    heading, *body = rank_lines(found)
     assert heading == ["method", "bench0", "bench1", "bench2", "mean rank"]
     assert body[0] == ["a", "90.5 ± 0.7", "80.5 ± 0.7", "70.5 ± 0.7", "1.33"]
     assert body[-1] == ["d", "99.5 ± 0.7", "-", "-", "-"]
-    assert "no method ranks above another: Friedman p = 0.097" in across_notes(found)[1]
-    assert across_records(found)[0]["mean_rank"] == pytest.approx(4 / 3)
-    assert len(across_records(found)) == 10
+    assert "no method ranks above another: Friedman p = 0.097" in rank_notes(found)[1]
+    assert rank_records(found)[0]["mean_rank"] == pytest.approx(4 / 3)
+    assert len(rank_records(found)) == 10
 
 
 def test_where_there_is_nothing_to_rank() -> None:
-    assert across(rows({"a": (0.9, 0.8)})) is None
-    assert across(rows({"a": (0.9,), "b": (0.8,)})) is None
-    assert across([]) is None
+    assert rank_methods(rows({"a": (0.9, 0.8)})) is None
+    assert rank_methods(rows({"a": (0.9,), "b": (0.8,)})) is None
+    assert rank_methods([]) is None
 
 
 @pytest.mark.parametrize("tables", [3, 9])
 def test_the_diagram_has_every_method_and_what_is_not_told_apart(tables: int, tmp_path: Path) -> None:
-    found = across(rows({name: tuple(value for _ in range(tables // 3) for value in v) for name, v in PLACES.items()}))
+    found = rank_methods(
+        rows({name: tuple(value for _ in range(tables // 3) for value in v) for name, v in PLACES.items()})
+    )
     assert found is not None
     assert (found.friedman < 0.05) == (tables == 9)
     figure = ranks_figure(found)
@@ -111,4 +113,4 @@ def test_the_diagram_has_every_method_and_what_is_not_told_apart(tables: int, tm
     assert texts[-3:] == ["a 1.33", "b 1.67", "c 3.00"]
     assert save_figure(figure, tmp_path / "ranks.svg").stat().st_size > 1000
     if tables == 9:
-        assert "significantly: a = b" in across_notes(found)[1]
+        assert "significantly: a = b" in rank_notes(found)[1]

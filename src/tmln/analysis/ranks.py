@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tmln.analysis.rows import Row, comparable
+from tmln.analysis.rows import Row, group_by_table
 from tmln.analysis.selection import select_configurations
 from tmln.analysis.statistics import chi_square_tail, mean, studentized_range_quantile
 from tmln.analysis.summary_text import p_text
@@ -23,7 +23,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Across:
+class MethodRanks:
     """Rows by method and table, and ranks of methods in every table (1 is best), best first."""
 
     metric: str
@@ -46,10 +46,10 @@ class Across:
         return found
 
 
-def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], dict[str, dict[str, Row]]]:
+def select_by_table(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], dict[str, dict[str, Row]]]:
     """Return the tables, and each method's row in every table where it can be ranked."""
     cells: dict[str, dict[str, Row]] = {}
-    tables = comparable(rows)
+    tables = group_by_table(rows)
     for name, mine in tables.items():
         for choice in select_configurations(mine):
             if choice.fair and math.isfinite(choice.row.summary(metric).mean):
@@ -57,16 +57,16 @@ def side_by_side(rows: Sequence[Row], metric: str = "acc") -> tuple[list[str], d
     return list(tables), cells
 
 
-def why_no_ranks(rows: Sequence[Row], metric: str = "acc") -> str:
+def explain_missing_ranks(rows: Sequence[Row], metric: str = "acc") -> str:
     """Return which methods each table has: ``cifar10 (er, tmln), pacs (naive)``."""
-    tables, cells = side_by_side(rows, metric)
+    tables, cells = select_by_table(rows, metric)
     mine = {name: sorted(method for method, there in cells.items() if name in there) for name in tables}
     return ", ".join(f"{name} ({', '.join(methods) or 'none'})" for name, methods in mine.items()) or "no runs"
 
 
-def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
+def rank_methods(rows: Sequence[Row], metric: str = "acc") -> MethodRanks | None:
     """Compare rows of several tables; None without two tables and two methods that both have."""
-    tables, cells = side_by_side(rows, metric)
+    tables, cells = select_by_table(rows, metric)
     common = [method for method, mine in cells.items() if len(mine) == len(tables)]
     if len(tables) < 2 or len(common) < 2:
         return None
@@ -75,7 +75,7 @@ def across(rows: Sequence[Row], metric: str = "acc") -> Across | None:
     ranked = [ranks(row) for row in costs]
     means = {method: mean(row[k] for row in ranked) for k, method in enumerate(common)}
     order = sorted(cells, key=lambda method: (means.get(method, math.inf), method))
-    return Across(
+    return MethodRanks(
         metric,
         tuple(tables),
         {method: cells[method] for method in order},
@@ -115,7 +115,7 @@ def critical_difference(methods: int, tables: int) -> float:
     return q * math.sqrt(methods * (methods + 1) / (6 * tables))
 
 
-def across_lines(found: Across) -> list[list[str]]:
+def rank_lines(found: MethodRanks) -> list[list[str]]:
     """Return heading and a line per method: means by table and the mean rank."""
     metric = metric_of(found.metric)
     lines = [["method", *found.tables, "mean rank"]]
@@ -126,7 +126,7 @@ def across_lines(found: Across) -> list[list[str]]:
     return lines
 
 
-def across_notes(found: Across) -> list[str]:
+def rank_notes(found: MethodRanks) -> list[str]:
     """Return what the ranks say: no difference, or the groups that do not differ significantly."""
     metric, count = metric_of(found.metric).title, len(found.tables)
     test = f"Friedman p {p_text(found.friedman)}"
@@ -141,7 +141,7 @@ def across_notes(found: Across) -> list[str]:
     ]
 
 
-def across_records(found: Across) -> list[Mapping[str, Any]]:
+def rank_records(found: MethodRanks) -> list[Mapping[str, Any]]:
     """Return one record per method and table."""
     return [
         {

@@ -18,10 +18,9 @@ from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper.items import ITEMS
+from tmln.paper.items import ITEMS, estimate_study, group_by_data, plan_jobs
 from tmln.paper.scales import SCALES, Scale
 from tmln.paper.study import Study
-from tmln.paper.work import estimate_study, group_by_data, plan_jobs
 
 STAND = TINY.setup("split-cifar10")
 

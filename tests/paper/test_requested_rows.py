@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.made import result
-from tmln.analysis.requested_rows import NOT_RUN, RequestedRow, read_requested_row
 from tmln.experiments.result import NewerResult, Result
+from tmln.paper.study import NOT_RUN, RequestedRow, read_requested_row
 
 R = [[0.9, 0.1], [0.5, 0.7]]
 

@@ -1,4 +1,4 @@
-"""Table 5, Figure 2 and the loss barrier: measurements of recorded runs."""
+"""Table 4, Table 5, Figure 2 and the loss barrier: what is measured, not read from results."""
 
 from __future__ import annotations
 
@@ -6,18 +6,92 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tmln.analysis.requested_rows import NOT_RUN
+from tmln.analysis.measurements import format_interval, format_ratio, overhead_notes
 from tmln.analysis.statistics import Summary, summarise
 from tmln.measure.barrier import measure_barriers
-from tmln.measure.landscape import landscape
+from tmln.measure.landscape import measure_landscape
 from tmln.measure.losses import STAGES, measure_trajectory_losses
-from tmln.paper.notes import NOTES
-from tmln.paper.published import TABLE5
+from tmln.measure.overhead import measure_overhead
+from tmln.methods.recipes import RECIPES
+from tmln.paper.notes import NOTES, select_notes
+from tmln.paper.published import TABLE4, TABLE5
 from tmln.paper.scales import BenchmarkSetup, Scale
-from tmln.paper.study import Content, Item, Page, RecordingRequest, Sheet, Study, measure_once, no_runs
+from tmln.paper.study import NOT_RUN, Content, Item, Page, RecordingRequest, Sheet, Study, measure_once, no_runs
 from tmln.paper.tables import METHODS, match_rate
 from tmln.plots.barrier import barrier_figure
 from tmln.plots.landscape import landscape_figure
+from tmln.plots.overhead import overhead_figure
+
+TABLE4_TITLE = "Table 4: overhead"
+TABLE4_BENCHMARK = "split-cifar100"
+TABLE4_METHODS = tuple(method for method in METHODS if not RECIPES[method].joint)
+TABLE4_STEPS = 50  # per turn: includes whatever is periodic in a method
+TABLE4_NOTES = ("time", "memory", "width")
+TABLE4_HEADING = ["method", "step", "95%", "run", "paper", "holds", "paper", "held MB", "peak GB", "paper"]
+
+
+def render_table4(study: Study) -> Page:
+    """Return time and memory relative to naive SGD, measured here, beside the printed numbers."""
+    setup = study.setup(TABLE4_BENCHMARK)
+    configs = [setup.config(method) for method in TABLE4_METHODS]
+    rounds = study.scale.rounds
+
+    def measure() -> Content:
+        return measure_overhead(configs, rounds, TABLE4_STEPS)
+
+    found, why = measure_once(study, setup, "overhead", configs, measure, rounds=rounds, steps=TABLE4_STEPS)
+    costs = {} if found is None else found["methods"]
+    lines = [_table4_line(method, costs.get(method)) for method in TABLE4_METHODS]
+    said = [] if found is None else overhead_notes(found)
+    notes = [
+        setup.remark,
+        *why,
+        "paper: one Tesla P100; GB are of its memory",
+        *said,
+        *select_notes(TABLE4_NOTES, study.scale),
+    ]
+    page = Page("table4", TABLE4_TITLE, [Sheet(setup.title, [TABLE4_HEADING, *lines])], notes=notes)
+    page.records.extend(_table4_record(method, costs.get(method)) for method in TABLE4_METHODS)
+    return page if found is None else replace(page, figure=overhead_figure(found))
+
+
+def _table4_line(method: str, cost: Content | None) -> list[str]:
+    printed = TABLE4.get(method)
+    paper = ("-", "-") if printed is None else (f"{printed.relative_time:.2f}", printed.auxiliary)
+    memory = "-" if printed is None else f"{printed.peak_gb:.2f}"
+    if cost is None:
+        return [METHODS[method], *[NOT_RUN] * 3, paper[0], NOT_RUN, paper[1], NOT_RUN, NOT_RUN, memory]
+    ratio, kept = cost["step"]["ratio"], cost["auxiliary"]
+    times = [
+        format_ratio(ratio["mean"]),
+        "-" if method == "naive" else format_interval(ratio),
+        format_ratio(cost["training"]["ratio"]["mean"]),
+    ]
+    sizes = [
+        format_ratio(size and size / unit) for size, unit in ((kept["held_bytes"], 1e6), (cost["peak_bytes"], 1e9))
+    ]
+    return [METHODS[method], *times, paper[0], kept["formula"] or "-", paper[1], *sizes, memory]
+
+
+def _table4_record(method: str, cost: Content | None) -> Mapping[str, Any]:
+    printed = TABLE4.get(method)
+    kept = {} if cost is None else cost["auxiliary"]
+    return {
+        "method": method,
+        **{f"step_ratio_{part}": cost and cost["step"]["ratio"][part] for part in ("mean", "low", "high", "n")},
+        "training_ratio": cost and cost["training"]["ratio"]["mean"],
+        "holds": kept.get("formula"),
+        "held_bytes": kept.get("held_bytes"),
+        "peak_bytes": cost and cost["peak_bytes"],
+        "diverged": cost and cost["diverged"],
+        "paper_ratio": printed and printed.relative_time,
+        "paper_holds": printed and printed.auxiliary,
+        "paper_peak_gb": printed and printed.peak_gb,
+    }
+
+
+TABLE4_ITEM = Item("table4", TABLE4_TITLE, no_runs, render_table4, picture=True, measures="overhead")
+
 
 TABLE5_TITLE = "Table 5: losses along the way"
 TABLE5_BENCHMARK = "split-cifar100"
@@ -121,7 +195,7 @@ def render_figure2(study: Study) -> Page:
     options: dict[str, Any] = {"resolution": scale.resolution, "samples": scale.samples, "checkpoints": CHECKPOINTS}
 
     def measure() -> Content:
-        return landscape(configs, study.store, **options)
+        return measure_landscape(configs, study.store, **options)
 
     found, why = measure_once(study, setup, "landscape", configs, measure, **options)
     notes = [setup.remark, *why]
