@@ -91,6 +91,22 @@ def test_what_is_set_is_not_searched_unless_named() -> None:
     assert set(spaces_of(fixed, {"step.damping": None})) == {"step.damping"}
 
 
+@pytest.mark.parametrize("method", RECIPES)
+def test_momentum_is_searched_for_every_method_that_has_it(method: str) -> None:
+    full = base(method).resolved()["settings"]
+    momenta = {key for key in full if key.rpartition(".")[2] == "momentum"}
+    if full.get("step.base") == "adam":  # whose direction excludes it
+        momenta = set()
+    assert momenta <= set(spaces_of(base(method), None))
+
+
+def test_a_space_that_other_settings_exclude_is_left_out() -> None:
+    assert spaces_of(BASE, None)["step.momentum"] == Range(0, 0.99)
+    adam = BASE.with_setting("step.base", "adam")
+    assert "step.momentum" not in spaces_of(adam, None)
+    assert "step.damping" in spaces_of(adam, None)
+
+
 @pytest.mark.parametrize(
     ("text", "key", "space"),
     [

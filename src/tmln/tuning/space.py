@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tmln.experiments.config import RunConfig
 from tmln.experiments.yaml_reader import NUMBER, read_value
-from tmln.methods.registry import FAMILIES
+from tmln.methods.registry import FAMILIES, read_settings
 from tmln.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from tmln.methods.component import Component
 
 DECADE = 10.0  # ranges at least this wide have a logarithmic scale by default
 DIGITS = 4  # significant digits of a drawn number
@@ -112,7 +115,8 @@ def read_values(text: str) -> list[Any]:
 def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
     """Return the spaces that components declare for their numbers.
 
-    ``names`` includes those of names and flags, which make variants of a method.
+    Spaces that other settings of the configuration exclude (momentum with ``step.base=adam``) are
+    left out. ``names`` includes those of names and flags, which make variants of a method.
     """
     found: dict[str, Space] = {}
     recipe = config.recipe()
@@ -122,7 +126,8 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
             extra = field.json_schema_extra
             if isinstance(extra, dict) and "search" in extra:
                 space = _read_declaration(extra["search"], whole=field.annotation is int)
-                if names or isinstance(space, Range) or not any(isinstance(v, (str, bool)) for v in space.values):
+                numbers = isinstance(space, Range) or not any(isinstance(v, (str, bool)) for v in space.values)
+                if (names or numbers) and not _is_excluded(part, settings, name, space.at(0.5)):
                     found[f"{family}.{name}"] = space
     return found
 
@@ -137,6 +142,19 @@ def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
                 f"(declared: {', '.join(every) or 'none'}; or write {key}=LOW..HIGH)"
             )
     return {key: every[key] for key in keys}
+
+
+def _is_excluded(part: type[Component[Any]], settings: Any, name: str, value: Any) -> bool:
+    """Return whether the other settings given refuse a value that is allowed beside the defaults."""
+
+    def accepts(values: Mapping[str, Any]) -> bool:
+        try:
+            read_settings(part, values)
+        except ValueError:
+            return False
+        return True
+
+    return accepts({name: value}) and not accepts({**settings.model_dump(exclude_unset=True), name: value})
 
 
 def _read_declaration(search: Any, whole: bool) -> Space:

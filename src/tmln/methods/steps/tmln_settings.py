@@ -41,7 +41,13 @@ class TMLNSettings(Settings):
         description="epsilon, added to the distance that divides a score",
         json_schema_extra={"search": {"low": 1e-08, "high": 0.001, "log": True}},
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum mu; 0 is off")
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="momentum mu; 0 is off",
+        json_schema_extra={"search": {"low": 0.0, "high": 0.99}},
+    )
     weight_decay: float = Field(0.0, ge=0, description="L2 decay, added to the gradient")
     clip_norm: float | None = Field(
         None, gt=0, description="clip the gradient's norm at this value; no clipping unless given"
