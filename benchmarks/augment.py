@@ -15,8 +15,7 @@ from benchmarks.timing import Line, best_times
 from tmln.data.image_files import IMAGENET
 from tmln.models import make_model
 from tmln.streams import Samples, prefetch
-from tmln.streams.augment import ResizedCropFlip, ShiftFlip
-from tmln.streams.benchmarks import BRIGHTNESS
+from tmln.streams.augment import BRIGHTNESS, ResizedCropFlip, ShiftFlip
 
 BATCH = 128
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)

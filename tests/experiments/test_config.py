@@ -22,6 +22,30 @@ from tmln.streams import BENCHMARKS, make_stream
 DIGITS = RunConfig(benchmark="split-digits")
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "same", "other"),
+    [
+        ("split-cifar10", "paper", "none"),
+        ("split-tiny-imagenet", "crop-flip", "paper"),
+        ("split-mnist", "none", "paper"),
+    ],
+)
+def test_an_augmentation_by_its_name_is_the_same_run(benchmark: str, same: str, other: str) -> None:
+    plain = RunConfig(benchmark=benchmark)
+    assert not {"augment", "normalise"} & plain.resolved()["benchmark_options"].keys()  # as in earlier versions
+    for value in ("auto", same):
+        assert run_id(plain.with_setting("benchmark.augment", value)) == run_id(plain)
+    changed = plain.with_setting("benchmark.augment", other)
+    assert run_id(changed) != run_id(plain)
+    assert run_id(RunConfig.from_yaml(changed.to_yaml())) == run_id(changed)
+    assert run_id(plain.with_setting("benchmark.normalise", "false")) != run_id(plain)
+
+
+def test_the_augmentation_of_a_folder_stays_in_its_name() -> None:
+    folder = RunConfig(benchmark="folder:pictures")
+    assert folder.resolved()["benchmark_options"]["augment"] == "none"
+
+
 def test_resolved_by_hand() -> None:
     config = RunConfig(benchmark="split-digits", method="naive", seed=3)
     assert config.resolved() == {

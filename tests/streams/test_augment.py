@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from tmln.streams.augment import (
+    BRIGHTNESS,
     Normalise,
     ResizeCentre,
     ResizedCropFlip,
@@ -15,7 +16,6 @@ from tmln.streams.augment import (
     finish_batch,
     normalise,
 )
-from tmln.streams.benchmarks import BRIGHTNESS
 
 ZERO, ONE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 

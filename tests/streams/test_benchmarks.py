@@ -93,6 +93,54 @@ def test_subsets_for_small_machines(name: str, tiny_root: Path) -> None:
         assert task.test.y.bincount()[list(task.classes)].tolist() == [1] * len(task.classes)
 
 
+@pytest.mark.parametrize("kind", ["none", "crop-flip", "paper", "resized-crop"])
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_augmentation_of_every_benchmark(name: str, kind: str, tiny_root: Path) -> None:
+    if name == "permuted-mnist" and kind != "none":
+        with pytest.raises(ValueError, match=f"augment={kind} makes no sense"):
+            made(name, tiny_root, augment=kind)
+        return
+    stream = made(name, tiny_root, augment=kind)
+    x, _ = stream[0].train.gather(torch.arange(8) % len(stream[0].train))
+    varied, plain = stream.augment(x, torch.Generator().manual_seed(1)), stream.prepare(x)
+    assert varied.shape == plain.shape == (8, *stream.shape)
+    assert kind != "none" or torch.equal(varied, plain)
+    if kind == "paper":
+        pixels = made(name, tiny_root, augment=kind, normalise=False)
+        crop = made(name, tiny_root, augment="crop-flip", normalise=False)
+        one, other = (s.augment(x, torch.Generator().manual_seed(1)) for s in (pixels, crop))
+        assert not torch.equal(one, other)  # the brightness
+
+
+def test_digits_are_shifted_by_an_eighth_of_their_side() -> None:
+    """By one pixel of eight: the row of ones stays within a pixel of where it was, the rest is black."""
+    stream = make_stream("split-digits", augment="crop-flip", normalise=False)
+    x = torch.zeros(64, 1, 8, 8, dtype=torch.uint8)
+    x[:, :, 3] = 255
+    rows = stream.augment(x, torch.Generator().manual_seed(0)).sum(3).argmax(2)
+    assert set(rows.flatten().tolist()) == {2, 3, 4}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_without_normalisation_inputs_are_pixels_from_0_to_1(name: str, tiny_root: Path) -> None:
+    plain, normalised = made(name, tiny_root, normalise=False), made(name, tiny_root)
+    assert set(plain.mean) == {0.0}
+    assert set(plain.std) == {1.0}
+    x, _ = plain[0].train.gather(torch.arange(6) % len(plain[0].train))
+    pixels = plain.prepare(x)
+    assert pixels.min() >= 0
+    assert pixels.max() <= 1
+    if pixels.shape == x.shape:
+        torch.testing.assert_close(pixels, x / 255)
+    mean, std = (torch.tensor(value).view(-1, 1, 1) for value in (normalised.mean, normalised.std))
+    torch.testing.assert_close((pixels - mean) / std, normalised.prepare(x))
+
+
+def test_frames_are_not_shifted(tiny_root: Path) -> None:
+    with pytest.raises(ValueError, match="use augment=crop-flip or none"):
+        made("core50", tiny_root, augment="shift-flip")
+
+
 @pytest.mark.parametrize("name", [name for name, row in BENCHMARKS.items() if row.data not in (None, "digits")])
 def test_without_data_the_error_says_what_to_put_where(name: str, tmp_path: Path) -> None:
     data = BENCHMARKS[name].data
@@ -157,6 +205,11 @@ def test_names_and_options_are_looked_up() -> None:
         ({"repeats": -1}, "option 'repeats' .* is a whole number >= 1, not -1"),
         ({"blurry": 1.5}, "option 'blurry' .* is a number >= 0 and <= 1, not 1.5"),
         ({"blurry": "much"}, "option 'blurry'"),
+        (
+            {"augment": "crop"},
+            "option 'augment' of split-digits is auto or none or crop-flip or paper or .*, not 'crop'",
+        ),
+        ({"normalise": 2}, "option 'normalise' of split-digits is true or false, not 2"),
         ({"class_order": "random"}, "unknown class order 'random'"),
         ({"class_order": "0,1"}, "each of the classes 0..9 once"),
     ],

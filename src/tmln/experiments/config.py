@@ -17,7 +17,7 @@ from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
-from tmln.streams.benchmarks import BENCHMARKS, find_benchmark, parse_options
+from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
 from tmln.streams.options import LATER_DEFAULTS, LOCATION_OPTIONS
 from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
@@ -203,7 +203,7 @@ class RunConfig(_Parts):
         parts, settings = _spelled(recipe, find_recipe(self.method))
         complete = {
             "benchmark": self.benchmark.partition(":")[0],
-            "benchmark_options": self._benchmark_options(row.tasks),
+            "benchmark_options": self._benchmark_options(row),
             "model": model,
             "model_options": model_options(model, self.model_options),
             "method": self.method,
@@ -225,9 +225,12 @@ class RunConfig(_Parts):
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 
-    def _benchmark_options(self, tasks: int | None) -> dict[str, Any]:
-        options = parse_options(self.benchmark, self.benchmark_options).model_dump(exclude=set(LOCATION_OPTIONS))
-        options["tasks"] = options["tasks"] or tasks
+    def _benchmark_options(self, row: Benchmark) -> dict[str, Any]:
+        parsed = parse_options(self.benchmark, self.benchmark_options)
+        options = parsed.model_dump(exclude=set(LOCATION_OPTIONS))
+        options["tasks"] = options["tasks"] or row.tasks
+        if row.options.model_fields["augment"].default == "auto" and options["augment"] == row.augment:
+            options["augment"] = "auto"
         options = {
             key: value for key, value in options.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]
         }

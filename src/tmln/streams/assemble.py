@@ -122,7 +122,7 @@ def assemble(
         sound = check_tasks(tasks, pool.class_names, bad)
     sound = split_validation(sound, options.validation, options.seed, pool.videos)
     plain = Normalise(pool.mean, pool.std)
-    return Stream(
+    stream = Stream(
         name,
         blur(repeat(sound, options.repeats), options.blurry, options.seed),
         pool.class_names,
@@ -134,6 +134,7 @@ def assemble(
         extra_tests or {},
         metadata,
     )
+    return stream if options.normalise else stream.as_pixels()
 
 
 def check_tasks(tasks: Iterable[Task], class_names: Sequence[str], bad: BadData) -> tuple[Task, ...]:

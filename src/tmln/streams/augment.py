@@ -134,6 +134,7 @@ def resize_centre(x: Tensor, shorter: int, size: int) -> Tensor:
 
 
 PADDING = 4  # pixels by which CIFAR's images are shifted at most
+BRIGHTNESS = 63 / 255  # a factor in 1 +- 63/255, as in PyCIL
 
 
 def get_white(x: Tensor) -> float:
@@ -248,23 +249,33 @@ class ResizeCentre:
     std: Colour
     shorter: int | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, generator: Generator | None = None) -> Tensor:
         cut = resize_centre(to_nhwc(x), self.shorter or self.size, self.size)
         return finish_batch(cut, get_white(x), None, self.mean, self.std)
 
 
 def make_augment(
-    kind: str, shape: tuple[int, ...], mean: Colour, std: Colour, brightness: float = 0.0, shrink: int = 1
+    kind: str, shape: tuple[int, ...], mean: Colour, std: Colour, *, crop: str = "shift-flip", shrink: int = 1
 ) -> Augment | None:
     """Return the named augmentation for inputs of ``shape``; None for ``none``.
 
-    Images that were shrunk are shifted by less in proportion, at least by one pixel.
+    Args:
+        kind: ``none``; ``shift-flip``, ``resized-crop``; ``crop-flip``, which is ``crop``;
+            ``paper``, which varies brightness, too.
+        shape: the shape of inputs, [C, H, W].
+        mean: of normalisation.
+        std: of normalisation.
+        crop: ``shift-flip`` or ``resized-crop``.
+        shrink: images that were shrunk by this factor are shifted by less in proportion.
     """
     if kind == "none":
         return None
-    if kind == "shift-flip":
-        return ShiftFlip(mean, std, padding=max(1, PADDING // shrink), brightness=brightness)
     _, height, width = shape
+    brightness, padding = BRIGHTNESS if kind == "paper" else 0.0, PADDING // shrink
+    if kind in ("crop-flip", "paper"):
+        kind, padding = crop, min(padding, min(height, width) // 8)
+    if kind == "shift-flip":
+        return ShiftFlip(mean, std, padding=max(1, padding), brightness=brightness)
     if height != width:
         raise ValueError(f"resized-crop makes square images, these are {height}x{width}: give a size")
     return ResizedCropFlip(height, mean, std, brightness=brightness)

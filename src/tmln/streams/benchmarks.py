@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tmln.streams.options import (
     Core50Options,
@@ -22,8 +22,6 @@ from tmln.suggest import did_you_mean
 if TYPE_CHECKING:
     from tmln.streams.stream import Stream
 
-BRIGHTNESS = 63 / 255  # a factor in 1 +- 63/255, as in PyCIL
-
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -32,6 +30,7 @@ class Benchmark:
     ``scenario`` is a key of ``scenarios.SCENARIOS``, ``data`` a key of ``tmln.data.DATA``; if it is
     None, the data are the user's and the benchmark is named NAME:PATH. ``tasks`` is None if the
     data determine it. Models, epochs and rates are the paper's if the paper states them.
+    ``augment`` is what ``augment=auto`` stands for, ``crop`` what the crop in ``crop-flip`` is.
     """
 
     title: str
@@ -44,8 +43,8 @@ class Benchmark:
     epochs: int
     batch_size: int = 128
     lr: float = 0.01
-    augment: str = "none"
-    brightness: float = 0.0
+    augment: Literal["none", "crop-flip", "paper"] = "none"
+    crop: Literal["shift-flip", "resized-crop"] = "shift-flip"
 
 
 # fmt: off
@@ -68,19 +67,19 @@ BENCHMARKS: dict[str, Benchmark] = {
         tasks=5, model="mlp", epochs=5),
     "split-cifar10": Benchmark(
         "Split CIFAR-10", "CIFAR-10, 5 tasks of 2 classes", "split", "cifar10", ImageOptions,
-        tasks=5, model="resnet18", epochs=20, augment="shift-flip", brightness=BRIGHTNESS),
+        tasks=5, model="resnet18", epochs=20, augment="paper"),
     "split-cifar100": Benchmark(
         "Split CIFAR-100", "CIFAR-100, 10 tasks of 10 classes", "split", "cifar100", ImageOptions,
-        tasks=10, model="resnet18", epochs=50, augment="shift-flip", brightness=BRIGHTNESS),
+        tasks=10, model="resnet18", epochs=50, augment="paper"),
     "split-tiny-imagenet": Benchmark(
         "Split Tiny-ImageNet", "Tiny-ImageNet, 10 tasks of 20 classes", "split", "tiny-imagenet", ImageOptions,
-        tasks=10, model="resnet18", epochs=50, augment="shift-flip"),
+        tasks=10, model="resnet18", epochs=50, augment="crop-flip"),
     "core50": Benchmark(
         "CORe50", "CORe50, 8 sessions as domains, 10 categories", "sessions", "core50", Core50Options,
-        tasks=8, model="mobilenetv2", epochs=20, augment="resized-crop", brightness=BRIGHTNESS),
+        tasks=8, model="mobilenetv2", epochs=20, augment="paper", crop="resized-crop"),
     "pacs": Benchmark(
         "PACS", "PACS, 4 domains from photo to sketch, 7 classes", "domains", "pacs", DomainOptions,
-        tasks=4, model="resnet18-slim", epochs=20, augment="shift-flip", brightness=BRIGHTNESS),
+        tasks=4, model="resnet18-slim", epochs=20, augment="paper"),
     "folder": Benchmark(
         "Folder", "your own images: folder:PATH", "folder", None, FolderOptions,
         tasks=None, model="resnet18-slim", epochs=10),
@@ -114,7 +113,9 @@ def group_options() -> dict[str, list[Described]]:
             users.setdefault(option, []).append(name)
     groups: dict[str, list[Described]] = {}
     for option, names in users.items():
-        heading = "every benchmark" if len(names) == len(BENCHMARKS) else ", ".join(names)
+        others = [name for name in BENCHMARKS if name not in names]
+        every = f"every benchmark{' but ' if others else ''}{', '.join(others)}"
+        heading = every if len(others) < 2 else ", ".join(names)
         groups.setdefault(heading, []).append(option)
     return groups
 

@@ -129,7 +129,12 @@ def make_permutations(tasks: int, pixels: int, seed: int) -> dict[str, Callable[
 
 
 def split_by_domain(
-    name: str, pool: TrainTestData, options: Options, domains: Mapping[str, Callable[[Tensor], Tensor]]
+    name: str,
+    pool: TrainTestData,
+    options: Options,
+    domains: Mapping[str, Callable[[Tensor], Tensor]],
+    *,
+    augment: Augment | None = None,
 ) -> Stream:
     """Make one task per domain; inputs are transformed when read, so domains share memory."""
     classes = tuple(range(len(pool.class_names)))
@@ -140,4 +145,4 @@ def split_by_domain(
         for index, (domain, function) in enumerate(domains.items())
     ]
     metadata = {"scenario": "domain-incremental", "domains": list(domains)}
-    return assemble(name, pool, options, tasks, metadata)
+    return assemble(name, pool, options, tasks, metadata, augment=augment)

@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 from tmln.suggest import did_you_mean
 
 RUN_SEED = "run-seed"  # an order that a run replaces by ``seed:N`` with its own seed
-LATER_DEFAULTS = {"validation": 0.0, "shrink": 1}  # of options added later; at these values run names are the old ones
+# of options added later; at these values run names are the old ones
+LATER_DEFAULTS = {"validation": 0.0, "shrink": 1, "augment": "auto", "normalise": True}
 LOCATION_OPTIONS = ("root", "memory_limit")  # where data are, which is no part of a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -21,6 +22,7 @@ Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Held: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+AugmentName: TypeAlias = Literal["auto", "none", "crop-flip", "paper", "shift-flip", "resized-crop"]
 _ORDERS = "ascending, seeded, run-seed (each run by its own seed), seed:7"
 ClassOrder: TypeAlias = Annotated[str | Sequence[int], Field(title=f"{_ORDERS}, icarl1993 or 3,1,0,2")]
 Order: TypeAlias = Annotated[str, Field(pattern=r"^(ascending|seeded|run-seed|seed:.*)$", title=_ORDERS)]
@@ -49,6 +51,10 @@ class Options(BaseModel):
     """data root; TMLN_DATA, else the platform's cache folder, unless given"""
     skip_bad: bool = False
     """leave bad files and labels out with a counted warning instead of an error"""
+    augment: AugmentName = "auto"
+    """how training images are varied; auto is the benchmark's own"""
+    normalise: bool = True
+    """subtract the data set's mean and divide by its deviation; else pixels are from 0 to 1"""
 
 
 class SplitOptions(Options):
@@ -112,7 +118,7 @@ class FolderOptions(SplitOptions):
     """colours to convert images to; unless given, all have one mode already"""
     size: Count | None = None
     """pixels a side to fit images to; unless given, all have one size already"""
-    augment: Literal["none", "shift-flip", "resized-crop"] = "none"
+    augment: AugmentName = "none"
     """how training images are varied"""
     memory_limit: Bytes = 1 << 30
     """bytes of images kept in memory; more go to a memory-mapped file under the data root"""

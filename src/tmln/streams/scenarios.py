@@ -24,22 +24,32 @@ from tmln.streams.incremental import (
     split_by_class,
     split_by_domain,
 )
-from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, ImageOptions, Options, SplitOptions
+from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, Options, SplitOptions
 from tmln.streams.samples import concat
-from tmln.streams.stream import Stream, Task
+from tmln.streams.stream import Augment, Stream, Task
 from tmln.streams.train_test import TrainTestData, load_files, read_train_test, shrink_images
+
+
+def choose_augment(
+    row: Benchmark, options: Options, pool: TrainTestData, shape: tuple[int, ...] | None = None
+) -> Augment | None:
+    """Return the augmentation that the options ask for; ``auto`` is the benchmark's own."""
+    kind = row.augment if options.augment == "auto" else options.augment
+    shrink = getattr(options, "shrink", 1)
+    return make_augment(kind, shape or pool.train.shape, pool.mean, pool.std, crop=row.crop, shrink=shrink)
 
 
 def make_split(name: str, row: Benchmark, options: SplitOptions) -> Stream:
     """Make class-incremental tasks in a given order of classes."""
     pool = read_train_test(name, row, options)
-    factor = options.shrink if isinstance(options, ImageOptions) else 1
-    augment = make_augment(row.augment, pool.train.shape, pool.mean, pool.std, row.brightness, factor)
+    augment = choose_augment(row, options, pool)
     return split_by_class(name, pool, options, tasks=row.tasks or 1, augment=augment)
 
 
 def make_permuted(name: str, row: Benchmark, options: Options) -> Stream:
     """Make tasks of the original images, then of fixed permutations of their pixels."""
+    if options.augment not in ("auto", "none"):
+        raise ValueError(f"{name}: its pixels are permuted, so that augment={options.augment} makes no sense; use none")
     pool = read_train_test(name, row, options)
     domains = make_permutations(options.tasks or row.tasks or 1, math.prod(pool.train.shape), options.seed)
     return split_by_domain(name, pool, options, domains)
@@ -47,9 +57,9 @@ def make_permuted(name: str, row: Benchmark, options: Options) -> Stream:
 
 def make_rotated(name: str, row: Benchmark, options: Options) -> Stream:
     """Make tasks of images rotated in equal steps."""
-    return split_by_domain(
-        name, read_train_test(name, row, options), options, make_rotations(options.tasks or row.tasks or 1)
-    )
+    pool = read_train_test(name, row, options)
+    domains = make_rotations(options.tasks or row.tasks or 1)
+    return split_by_domain(name, pool, options, domains, augment=choose_augment(row, options, pool))
 
 
 def make_domains(name: str, row: Benchmark, options: DomainOptions) -> Stream:
@@ -65,7 +75,7 @@ def make_domains(name: str, row: Benchmark, options: DomainOptions) -> Stream:
             shrink_images(load_files(marked, str(row.data), options, bad), options.shrink, name)
         )
     tasks = make_group_tasks(pool, names, [tuple(range(len(pool.class_names)))] * len(names), domains=True)
-    augment = make_augment(row.augment, pool.train.shape, pool.mean, pool.std, row.brightness, options.shrink)
+    augment = choose_augment(row, options, pool)
     metadata = {"scenario": "domain-incremental", "domains": list(names), "test_fraction": options.test_fraction}
     return assemble(name, pool, options, tasks, metadata, augment=augment)
 
@@ -75,6 +85,8 @@ def make_sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
 
     ``extra_tests`` are the official test frames.
     """
+    if options.augment == "shift-flip":
+        raise ValueError(f"{name}: frames are resized to {options.size} pixels; use augment=crop-flip or none")
     with BadData(name, options.skip_bad) as bad:
         files = read_data(str(row.data), bad, options.root)
         if not isinstance(files, ImageFiles):
@@ -87,6 +99,7 @@ def make_sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
         marked = replace(files, files=hold_out_frames(wanted, options))
         pool = TrainTestData.from_arrays(load_files(marked, str(row.data), options, bad), in_order=True)
     names, shape = [files.group_names[group] for group in training], (3, options.size, options.size)
+    prepare = ResizeCentre(options.size, pool.mean, pool.std, options.test_resize)
     return assemble(
         name,
         pool,
@@ -98,8 +111,8 @@ def make_sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
             "holdout": options.holdout,
             "holdout_fraction": options.holdout_fraction,
         },
-        augment=make_augment(row.augment, shape, pool.mean, pool.std, row.brightness),
-        prepare=ResizeCentre(options.size, pool.mean, pool.std, options.test_resize),
+        augment=choose_augment(row, options, pool, shape) or prepare,
+        prepare=prepare,
         shape=shape,
         extra_tests={"official": concat([pool.groups[files.group_names[group]][1] for group in sorted(official)])},
     )
@@ -129,7 +142,7 @@ def make_folder(name: str, row: Benchmark, options: FolderOptions) -> Stream:
         reader = ImageReader(options.mode, options.size)
         files = read_folder(options.path.expanduser(), bad, reader, nested, options.test_fraction, options.seed)
         pool = TrainTestData.from_arrays(load_files(files, "folder", options, bad), in_order=True)
-    augment = make_augment(options.augment, pool.train.shape, pool.mean, pool.std)
+    augment = choose_augment(row, options, pool)
     names = list(pool.groups)
     if not names:
         return split_by_class(
