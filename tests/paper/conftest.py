@@ -16,6 +16,7 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper import measurements, recipes, shield, tables
+from tmln.paper.anchors import Anchor
 from tmln.paper.items import ITEMS, plan_jobs
 from tmln.paper.published import TABLE6
 from tmln.paper.scales import SCALES, BenchmarkSetup, Scale
@@ -36,6 +37,7 @@ TINY = Scale(
     samples=10,
     rounds=2,
     larger={"model.hidden": 32},
+    anchors=(Anchor("split-digits", "er", SMALL, 90.0, "a library", "two tasks"),),
 )
 
 

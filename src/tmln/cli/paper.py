@@ -35,6 +35,7 @@ class ItemName(str, Enum):
     confirm = "confirm"
     shield = "shield"
     tuning = "tuning"
+    anchors = "anchors"
     all = "all"
 
 
@@ -50,7 +51,7 @@ def paper(
     item: Annotated[
         ItemName,
         typer.Argument(
-            metavar="ITEM", help="table1 to table6, figure2, figure3, barrier, recipes, confirm, shield, tuning, all."
+            metavar="ITEM", help="table1 to table6, figure2, figure3, barrier, recipes, confirm, shield, tuning, anchors, all."
         ),
     ],
     scale: Annotated[

@@ -10,6 +10,7 @@ from typing import Any
 
 from tmln.data import list_data
 from tmln.experiments.config import RunConfig
+from tmln.paper.anchors import ANCHORS, Anchor
 from tmln.streams import BENCHMARKS
 from tmln.suggest import did_you_mean
 
@@ -82,6 +83,7 @@ class Scale:
     tuned: bool = False  # every method with the settings chosen by tuning
     larger: Mapping[str, Any] = field(default_factory=dict)  # settings of the confirmation
     threads: int | None = None  # of the process that records and measures; by default all cores
+    anchors: tuple[Anchor, ...] = ()  # published results to run again
 
     def setup(self, benchmark: str) -> BenchmarkSetup:
         """Return what is run for a benchmark of the paper."""
@@ -163,6 +165,7 @@ SCALES: dict[str, Scale] = {
         seeds=5,
         grid_seeds=5,
         resolution=41,
+        anchors=ANCHORS,
     ),
 }
 
