@@ -51,7 +51,8 @@ def paper(
     item: Annotated[
         ItemName,
         typer.Argument(
-            metavar="ITEM", help="table1 to table6, figure2, figure3, barrier, recipes, confirm, shield, tuning, anchors, all."
+            metavar="ITEM",
+            help="table1 to table6, figure2, figure3, barrier, recipes, confirm, shield, tuning, anchors, or all.",
         ),
     ],
     scale: Annotated[

@@ -27,8 +27,9 @@ def render(study: Study) -> Page:
     for anchor in study.scale.anchors:
         names = {seed: run_id(anchor.config(seed)) for seed in range(min(anchor.seeds, study.scale.seeds))}
         absent = missing_data(anchor.benchmark)
-        why = f"{absent} is not at hand: tmln data get {absent}" if absent else "not finished"
-        found = read_requested_row(names, study.result, lambda name, why=why: study.failed.get(name) or why)
+        unfinished = f"{absent} is not at hand: tmln data get {absent}" if absent else "not finished"
+        reasons = {name: study.failed.get(name, unfinished) for name in names.values()}
+        found = read_requested_row(names, study.result, reasons.__getitem__)
         ours = found.summary("acc")
         difference = "-" if not ours.n else f"{100 * ours.mean - anchor.accuracy:+.1f}"
         lines.append(

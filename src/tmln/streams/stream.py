@@ -66,15 +66,15 @@ class Stream:
         return tuple(task.test for task in self.tasks)
 
     def as_pixels(self) -> Stream:
-        """Return the stream with inputs in 0..1, not normalised, as a pre-trained backbone takes them."""
+        """Return the stream with inputs in 0..1, not normalised: backbones normalise themselves."""
         plain: dict[str, Any] = {"mean": tuple(0.0 for _ in self.mean), "std": tuple(1.0 for _ in self.std)}
         changed: dict[str, Any] = {}
         for name in ("augment", "prepare"):
             transform: Any = getattr(self, name)
             if not (is_dataclass(transform) and {"mean", "std"} <= vars(transform).keys()):
                 raise ValueError(
-                    f"benchmark {self.name} prepares its inputs in its own way, and pixels from 0 to 1 are asked for, by "
-                    "normalise=false or by a pre-trained backbone: choose another model, or another benchmark"
+                    f"benchmark {self.name} prepares its inputs in its own way, and pixels from 0 to 1 are asked for, "
+                    "by normalise=false or by a pre-trained backbone: choose another model, or another benchmark"
                 )
             changed[name] = replace(transform, **plain)  # type: ignore[type-var]
         return replace(self, **plain, **changed)

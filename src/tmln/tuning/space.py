@@ -145,7 +145,7 @@ def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
 
 
 def _is_excluded(part: type[Component[Any]], settings: Any, name: str, value: Any) -> bool:
-    """Return whether the other settings given refuse a value that is allowed beside the defaults."""
+    """Return whether other given settings refuse a value that is allowed beside the defaults."""
 
     def accepts(values: Mapping[str, Any]) -> bool:
         try:
