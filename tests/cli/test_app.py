@@ -174,6 +174,59 @@ def test_mistakes_are_answered(words: list[str], said: str) -> None:
     assert said in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seed", "3"], "there is no --seed: write --set seed=3 for one seed, --seeds 3 for the first three"),
+        (["--learning-rate=0.1"], "write --set lr=0.01"),
+        (["learning_rate=0.1"], "settings are given by --set: --set learning_rate=0.1"),
+        (["--set", "learning_rate=0.1"], "did you mean 'lr'"),
+        (["--set", "tmln.damping=1"], "did you mean 'step.damping'"),
+        (["--set", "step.damping=-1"], "step.damping = -1: "),
+        (["--set", "optimizer=adam"], "did you mean 'step'"),
+    ],
+)
+def test_words_of_other_tools_get_ours(words: list[str], said: str) -> None:
+    result = typed("run", "--benchmark", "split-digits", *words)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_missing_data_are_told_before_anything_is_made(command: str, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    result = typed(command, "--benchmark", "split-cifar10", "--runs", str(runs), TMLN_DATA=str(tmp_path))
+    assert result.returncode == 2
+    assert f"cifar10 is not under {tmp_path}" in result.stderr.splitlines()[-1]
+    assert not runs.exists()
+    result = typed(command, "--benchmark", "folder:nowhere", "--runs", str(runs))
+    assert "there is no nowhere" in result.stderr
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "extra"),
+    [
+        ("optuna", ["tune", "--benchmark", "split-digits", "--trials", "1"], "tmln[tune]"),
+        ("matplotlib", ["pareto", "RUNS", "-o", "p.png"], "tmln[figures]"),
+        ("matplotlib", ["overhead", "--benchmark", "split-digits", "-o", "p.png"], "tmln[figures]"),
+        ("matplotlib", ["landscape", "--benchmark", "split-digits", "--methods", "er"], "tmln[figures]"),
+    ],
+)
+def test_a_missing_extra_is_named_at_once(
+    missing: str, words: list[str], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    runs = tmp_path / "runs"
+    words = [str(tmp_path) if word == "RUNS" else word for word in words]
+    result = typed(*words, *([] if words[0] == "pareto" else ["--runs", str(runs)]))
+    assert extra in result.stderr
+    assert result.returncode == 2
+    assert not runs.exists()
+
+
 def test_importing_the_package_imports_little() -> None:
     code = "import sys, tmln; print(sorted(m for m in ('torch', 'numpy', 'pydantic', 'rich') if m in sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,6 +20,7 @@ def test_by_hand() -> None:
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     made = Learner(model)
+    made.meet({2})
     (found,) = made.predict(torch.tensor([[0.0, 1.0]]), top=2)
     share = np.e / (2 + np.e)
     assert (found.label, found.index) == ("2", 2)  # without a name a class is called by its number
@@ -80,8 +81,13 @@ def test_from_a_folder_that_keeps_growing(tmp_path: Path) -> None:
 
 
 def test_pictures_before_anything_was_learned(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="nothing was learned yet"):
+    with pytest.raises(RuntimeError, match="nothing was learned yet"), pytest.warns(UserWarning, match="nothing was"):
         Learner(network()).predict(picture(tmp_path / "a.png"))
+
+
+def test_predictions_before_anything_was_learned_warn() -> None:
+    with pytest.warns(UserWarning, match="nothing was learned yet"):
+        assert len(Learner(nn.Linear(4, 2)).predict(torch.zeros(3, 4))) == 3
 
 
 def test_a_model_or_input_that_is_not_a_number_does_not_predict() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tmln.streams import DataError, Samples, as_samples, stream_of_classes, stream_of_tasks
-from tmln.streams.arrays import Data
+from tmln.streams.arrays import Data, number_labels
 from tmln.streams.samples import TensorSource
 
 X = torch.arange(24, dtype=torch.float32).view(8, 3)
@@ -75,16 +75,45 @@ def test_bytes_stay_bytes_and_doubles_become_floats() -> None:
     [
         ((X, Y[:7]), r"8 inputs but labels of shape \[7\]"),
         ((X, Y.view(4, 2)), r"labels of shape \[4, 2\]"),
-        ((X, Y.float()), "labels are whole numbers from 0 on, not torch.float32"),
+        ((X, Y.float()), r"whole numbers from 0 on, not torch.float32 .*: give y.long\(\)"),
+        ((X, Y + 0.5), "not whole numbers of classes; regression and multi-label targets are not supported"),
+        ((X, Y.float().view(-1, 1)), r"torch.float32 \[8, 1\], .*; regression"),
+        ((X, Y.view(-1, 1)), r"\[8, 1\]: give y.squeeze\(1\)"),
+        ((X, torch.eye(8)[Y]), r"\[8, 8\] are one-hot: give class numbers, y.argmax\(1\)"),
+        ((X, torch.ones(8, 2)), r"\[8, 2\] name several classes of a sample; regression and multi-label"),
+        ((X, Y > 0), r"not torch.bool .*: give y.long\(\)"),
+        ((X, Y, Y), r"a tuple of 3 parts: give \(x, y\)"),
+        (X, r"without labels: give \(x, y\)"),
+        ([*X], r"a sample is a Tensor, not \(input, label\)"),
+        ([(X[0], "owl")], "sample 0 has the label 'owl': .* classes="),
+        ([(X[0], 0), (X[1], 0.5)], "sample 1 has the label 0.5: .*; regression"),
+        ([(X[0], torch.eye(2)[0])], r"sample 0 has the label \[2\]"),
         ((X, Y - 1), "from -1"),
         ((X / 0, Y), "not finite"),
         ((Y, Y), "inputs are uint8 or float"),
         (Listed([], []), "Listed is empty"),
     ],
 )
-def test_refusals(data: Data, message: str) -> None:
+def test_refusals(data: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_samples(data)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_names_as_labels_are_numbered(kind: Any) -> None:
+    data, names = number_labels((X, kind(["owl", "ant", "owl"])))
+    assert data[1].tolist() == [1, 0, 1]
+    assert names == ("ant", "owl")
+    data, names = number_labels((X, kind(["owl", "ant"])), ["owl", "bee", "ant"])
+    assert data[1].tolist() == [0, 2]
+    assert names == ("owl", "bee", "ant")
+    with pytest.raises(DataError, match="the label 'owl' is none of the classes given: ant, bee"):
+        number_labels((X, kind(["owl"])), ["ant", "bee"])
+
+
+def test_other_labels_are_left_alone() -> None:
+    for data in ((X, Y), (X, [0, 1]), (X, []), (X, [["a"]]), [(X[0], "owl")], X):
+        assert number_labels(data) == (data, None)
 
 
 def test_datasets_without_length_or_of_mixed_shape() -> None:

@@ -32,6 +32,13 @@ RENAMED = {
     "--trials": "--with-trials",
     "--weights": "--initial-weights",
 }
+# What other tools call an option, and how it is written here; each where the first is no option.
+INSTEAD = {
+    "--seed": "--set seed=3 for one seed, --seeds 3 for the first three",
+    **dict.fromkeys(("--lr", "--learning-rate", "--learning_rate"), "--set lr=0.01"),
+    **dict.fromkeys(("--batch-size", "--batch_size"), "--set batch_size=128"),
+    **dict.fromkeys(("--optimizer", "--optim"), "--step NAME"),
+}
 EVERY_COMMAND = "Every command"
 RANGE = re.compile(r"[<>]=?")
 WIDTH = 28  # of the column of options: longer ones have a line of their own
@@ -42,7 +49,19 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = {name for param in self.params for name in param.opts}
-        return super().parse_args(ctx, list(replace_old_spellings(args, options, not ctx.resilient_parsing)))
+        words = list(replace_old_spellings(args, options, not ctx.resilient_parsing))
+        has_arguments = any(param.param_type_name == "argument" for param in self.params)
+        if "--set" in options and not ctx.resilient_parsing:
+            for before, word in zip(["", *words], words, strict=False):
+                option, equals, _ = word.partition("=")
+                if before == "--":
+                    break
+                if option in INSTEAD and option not in options:
+                    ctx.fail(f"there is no {option}: write {INSTEAD[option]}")
+                is_setting = equals and option.replace(".", "").isidentifier() and not before.startswith("-")
+                if is_setting and not has_arguments:
+                    ctx.fail(f"settings are given by --set: --set {word}")
+        return super().parse_args(ctx, words)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(self, ctx, formatter)

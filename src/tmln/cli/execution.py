@@ -52,11 +52,21 @@ def run_configs(
         for line in estimate_lines(store, jobs, options, executor):
             echo_block(line)
         return
+    check_data_of([job.config for job in jobs if state_of(store, job) != "finished"], executor)
     if any(job.reference and state_of(store, job) != "finished" for job in jobs):
         echo("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
     with display_of(jobs) as display:
         failures = execute(store, jobs, options, executor, pool=pool, on_event=display.update)
     _print_outcome(store, jobs, failures, options)
+
+
+def check_data_of(configs: Sequence[RunConfig], executor: ExecutorConfig) -> None:
+    """Raise if data are missing, before a run folder is made, where runs are of this machine."""
+    from tmln.streams.benchmarks import check_data
+
+    if executor.executor in ("local", "serial"):
+        for name, options in {config.benchmark: config.benchmark_options for config in configs}.items():
+            check_data(name, options)
 
 
 def describe_share(mine: int, every: int, share: ArraySlice) -> str:

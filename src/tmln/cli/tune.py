@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tmln.cli.echo import echo
-from tmln.cli.execution import display_of, find_result, print_failures, run_configs
+from tmln.cli.execution import check_data_of, display_of, find_result, print_failures, run_configs
 from tmln.cli.options import (
     Method,
     OracleName,
@@ -102,7 +102,7 @@ def tune(
         with_split,
         without_split,
     )
-    from tmln.tuning.search import database_errors
+    from tmln.tuning.search import database_errors, require_optuna
     from tmln.tuning.sweep import read_spaces, spaces_for
 
     names, runs, seeds = choose_methods(method, methods), recording.runs, training.seeds
@@ -122,6 +122,8 @@ def tune(
     options = run_options(recording, oracle.value if against_joint else "none", executor)
     for note in notes:
         echo(note, err=True)
+    require_optuna()
+    check_data_of([*bases, *(stages if count else ())], executor)
     make_folder(runs)
     refuse_link(runs / "tune.sqlite3")
     url = storage or f"sqlite:///{(runs / 'tune.sqlite3').resolve()}"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import eval_mode
 from tmln.distributed.process_group import SINGLE, Ranks
+from tmln.learner.checks import explain_failure
 from tmln.learner.forward import mask_logits
 from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
 from tmln.streams.arrays import as_samples
@@ -141,7 +142,8 @@ def compute_scores(learner: Learner, samples: Samples) -> Iterator[Tensor]:
     with eval_mode(model), learner.weights.prediction_weights():
         for x, _ in samples.batches(2 * learner.trained.rows_per_pass):
             inputs = prepare_inputs(model, x, learner.prepare)
-            _, scores = learner.answer.scores(model, inputs)
+            with explain_failure(learner, samples):
+                _, scores = learner.answer.scores(model, inputs)
             if bool(scores.isnan().any()):
                 raise ValueError(_explain_nan(model, inputs))
             yield mask_logits(scores, learner.open_classes)

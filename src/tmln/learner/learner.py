@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from tmln.distributed.sharding import gather_state
 from tmln.learner.checkpoint import load_file, save_file
+from tmln.learner.checks import check_model, check_trainable, explain_failure
 from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predict, predict_labels
 from tmln.learner.export import export
 from tmln.learner.forward import Precision
@@ -24,7 +26,7 @@ from tmln.learner.state import check_file, full_recipe, restore_on_error, restor
 from tmln.learner.task_data import Augment, TaskData, read_task, read_test, skip_augmentation, to_float
 from tmln.learner.trained import Trained
 from tmln.lr_schedule import Schedule, ScheduleName
-from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights, prepare_inputs
+from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights, get_reference_weight, prepare_inputs
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -116,6 +118,7 @@ class Learner:
         batch_statistics: Literal["global", "rank"] = "global",
         **components: str | None,
     ) -> None:
+        check_model(model)
         if not 0 < lr < math.inf:
             raise ValueError(f"lr must be positive and finite, got {lr}")
         if batch_size < 1:
@@ -157,6 +160,11 @@ class Learner:
         self.position = StreamPosition(order, noise)
         self.seen = SeenData()
 
+    def __repr__(self) -> str:
+        tasks = f"{self.tasks} task{'' if self.tasks == 1 else 's'}"
+        device = get_reference_weight(self.model).device
+        return f"Learner({self.recipe.describe()}, {len(self.classes)} classes in {tasks}, on {device})"
+
     def learn(
         self,
         dataset: Any,
@@ -179,9 +187,9 @@ class Learner:
         the call.
 
         Args:
-            dataset: ``(x, y)``, a data set or loader, or a path: a folder of classes with pictures,
-                or of domains with classes, or an ``.npz`` with ``x``, ``y`` and, for names,
-                ``classes``.
+            dataset: ``(x, y)``, where y may be names, a data set or loader, or a path: a folder of
+                classes with pictures, or of domains with classes, or an ``.npz`` with ``x``, ``y``
+                and, for names, ``classes``.
             epochs: passes over the data.
             classes: names of the labels 0, 1, ... of this data, ``["ant", "owl"]``; folders, and a
                 data set with ``classes``, name their own. They are matched with the learner's
@@ -205,11 +213,12 @@ class Learner:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
         if not len(task.samples):
             raise ValueError("a task needs at least one sample, this one is empty")
+        check_trainable(self)
         if not boundary:
             self._check_online()
         before = self.seen.record
         record = start_record(before, task.name, task.samples, task.held) if boundary else before
-        with restore_on_error(self) if atomic else nullcontext() as state:
+        with explain_failure(self, task.samples), restore_on_error(self) if atomic else nullcontext() as state:
             self._learn(task, record, epochs, boundary, on_step, max_forgetting)
         if state is not None and boundary and self.keep:
             self.seen.previous = [*self.seen.previous, (state, before)][-self.keep :]
@@ -272,6 +281,8 @@ class Learner:
         >>> [found.label in ("ant", "owl") for found in learner.predict(torch.randn(2, 4))]
         [True, True]
         """
+        if not self.classes:
+            warnings.warn("nothing was learned yet: these predictions are the model's own", UserWarning, stacklevel=2)
         return predict(self, data, top)
 
     def predict_labels(self, samples: Samples) -> Tensor:
@@ -286,7 +297,9 @@ class Learner:
         have. Labels are matched by name as in :meth:`learn`; a class that was never learned is an
         error.
         """
-        (found,) = self.evaluate_tasks([(read_test(self, dataset, classes), None)])
+        samples = read_test(self, dataset, classes)
+        with explain_failure(self, samples):
+            (found,) = self.evaluate_tasks([(samples, None)])
         return found
 
     def evaluate_tasks(

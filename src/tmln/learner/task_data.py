@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tmln.methods import get_reference_weight
-from tmln.streams.arrays import as_samples
+from tmln.streams.arrays import as_samples, number_labels
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
@@ -59,8 +59,8 @@ def read_task(
     """Read data as a task of this learner, which stays as it is."""
     if hold_out is not None and not 0 <= hold_out < 1:
         raise ValueError(f"hold_out is a share from 0 up to 1, got {hold_out}")
-    samples, held, found = _read(learner, data, image_size)
     words = [c for c in classes or () if isinstance(c, str)]
+    samples, held, found = _read(learner, data, image_size, words)
     numbers = [int(c) for c in classes or () if not isinstance(c, str)]
     if words and numbers:
         raise TypeError(f"classes are names or numbers, not both: {list(classes or ())}")
@@ -94,7 +94,7 @@ def read_test(
     image_size: int | None = None,
 ) -> Samples:
     """Read test data with the learner's labels; a class never learned is an error."""
-    samples, apart, found = _read(learner, data, image_size)
+    samples, apart, found = _read(learner, data, image_size, classes)
     samples, found, known = apart or samples, tuple(classes or ()) or found, names or learner.names
     if found is not None and known:
         return match_labels(samples, found, known)
@@ -103,11 +103,12 @@ def read_test(
 
 
 def _read(
-    learner: Learner, data: Any, image_size: int | None
+    learner: Learner, data: Any, image_size: int | None, classes: Sequence[str] | None
 ) -> tuple[Samples, Samples | None, tuple[str, ...] | None]:
     """Return samples, samples for tests only, and class names, of a path or data."""
     if not isinstance(data, (OwnSamples, str, PathLike)):
-        return as_samples(data, get_reference_weight(learner.model).dtype), None, find_names(data)
+        data, named = number_labels(data, classes)
+        return as_samples(data, get_reference_weight(learner.model).dtype), None, named or find_names(data)
     if not isinstance(data, OwnSamples):
         shape = None if learner.seen.transforms is None else learner.seen.transforms["shape"]
         data = read_own_samples(Path(data), shape, image_size)

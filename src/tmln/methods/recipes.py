@@ -78,6 +78,18 @@ class Recipe:
             return self.components[name]
         raise AttributeError(f"a recipe has no {name!r}")
 
+    def describe(self) -> str:
+        """Return the method's name, or the components that are not the default.
+
+        >>> RECIPES["er+"].describe(), Recipe(step=ComponentSpec("tmln")).describe()
+        ("method='er+'", "step='tmln'")
+        """
+        same = (name for name, row in RECIPES.items() if row.to_dict() | {"about": self.about} == self.to_dict())
+        if (name := next(same, None)) is not None:
+            return f"method={name!r}"
+        own = {f: spec.name for f, spec in self.components.items() if spec.name != FAMILIES.default(f)}
+        return ", ".join(f"{family}={name!r}" for family, name in own.items()) or "no components"
+
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Recipe:
         """Return a recipe from the result of :meth:`to_dict`.

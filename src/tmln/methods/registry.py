@@ -133,10 +133,14 @@ def read_settings(component: type[Component[Any]], values: Mapping[str, Any]) ->
         settings = component.Settings(**own)
         if component.is_wrapper:
             given = {key.removeprefix(f"{INNER}."): value for key, value in inner.items()}
-            resolved = component.resolve_inner_settings(settings, given)
+            try:
+                resolved = component.resolve_inner_settings(settings, given)
+            except ValueError as error:  # as it is typed: step.inner.damping
+                family = f"{component.family}."
+                raise ValueError(str(error).replace(family, f"{family}{INNER}.", 1)) from None
             settings = component.Settings(**own, **{f"{INNER}.{key}": value for key, value in resolved.items()})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(place) for place in first["loc"])
-        raise ValueError(f"{component.name}.{where} = {first['input']!r}: {first['msg']}") from None
+        raise ValueError(f"{component.family}.{where} = {first['input']!r}: {first['msg']}") from None
     return settings

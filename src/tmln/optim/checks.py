@@ -47,6 +47,12 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
+def check_parameters(params: Any, optimizer: str) -> None:
+    """Raise if a model is given in place of its parameters."""
+    if isinstance(params, nn.Module):
+        raise TypeError(f"{optimizer} takes parameters, not a model: {optimizer}(model.parameters(), ...)")
+
+
 def check_gradient(p: Tensor, optimizer: str) -> None:
     """Raise if the gradient is sparse or the parameter complex; the metrics are elementwise."""
     gradient = p.grad

@@ -27,6 +27,7 @@ from tmln.optim.checks import (
     check_finite,
     check_fraction,
     check_gradient,
+    check_parameters,
     check_same_names,
     name_parameters,
 )
@@ -165,6 +166,7 @@ class TMLN(Optimizer):
         capturable: bool = False,
         offload: bool = False,
     ) -> None:
+        check_parameters(params, type(self).__name__)
         if clip_norm is not None:
             check_above("clip_norm", clip_norm, 0.0)
         defaults = {

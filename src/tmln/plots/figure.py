@@ -19,18 +19,26 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_suffix(path: Path) -> Path:
-    """Return the path if a figure can be written there; call it before long work."""
+    """Return the path if a figure can be drawn and written there; call it before long work."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"a picture is called {', '.join(f'NAME{suffix}' for suffix in SUFFIXES)}; got {str(path)!r}")
+    require_matplotlib()
     return path
+
+
+def require_matplotlib() -> None:
+    """Raise, naming the extra that brings it, where matplotlib is missing."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise ImportError("pictures need matplotlib: pip install 'tmln[figures]'") from None
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, laid out so that nothing is cut off."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("pictures need matplotlib: pip install 'tmln[figures]'") from None
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

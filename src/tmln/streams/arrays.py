@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -63,6 +64,8 @@ def _read_input(dataset: Dataset[Any], row: int) -> Tensor:
 
 def _split_item(item: Any) -> tuple[Any, Any]:
     """Return input and label of one item: the first two of a sequence, or the entries of a dict."""
+    if isinstance(item, (Tensor, np.ndarray)) or not isinstance(item, (Mapping, Sequence)) or len(item) < 2:
+        raise DataError(f"a sample is a {type(item).__name__}, not (input, label): give (x, y), or a dataset of pairs")
     if not isinstance(item, Mapping):
         return item[0], item[1]
     label = next((key for key in LABELS if key in item), None)
@@ -107,7 +110,11 @@ def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
         data = _take_dataset(data)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = (data.tensors[0], data.tensors[1])
+    if isinstance(data, (Tensor, np.ndarray)):
+        raise DataError(f"inputs {list(data.shape)} without labels: give (x, y)")
     if isinstance(data, tuple):
+        if len(data) != 2:
+            raise DataError(f"a tuple of {len(data)} parts: give (x, y), inputs and labels")
         x, y = (torch.as_tensor(part) for part in data)
         if x.dim() == 0 or x.dtype in (torch.bool, torch.int64, torch.complex64):
             raise DataError(f"inputs are uint8 or float [N, ...], not {x.dtype} {list(x.shape)}")
@@ -124,17 +131,65 @@ def as_samples(data: Data, precision: torch.dtype | None = None) -> Samples:
     if count == 0:
         raise DataError(f"{type(data).__name__} is empty")
     targets = getattr(data, "targets", None)
-    y = torch.as_tensor(targets if targets is not None else [int(_split_item(data[row])[1]) for row in range(count)])
+    y = torch.as_tensor(targets if targets is not None else [_read_label(data, row) for row in range(count)])
     first = _read_input(data, 0)
     return Samples.of(DatasetSource(data, tuple(first.shape), first.dtype), _check_labels(y, count))
 
 
+def _read_label(dataset: Dataset[Any], row: int) -> int:
+    label = _split_item(dataset[row])[1]
+    try:
+        number = int(label)
+    except (TypeError, ValueError, RuntimeError):
+        number = -1
+    if isinstance(label, str) or number < 0 or number != label:
+        said = list(label.shape) if isinstance(label, Tensor) and label.dim() else repr(label)
+        by_name = "; names are taken in (x, y), or as numbers with classes=[...]"
+        hint = by_name if isinstance(label, str) else _NUMBERS_ONLY
+        raise DataError(f"sample {row} has the label {said}: labels are whole numbers from 0 on{hint}")
+    return number
+
+
+_NUMBERS_ONLY = "; regression and multi-label targets are not supported here (TMLN in your own loop takes any loss)"
+
+
 def _check_labels(y: Tensor, count: int) -> Tensor:
+    """Return labels as int64; an error has the line that converts what are no class numbers."""
+    if y.dim() == 2 and len(y) == count and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all()):
+        if bool((y.sum(1) == 1).all()):
+            raise DataError(f"labels {list(y.shape)} are one-hot: give class numbers, y.argmax(1)")
+        raise DataError(f"labels {list(y.shape)} name several classes of a sample{_NUMBERS_ONLY}")
+    if y.shape == (count, 1) and not y.is_floating_point():
+        raise DataError(f"{count} inputs but labels of shape {list(y.shape)}: give y.squeeze(1)")
+    if y.is_floating_point() and count and (not bool((y == y.round()).all()) or y.dim() > 1):
+        raise DataError(f"labels are {y.dtype} {list(y.shape)}, not whole numbers of classes{_NUMBERS_ONLY}")
     if y.dim() != 1 or len(y) != count:
         raise DataError(f"{count} inputs but labels of shape {list(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or (count and int(y.min()) < 0):
-        raise DataError(f"labels are whole numbers from 0 on, not {y.dtype} from {y.min().item()}")
+        hint = "" if count and y.min() < 0 else ": give y.long() if they are classes"
+        raise DataError(f"labels are whole numbers from 0 on, not {y.dtype} from {y.min().item()}{hint}")
     return y.long()
+
+
+def number_labels(data: Any, names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
+    """Return ``(x, y)`` whose labels are strings with numbers in their place, and the names.
+
+    Names are in the order of ``names``, or sorted. Other data are returned as they are, with None.
+
+    >>> number_labels(([[0.0], [1.0]], ["owl", "ant"]))[0][1], number_labels(([[0.0]], ["owl"]))[1]
+    (tensor([1, 0]), ('owl',))
+    """
+    if not (isinstance(data, tuple) and len(data) == 2) or isinstance(data[1], Tensor):
+        return data, None
+    labels = np.asarray(data[1])
+    if labels.ndim != 1 or not len(labels) or not all(isinstance(label, str) for label in labels.tolist()):
+        return data, None
+    found = tuple(names or sorted(set(labels.tolist())))
+    places = {name: index for index, name in enumerate(found)}
+    unknown = next((label for label in labels.tolist() if label not in places), None)
+    if unknown is not None:
+        raise DataError(f"the label {unknown!r} is none of the classes given: {', '.join(found)}")
+    return (data[0], torch.tensor([places[label] for label in labels.tolist()])), found
 
 
 def _name_classes(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tmln.streams.options import (
@@ -118,6 +119,17 @@ def group_options() -> dict[str, list[Described]]:
         heading = every if len(others) < 2 else ", ".join(names)
         groups.setdefault(heading, []).append(option)
     return groups
+
+
+def check_data(name: str, given: Mapping[str, object]) -> None:
+    """Raise if the data of a benchmark are not on this machine; the error says how to get them."""
+    from tmln.data import DataError, locate
+
+    row, options = find_benchmark(name), parse_options(name, given).model_dump()
+    if row.data is not None:
+        locate(row.data, options.get("root"))
+    elif "path" in options and not Path(options["path"]).expanduser().exists():
+        raise DataError(f"there is no {options['path']}, which {name} reads")
 
 
 def make_stream(name: str, **options: object) -> Stream:

@@ -270,6 +270,14 @@ def queue_again(study: Any, trial: Any) -> None:
     study.enqueue_trial(trial.params, user_attrs={AGAIN: True})
 
 
+def require_optuna() -> Any:
+    """Return the module optuna; the error names the extra that brings it."""
+    try:
+        return importlib.import_module("optuna")
+    except ImportError as error:
+        raise ImportError("tmln tune needs optuna: pip install 'tmln[tune]'") from error
+
+
 def open_study(url: str, name: str, directions: Sequence[str]) -> tuple[Any, Any]:
     """Open or create a study; return it with its storage.
 
@@ -277,10 +285,7 @@ def open_study(url: str, name: str, directions: Sequence[str]) -> tuple[Any, Any
         ImportError: if Optuna or the driver of the database is missing.
         ValueError: if the database cannot be reached.
     """
-    try:
-        optuna = importlib.import_module("optuna")
-    except ImportError as error:
-        raise ImportError("tmln tune needs optuna: pip install 'tmln[tune]'") from error
+    optuna = require_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     server = url.startswith(("postgres", "mysql", "mariadb"))
     # A connection is tested before use: runs take hours, and servers and routers end idle ones.
