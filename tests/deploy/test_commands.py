@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 from typer.testing import CliRunner, Result
 
 from tests.deploy.conftest import draw
@@ -123,6 +125,42 @@ def test_a_frozen_backbone_with_weights_of_ones_own(weeks: Path, tmp_path: Path)
     a, b = (dict(open_learner(path).model.named_parameters()) for path in (state, other))
     same = [name for name, p in a.items() if p.shape == b[name].shape and bool((p == b[name]).all())]
     assert len(same) == len(a) - 2  # all but the head's two
+
+
+def test_a_frozen_backbone_stays_to_the_bit(weeks: Path, tmp_path: Path) -> None:
+    """Running statistics of batch normalisation, too: a convnet has three of them."""
+    state, words = tmp_path / "s.tmln", ["--model", "convnet", "--freeze", "backbone"]
+    run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 1, *words)
+    first = dict(open_learner(state).model.state_dict())
+    run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 3, *words)
+    after = open_learner(state).model.state_dict()
+    assert sum("running_mean" in name for name in first) == 3
+    assert float(first["norms.0.num_batches_tracked"]) == 0
+    assert [name for name, value in after.items() if not torch.equal(value, first[name])] == [
+        "linear.weight",
+        "linear.bias",
+    ]
+    other = tmp_path / "other.tmln"
+    run("learn", "--state", other, "--data", weeks / "week1", "--epochs", 1)
+    error = run("learn", "--state", other, "--data", weeks / "week2", "--freeze", "backbone", code=1).exception
+    assert "was made without --freeze backbone" in str(error)
+
+
+def test_weights_say_what_was_taken(weeks: Path, tmp_path: Path) -> None:
+    state = tmp_path / "a.tmln"
+    run("learn", "--state", state, "--data", weeks / "week1", "--epochs", 1, "--model", "convnet")
+    run("export", "--state", state, "-o", tmp_path / "w.safetensors")
+    words = ["learn", "--data", weeks / "week2", "--epochs", 1, "--weights", tmp_path / "w.safetensors"]
+    said = run(*words, "--state", tmp_path / "b.tmln", "--model", "convnet").output
+    assert "weights: 15 of the backbone's 15 tensors" in said
+    tensors = safetensors.torch.load_file(tmp_path / "w.safetensors")
+    del tensors["norms.1.bias"]
+    safetensors.torch.save_file(tensors, tmp_path / "w.safetensors")
+    error = str(run(*words, "--state", tmp_path / "c.tmln", "--model", "convnet", code=1).exception)
+    assert "--weights-partial" in error
+    assert not (tmp_path / "c.tmln").exists()
+    other = [*words, "--state", tmp_path / "d.tmln", "--model", "cnn"]
+    assert "none of its" in str(run(*other, code=1).exception)
 
 
 def test_arrays_are_learned_and_predicted(tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ def learn(
     initial_weights: Annotated[
         Path | None, typer.Option(exists=True, metavar="FILE", help="Pre-trained weights, as safetensors.")
     ] = None,
+    weights_partial: Annotated[
+        bool, typer.Option("--weights-partial", help="Take what fits of the weights, also if that is not all.")
+    ] = False,
     freeze: Annotated[str | None, typer.Option(metavar="WHAT", help="backbone: train only the head.")] = None,
     hold_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, metavar="SHARE", help="Share of each class held out to measure accuracy.")
@@ -106,6 +109,7 @@ def learn(
         undo_levels,
         split_settings(settings),
         from_scratch,
+        weights_partial,
     )
     begun = not state.exists()
     try:
@@ -121,8 +125,9 @@ def learn(
         size = "x".join(map(str, about["shape"]))
         echo("")
         echo(f"made {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
-        if "reason" in about:
-            echo(about["reason"])
+        for key in ("weights", "reason"):
+            if key in about:
+                echo(about[key])
 
 
 def evaluate(state: State, data: Data) -> None:

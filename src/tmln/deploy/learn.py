@@ -25,13 +25,14 @@ from tmln.deploy.backbone import (
     is_undecided,
     uses_backbone,
 )
-from tmln.deploy.state_file import ModelSpec, load_weights, open_learner
+from tmln.deploy.state_file import ModelSpec, open_learner
 from tmln.learner import Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
 from tmln.models import BACKBONES
+from tmln.models.weights_file import load_weights
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
@@ -60,6 +61,7 @@ class LearnRequest:
     keep: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     from_scratch: bool = False
+    weights_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,11 +197,12 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     )
     torch.manual_seed(int(numbers["seed"]))
     model = spec.build()
+    loaded = None
     if request.weights is not None:
-        load_weights(model, request.weights)
+        loaded = load_weights(model, request.weights, spec.find_head(model), request.weights_partial)
     method = request.method or "tmln"
     learner = Learner(model, method, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
-    learner.about = {**spec.to_dict(), "method": method}
+    learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:
         learner.about["reason"] = explain(int(options["size"]))
     return learner
@@ -216,6 +219,8 @@ def _refuse_changes(state: Path, file: StateFile, request: LearnRequest) -> None
     for option, (now, then) in was.items():
         if now is not None and now != then:
             raise ValueError(f"{state} was made with {option} {then}, not {now}; leave {option} out, or begin another")
+    if request.freeze and not file.about.get("freeze", False):
+        raise ValueError(f"{state} was made without --freeze backbone; leave it out, or begin another")
     if request.settings or request.weights is not None:
         raise ValueError(
             f"{state} has its settings and weights: leave --set and --initial-weights out, or begin another"

@@ -6,12 +6,11 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import safetensors
-import safetensors.torch
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from tmln.learner.checkpoint import load_file, read_newest
 from tmln.learner.heads import find_head
 from tmln.learner.state import check_file
 from tmln.learner.task_data import MOST_VALUES
+from tmln.methods.fine_tuning import FineTuning, find_fine_tuning, set_fine_tuning
 from tmln.models import make_model
 from tmln.models.custom import check_allowed
 from tmln.streams.augment import Normalise
@@ -93,11 +93,14 @@ class ModelSpec(BaseModel):
         else:
             model = self._build_for(tensors)
         if self.freeze:
-            head = model.get_submodule(find_head(model, torch.zeros(1, *self.shape), self.head))
-            own = set(map(id, head.parameters()))
-            for p in model.parameters():
-                p.requires_grad_(id(p) in own)
+            found = find_fine_tuning(model)
+            given = FineTuning(self.find_head(model)) if found is None else found[1]
+            set_fine_tuning(model, replace(given, freeze="backbone"))
         return model
+
+    def find_head(self, model: nn.Module) -> str:
+        """Return the name of the layer that gives the model's output."""
+        return find_head(model, torch.zeros(1, *self.shape), self.head)
 
     def _build_for(self, tensors: Mapping[str, Any]) -> nn.Module:
         """Build a model that a file describes: no larger than the tensors that are in the file."""
@@ -177,23 +180,6 @@ def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Le
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return Learner.from_saved(saved, model, prepare=spec.prepare, allow_code=code_allowed(), what=str(path))
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a backbone's weights from a safetensors file; a head of another size stays."""
-    try:
-        found = safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ValueError(f"{path}: cannot be read as safetensors ({error})") from error
-    own = model.state_dict()
-    fitting = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
-    if not fitting:
-        some = ", ".join(list(found)[:3])
-        raise ValueError(f"{path}: none of its {len(found)} tensors ({some}, ...) is one of the model's")
-    missing = [key for key in own if key not in fitting]
-    model.load_state_dict(fitting, strict=False)
-    if len(missing) > len(own) // 2:
-        raise ValueError(f"{path}: of the model's {len(own)} tensors it lacks {len(missing)}, {missing[0]} for one")
 
 
 def learner_of_run(folder: str | Path) -> Learner:

@@ -46,8 +46,12 @@ class MaskedModel(nn.Module):
         """Let these classes compete from now on, and no others."""
         self.closed = _closed_classes(classes)
 
+    def close(self, output: Tensor) -> Tensor:
+        """Return the model's output with the logits of closed classes at -inf."""
+        return _mask(output, self.closed)
+
     def forward(self, x: Tensor) -> Tensor:
-        return _mask(self.model(x), self.closed)
+        return self.close(self.model(x))
 
 
 class AutocastModel(nn.Module):

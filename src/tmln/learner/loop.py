@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.preserve_state import preserve_buffers, preserve_model
 from tmln.distributed.data_parallel import check_identical_weights
+from tmln.learner.frozen_features import reuse_features
 from tmln.learner.task_data import record_transforms
 from tmln.methods import Batch, Step, TaskContext, move_to_model, prepare_inputs
+from tmln.methods.fine_tuning import set_training_mode
 from tmln.streams.arrays import DatasetSource
 from tmln.streams.readahead import prefetch
 from tmln.streams.samples import Samples, concat
@@ -76,18 +78,19 @@ def learn_task(
     if not resumed:
         for component in learner.components.values():
             component.begin(context)
-    learner.model.train()
+    set_training_mode(learner.model)
     if not learner.step.trains_at(learner.step.settings, context.index):
         epochs = 0
-    while within.epoch < epochs:
-        for number, (x, y) in iterate_epoch(samples, within, position.order, learner.batch_size):
-            if schedule.changes:
-                scale_lr(learner, schedule.factor(within.epoch * steps + number, epochs * steps))
-            loss = take_step(learner, x, y, context, within.epoch, number)
-            within.step = number + 1
-            if on_step is not None:
-                on_step(within.epoch, number, loss)
-        within.epoch, within.step = within.epoch + 1, 0
+    with reuse_features(learner, samples) if epochs else nullcontext():
+        while within.epoch < epochs:
+            for number, (x, y) in iterate_epoch(samples, within, position.order, learner.batch_size):
+                if schedule.changes:
+                    scale_lr(learner, schedule.factor(within.epoch * steps + number, epochs * steps))
+                loss = take_step(learner, x, y, context, within.epoch, number)
+                within.step = number + 1
+                if on_step is not None:
+                    on_step(within.epoch, number, loss)
+            within.epoch, within.step = within.epoch + 1, 0
     position.within = None
     if schedule.changes:
         scale_lr(learner, 1.0)

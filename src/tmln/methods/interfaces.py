@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.methods.component import BuildContext, Component, Growth, S
+from tmln.methods.fine_tuning import scale_backbone_lr
 from tmln.methods.task_context import Batch, TaskContext
 from tmln.methods.weight_copies import trained_tensors
 
@@ -125,6 +126,7 @@ class Step(Component[S]):
     def __init__(self, settings: S, model: nn.Module, lr: float, seed: int, memory: Reservoir | None = None) -> None:
         self.settings, self.memory = settings, memory  # of the replay component, if it has one
         self.optimizer = self.make_optimizer(model, lr, seed)
+        scale_backbone_lr(self.optimizer, model)
 
     @classmethod
     def make(cls, settings: Any, context: BuildContext) -> Self:
