@@ -16,7 +16,7 @@ def test_a_new_state_begins_with_the_backbone(weeks: Path, tmp_path: Path, monke
     state = tmp_path / "shop.tmln"
     first, _ = learn_into(state, weeks / "week1")
     assert first.about["model"] == "efficientnet-lite0"
-    assert first.about["options"] == {"size": 128, "pretrained": True}
+    assert first.about["options"] == {"size": 128, "pretrained": True, "frozen_norms": True}
     assert "--from-scratch" in first.about["reason"]
     assert first.answer.name == "slda"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # whoever has the state needs no weights

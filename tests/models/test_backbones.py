@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tmln.models import BACKBONES, make_backbone, make_model
-from tmln.models.backbones import MissingWeights, PictureInput, has_weights, read_weights
+from tmln.models.backbones import MissingWeights, has_weights, read_weights
 from tmln.models.efficientnet_lite import SamePad, same_padding
+from tmln.models.picture_model import PictureInput
 
 # Of efficientnet-lite-pytorch 0.1.0 with its own weights, for picture(size) normalised by 127/255 and 128/255.
 GOLDEN: dict[str, tuple[list[int], list[float], float, float]] = {

@@ -31,7 +31,7 @@ from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
-from tmln.models import BACKBONES
+from tmln.models import spell_options, takes_pixels
 from tmln.models.weights_file import load_weights
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
@@ -107,7 +107,8 @@ def learn_into(
         _refuse_changes(state, file, request)
     shape = None if file is None or file.state.intake is None else tuple(file.state.intake.shape)
     chosen = base is None and uses_backbone(data, request)
-    own = read_own_samples(data, shape, request.image_size, LARGEST if chosen else DEFAULT_SIDE)
+    is_backbone = chosen or takes_pixels(request.model or "", model_options_of(request))
+    own = read_own_samples(data, shape, request.image_size, LARGEST if is_backbone else DEFAULT_SIDE)
     if own.names:
         check_names(own.names)
     mark = {
@@ -174,13 +175,11 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
         request = replace(request, model=MODEL, method=METHOD, settings={"model.size": str(size)})
     pictures = len(shape) == 3
     usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else "mlp"
-    pixels = not pictures or request.model in BACKBONES  # a backbone normalises by itself
+    options = model_options_of(request)
+    pixels = not pictures or takes_pixels(request.model or "", options)  # a backbone normalises by itself
     mean, std = ((0.0,), (1.0,)) if pixels else channel_statistics(own.train)
     given = {key: value for key, value in request.settings.items() if "." not in key}
     dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
-    options = {key.removeprefix("model."): value for key, value in dotted.items() if key.startswith("model.")}
-    if request.model in BACKBONES:
-        options.setdefault("pretrained", True)  # spelled out, so that who opens the state needs no weights
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
     numbers = {"lr": 0.01, "batch_size": 32, "seed": 0, **{key: _parse(value) for key, value in given.items()}}
     if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
@@ -197,6 +196,7 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     )
     torch.manual_seed(int(numbers["seed"]))
     model = spec.build()
+    spec = spec.model_copy(update={"options": spell_options(spec.model, options, model)})
     loaded = None
     if request.weights is not None:
         loaded = load_weights(model, request.weights, spec.find_head(model), request.weights_partial)
@@ -206,6 +206,13 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     if chosen:
         learner.about["reason"] = explain(int(options["size"]))
     return learner
+
+
+def model_options_of(request: LearnRequest) -> dict[str, Any]:
+    """Return the options of the model that are asked for."""
+    prefix = "model."
+    asked = {key: value for key, value in request.settings.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): _parse(value) for key, value in asked.items()}
 
 
 def _refuse_changes(state: Path, file: StateFile, request: LearnRequest) -> None:

@@ -22,8 +22,9 @@ from tmln.learner.heads import find_head
 from tmln.learner.state import check_file
 from tmln.learner.task_data import MOST_VALUES
 from tmln.methods.fine_tuning import FineTuning, find_fine_tuning, set_fine_tuning
-from tmln.models import make_model
+from tmln.models import make_model, spell_options
 from tmln.models.custom import check_allowed
+from tmln.models.registry import LIBRARIES
 from tmln.streams.augment import Normalise
 from tmln.user_code import code_allowed
 
@@ -107,9 +108,12 @@ class ModelSpec(BaseModel):
         spec = self
         if "pretrained" in spec.options:  # the weights are in the file, and nothing is fetched because a file says so
             spec = replace_options(spec, pretrained=False)
-        make = partial(make_model, spec.model, spec.shape, spec.outputs, **spec.options)
         kind, colon, _ = spec.model.partition(":")
-        if colon and kind != "timm":  # code that the user allowed: trusted, and free to do what a plan cannot
+        if kind in LIBRARIES:
+            kept = {key: value for key, value in spec.options.items() if key != "weights"}
+            spec = spec.model_copy(update={"options": kept})
+        make = partial(make_model, spec.model, spec.shape, spec.outputs, **spec.options)
+        if colon and kind not in LIBRARIES:  # code that the user allowed: trusted, and free to do what a plan cannot
             return make()
         with limit_parameters(PARAMETERS * (len(tensors) + 25)):
             with suppress(RuntimeError), warnings.catch_warnings(), torch.device("meta"):
@@ -232,7 +236,7 @@ def learner_of_run(folder: str | Path) -> Learner:
         model=full["model"],
         shape=tuple(stream.shape),
         outputs=stream.classes,
-        options=full["model_options"],
+        options=spell_options(full["model"], full["model_options"], learner.model),
         mean=tuple(stream.mean),
         std=tuple(stream.std),
     )

@@ -13,7 +13,7 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.device import run_device
 from tmln.experiments.memory_estimate import COPIES, check_weights
 from tmln.learner import Learner
-from tmln.models import BACKBONES, make_model
+from tmln.models import make_model, takes_pixels
 from tmln.models.custom import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
@@ -37,7 +37,7 @@ def stream_of(config: RunConfig) -> Stream:
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
     stream = make_stream(full["benchmark"], **options)
-    return stream.as_pixels() if full["model"] in BACKBONES else stream
+    return stream.as_pixels() if takes_pixels(full["model"], full["model_options"]) else stream
 
 
 def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate: int = 1) -> Learner:

@@ -17,6 +17,7 @@ from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
+from tmln.models.registry import is_pretrained
 from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
 from tmln.streams.options import LATER_DEFAULTS, LOCATION_OPTIONS
 from tmln.suggest import did_you_mean
@@ -205,7 +206,7 @@ class RunConfig(_Parts):
             "benchmark": self.benchmark.partition(":")[0],
             "benchmark_options": self._benchmark_options(row),
             "model": model,
-            "model_options": model_options(model, self.model_options),
+            "model_options": self._model_options(model, parts["step"]),
             "method": self.method,
             **parts,
             "settings": settings,
@@ -224,6 +225,16 @@ class RunConfig(_Parts):
             **({"train_accuracy": True} if self.train_accuracy else {}),
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
+
+    def _model_options(self, model: str, step: str) -> dict[str, Any]:
+        """Return the model's options, with how batch norm is treated where weights are pre-trained.
+
+        Runs in which a backbone of ours is not trained have the names of before there was a choice.
+        """
+        options = model_options(model, self.model_options)
+        if is_pretrained(model, options) and (":" in model or step != "frozen"):
+            options.setdefault("frozen_norms", True)
+        return options
 
     def _benchmark_options(self, row: Benchmark) -> dict[str, Any]:
         parsed = parse_options(self.benchmark, self.benchmark_options)

@@ -11,26 +11,41 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tmln.models.registry import MODELS
+from tmln.models.registry import LIBRARIES, MODELS
+from tmln.models.tuning_options import TUNING_DEFAULTS, TUNING_TYPES
 from tmln.suggest import did_you_mean
 
 LARGEST = 2**31 - 1
 
 
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all checked options of a model; for timm's and users' models, those given."""
-    if ":" in model:
+    """Return all checked options of a model; for libraries' and users' models, those given.
+
+    Options of fine-tuning are there where they are not the default.
+    """
+    kind, colon, _ = model.partition(":")
+    if colon and kind not in LIBRARIES:
         return dict(given)
+    tuning = {
+        key: _checked(f"option {key!r} of model {model}", TUNING_TYPES[key], value)
+        for key, value in given.items()
+        if key in TUNING_TYPES
+    }
+    tuning = {key: value for key, value in tuning.items() if value != TUNING_DEFAULTS[key]}
+    rest = {key: value for key, value in given.items() if key not in TUNING_TYPES}
+    if colon:
+        return {**rest, **tuning}
     if model not in MODELS:
         raise ValueError(f"unknown model {model!r}{did_you_mean(model, MODELS)} (tmln list models)")
     usual, kinds = _taken(MODELS[model].build)
     options = dict(usual)
-    for key, value in given.items():
+    for key, value in rest.items():
         if key not in options:
-            hint = did_you_mean(key, options) or f"; it takes {', '.join(options)}"
+            known = [*options, *TUNING_TYPES]
+            hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
             raise ValueError(f"unknown option {key!r} of model {model}{hint}")
         options[key] = _checked(f"option {key!r} of model {model}", kinds[key], value)
-    return options
+    return {**options, **tuning}
 
 
 @cache  # to look took a third of the time that a configuration takes

@@ -9,7 +9,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import gather_parameters
 from tmln.methods import prepare_inputs
+from tmln.models.lora import merge_adapters
 from tmln.suggest import did_you_mean
 from tmln.writing import write_all, writing
 
@@ -39,16 +40,22 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     - ``.onnx``: the same for ONNX, checked against the model's own outputs.
     - ``.json``: the labels, and the shape of the inputs.
 
-    Inputs of the model are prepared ones, as ``learner.prepare`` makes them.
+    Inputs of the model are prepared ones, as ``learner.prepare`` makes them. Adapters are merged
+    into the weights beside them.
     """
     path = Path(path).expanduser()
     if path.suffix not in WRITERS:
         known = ", ".join(WRITERS)
         raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (suffixes: {known})")
     model = learner.model
-    names = set(model.state_dict())
     head = learner.answer.in_model(model, make_example(learner)) if learner.seen.transforms else nullcontext()
-    with learner.weights.prediction_weights(), gather_parameters(model), preserve_model(model, training=False), head:
+    with ExitStack() as stack:
+        stack.enter_context(learner.weights.prediction_weights())
+        stack.enter_context(gather_parameters(model))
+        stack.enter_context(preserve_model(model, training=False))
+        stack.enter_context(merge_adapters(model))
+        names = set(model.state_dict())
+        stack.enter_context(head)
         if path.suffix == ".safetensors" and set(model.state_dict()) != names:
             raise ValueError(
                 f"{path.name}: the head of answer {learner.answer.name!r} is more than the weights of a layer; "

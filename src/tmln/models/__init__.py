@@ -1,9 +1,9 @@
-"""Networks by name with one head over all classes: ours, pre-trained, timm's, your own."""
+"""Networks by name with one head over all classes: ours, pre-trained, from libraries, your own."""
 
 from tmln.models.backbones import BACKBONES, Backbone, make_backbone
 from tmln.models.custom import factory
 from tmln.models.mobilenet import MobileNetV2
-from tmln.models.registry import MODELS, Model, make_model
+from tmln.models.registry import MODELS, Model, make_model, spell_options, takes_pixels
 from tmln.models.resnet import ReducedResNet18
 from tmln.models.small import MLP, SmallCNN
 
@@ -19,4 +19,6 @@ __all__ = [
     "factory",
     "make_backbone",
     "make_model",
+    "spell_options",
+    "takes_pixels",
 ]

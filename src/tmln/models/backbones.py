@@ -13,12 +13,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tmln.models.efficientnet_lite import FEATURES, EfficientNetLite
-
-Colour = tuple[float, float, float]
+from tmln.models.picture_model import Colour, PictureInput
 
 
 class MissingWeights(ImportError):
@@ -102,32 +100,6 @@ def read_weights(name: str) -> list[Tensor]:
     if len(content) != row.bytes or hashlib.sha256(content).hexdigest() != row.sha256:
         raise ValueError(f"{path} is not the file with the weights of {name} ({row.bytes:,} bytes); {remedy}")
     return list(torch.load(path, map_location="cpu", weights_only=True).values())
-
-
-class PictureInput(nn.Module):
-    """Pictures of any size, gray or RGB, with values between 0 and 1, to inputs of a backbone.
-
-    Args:
-        size: pixels a side that pictures are resized to, bilinearly, smoothed where they shrink.
-        mean: subtracted from each channel.
-        std: each channel is divided by it.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, size: int, mean: Colour, std: Colour) -> None:
-        super().__init__()
-        self.size = size
-        self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer("std", torch.tensor(std), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        height, width = x.shape[2:]
-        if (height, width) != (self.size, self.size):
-            shrinks = max(height, width) > self.size
-            x = F.interpolate(x, (self.size, self.size), mode="bilinear", antialias=shrinks)
-        return (x - self.mean.view(-1, 1, 1)) / self.std.view(-1, 1, 1)  # one gray channel becomes three here
 
 
 def make_backbone(name: str, classes: int | None = None, size: int | None = None, pretrained: bool = True) -> nn.Module:

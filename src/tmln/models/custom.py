@@ -38,14 +38,20 @@ def check_allowed(name: str, options: Mapping[str, object], foreign: bool = Fals
     kind, colon, rest = name.partition(":")
     if not colon or code_allowed():
         return
-    if kind != "timm":
+    if kind not in ("timm", "transformers"):
         check_code("model", name)
-    if ":" in rest or "/" in rest:
+    if kind == "transformers":
+        if not foreign:
+            return
+        what = f"model {name!r} reads a folder"
+    elif ":" in rest or "/" in rest:
         what = f"model {name!r} is downloaded, and may contain code"
     elif found := [option for option in FILE_OPTIONS if option in options]:
         what = f"option {found[0]!r} of model {name!r} loads a file that may contain code"
     elif foreign and options.get("pretrained"):
         what = f"option 'pretrained' of model {name!r} downloads weights"
+    elif foreign and options.get("weights"):
+        what = f"option 'weights' of model {name!r} reads a file"
     else:
         return
     raise ValueError(f"{what}; {REMEDY}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +14,18 @@ from tmln.models.backbones import BACKBONES, make_backbone
 from tmln.models.custom import own_model
 from tmln.models.memory_format import to_channels_last
 from tmln.models.mobilenet import MobileNetV2
+from tmln.models.picture_model import PictureModel
 from tmln.models.resnet import ReducedResNet18
 from tmln.models.small import MLP, ConvNet, SmallCNN
+from tmln.models.timm_models import make_timm
+from tmln.models.transformers_models import make_transformers
+from tmln.models.tuning_options import TUNING_DEFAULTS, tune_model
 from tmln.suggest import did_you_mean
 
 Shape: TypeAlias = tuple[int, ...]
+
+HEAD = "linear"  # the layer that gives the output, in every network of the table
+LIBRARIES = ("timm", "transformers")  # whose models need no permission to run code
 
 
 def _mlp(shape: Shape, classes: int, *, hidden: int | Sequence[int] = 128) -> nn.Module:
@@ -85,20 +91,40 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
     Networks for images are channels_last.
 
     Args:
-        name: a name in ``MODELS``; ``timm:NAME``; or ``package.module:Name``, a subclass of
-            ``nn.Module`` or a function marked by :func:`tmln.models.factory`. The latter two are
-            passed ``classes`` and ``shape`` if their signature accepts them.
+        name: a name in ``MODELS``; ``timm:NAME``; ``transformers:FOLDER``; or
+            ``package.module:Name``, a subclass of ``nn.Module`` or a function marked by
+            :func:`tmln.models.factory`, which is passed ``classes`` and ``shape`` if its signature
+            accepts them.
         shape: shape of one input, [C, H, W] for images.
         classes: number of outputs.
-        options: keyword arguments of the model.
+        options: keyword arguments of the model; of all but user code also those of
+            :data:`~tmln.models.tuning_options.TUNING_DEFAULTS`.
 
     Calling this with the name of user code imports that code; runs and files need permission first.
     """
     shape = tuple(int(size) for size in shape)
-    if name.startswith("timm:"):
-        return _prepare_for_images(_make_timm(name.removeprefix("timm:"), shape, classes, options), shape)
-    if ":" in name:
+    kind, colon, rest = name.partition(":")
+    if colon and kind not in LIBRARIES:
         return _prepare_for_images(own_model(name, shape, classes, options), shape)
+    tuning = {key: value for key, value in options.items() if key in TUNING_DEFAULTS}
+    options = {key: value for key, value in options.items() if key not in TUNING_DEFAULTS}
+    head: str | None = HEAD
+    if colon and len(shape) != 3:
+        raise ValueError(f"model {name!r} takes images [C, H, W], not inputs of shape {shape}; use 'mlp'")
+    if kind == "timm":
+        network, head = make_timm(rest, shape[0], classes, options)
+    elif colon:
+        network, head = make_transformers(rest, shape[0], classes, options)
+    else:
+        network = _make_listed(name, shape, classes, options)
+    if colon or MODELS[name].images:
+        network = _prepare_for_images(network, shape)
+    tune_model(network, name, head, tuning, is_pretrained(name, options))
+    return network
+
+
+def _make_listed(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
+    """Build a network of the table."""
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}{did_you_mean(name, MODELS)} (tmln list models)")
     model = MODELS[name]
@@ -107,20 +133,39 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
     known = [key for key in inspect.signature(model.build).parameters if key not in ("shape", "classes")]
     for option in options:
         if option not in known:
+            known += TUNING_DEFAULTS
             hint = did_you_mean(option, known) or f"; it takes {', '.join(known)}"
             raise ValueError(f"unknown option {option!r} of model {name}{hint}")
-    network = model.build(shape, classes, **options)
-    return _prepare_for_images(network, shape) if model.images else network
+    return model.build(shape, classes, **options)
+
+
+def is_pretrained(name: str, options: Mapping[str, object]) -> bool:
+    """Return whether the weights of a model of the table or a library are pre-trained."""
+    kind = name.partition(":")[0]
+    if kind == "timm":
+        return bool(options.get("pretrained") or options.get("weights"))
+    return (kind == "transformers" or name in BACKBONES) and bool(options.get("pretrained", True))
+
+
+def takes_pixels(name: str, options: Mapping[str, object]) -> bool:
+    """Return whether a model takes values between 0 and 1, and resizes and normalises by itself."""
+    kind = name.partition(":")[0]
+    has_inputs = kind == "timm" and bool(is_pretrained(name, options) or options.get("inputs"))
+    return name in BACKBONES or kind == "transformers" or has_inputs
+
+
+def spell_options(name: str, options: Mapping[str, object], network: nn.Module) -> dict[str, object]:
+    """Return the options by which a state builds the same model, without the files it came from."""
+    spelled = dict(options)
+    if name in BACKBONES:
+        spelled.setdefault("pretrained", True)
+    if is_pretrained(name, options):
+        spelled.setdefault("frozen_norms", True)
+    if isinstance(network, PictureModel):
+        spelled.pop("weights", None)
+        spelled.update(network.spelled)
+    return spelled
 
 
 def _prepare_for_images(network: nn.Module, shape: Shape) -> nn.Module:
     return to_channels_last(network) if len(shape) == 3 else network
-
-
-def _make_timm(name: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
-    try:
-        timm = importlib.import_module("timm")
-    except ImportError as error:
-        raise ImportError(f"model 'timm:{name}' needs timm: pip install timm") from error
-    network: nn.Module = timm.create_model(name, num_classes=classes, in_chans=shape[0], **options)
-    return network
