@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -9,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
+from tmln.experiments.process_memory import held_bytes, peak_bytes, reset_peak
 from tmln.learner import Learner
 from tmln.models import make_model
 
 PICTURES, SIZE, FEATURES, ROUNDS = 320, 96, 1280, 3
 HEADS = ("ncm-frozen", "slda", "ranpac")
+CLASSES, EACH, ROOM = 1000, 10, 200e6  # of the measurement of memory, and the bytes that are allowed
 
 
 def lines() -> Iterator[Line]:
@@ -32,11 +36,14 @@ def lines() -> Iterator[Line]:
     times = best_times({"forward": forward, "extract": extract}, ROUNDS)
     yield Line(f"forward pass / extraction, {SIZE} pixels", times["forward"] / times["extract"], 0.95, at_least=True)
     for name in HEADS:
-        seconds = min(learn_features(name) for _ in range(ROUNDS))
-        yield Line(f"{name}: a task of {PICTURES} from features / extraction", seconds / times["extract"], 0.1)
+        learned, ready = (min(both) for both in zip(*(learn_features(name) for _ in range(ROUNDS)), strict=True))
+        yield Line(f"{name}: a task of {PICTURES} from features / extraction", learned / times["extract"], 0.1)
+        yield Line(f"{name}: the same, and the head for a prediction", ready / times["extract"], None)
     for name in HEADS:
         few, many = (min(add_class(name, classes) for _ in range(ROUNDS)) for classes in (20, 200))
-        yield Line(f"{name}: one more class at 200 / at 20 classes", many / few, 1.5)
+        yield Line(f"{name}: one more class and the head at 200 / at 20 classes", many / few, 1.5)
+    grown = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=True)
+    yield Line(f"ranpac: growth with {CLASSES:,} classes / 200 MB", int(grown.stdout) / ROOM, 1.0)
 
 
 def features(classes: int, each: int, first: int = 0) -> tuple[Tensor, Tensor]:
@@ -49,21 +56,46 @@ def learner(name: str, classes: int) -> Learner:
     return Learner(nn.Sequential(nn.Identity(), nn.Linear(FEATURES, classes)), name)
 
 
-def learn_features(name: str) -> float:
-    """Seconds of a task of as many samples as pictures, after one like it."""
+def learn_features(name: str) -> tuple[float, float]:
+    """Seconds of a task of as many samples as pictures, after one like it: without and with the head."""
     trained = learner(name, 20)
     trained.learn(features(10, PICTURES // 10))
     task = features(10, PICTURES // 10, 10)
     begin = time.perf_counter()
     trained.learn(task, atomic=False)
-    return time.perf_counter() - begin
+    learned = time.perf_counter() - begin
+    trained.answer.prepare()
+    return learned, time.perf_counter() - begin
 
 
 def add_class(name: str, classes: int) -> float:
-    """Seconds of one class of 20 samples after so many."""
+    """Seconds of one class of 20 samples after so many, and of the head."""
     trained = learner(name, classes + 1)
     trained.learn(features(classes, 20))
     task = features(1, 20, classes)
     begin = time.perf_counter()
     trained.learn(task, atomic=False)
+    trained.answer.prepare()
     return time.perf_counter() - begin
+
+
+def measure_growth() -> int:
+    """Bytes that this process grows by at most, as it learns 1,000 classes in ten tasks and predicts."""
+    x, y = features(CLASSES, EACH)
+    y = torch.arange(CLASSES).repeat_interleave(EACH)
+    trained = learner("ranpac", CLASSES)
+    warm = learner("ranpac", CLASSES)
+    warm.learn((x[:64], y[:64]), atomic=False)
+    warm.predict(x[:2])
+    del warm
+    reset_peak()
+    before = held_bytes()
+    for rows in torch.arange(len(y)).chunk(10):
+        trained.learn((x[rows], y[rows]), atomic=False)
+        trained.predict(x[:2])
+    return peak_bytes() - before
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(measure_growth())

@@ -12,15 +12,18 @@ PAUSE = 15.0  # seconds between lines where there is no terminal
 PATIENCE = 2.0  # seconds before a bar appears
 
 
-def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T]:
-    """Yield the items, with a bar after two seconds on a terminal; ``show`` forces it on or off."""
+def track(items: Iterable[T], what: str, show: bool | None = None, total: int | None = None) -> Iterator[T]:
+    """Yield the items, with a bar after two seconds on a terminal; ``show`` forces it on or off.
+
+    ``total``: how many items there are, where they do not know it.
+    """
+    total = len(items) if isinstance(items, Sized) else total
     if show is False or (show is None and not sys.stderr.isatty()):
-        yield from _told(items, what) if show is None else items
+        yield from _told(items, what, total) if show is None else items
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    total = len(items) if isinstance(items, Sized) else None
     bar = Progress(console=Console(stderr=True), transient=True)
     task = bar.add_task(what, total=total)
     begin, started = time.monotonic(), False
@@ -36,9 +39,9 @@ def track(items: Iterable[T], what: str, show: bool | None = None) -> Iterator[T
             bar.stop()
 
 
-def _told(items: Iterable[T], what: str) -> Iterator[T]:
+def _told(items: Iterable[T], what: str, count: int | None) -> Iterator[T]:
     """Yield the items, with a line every fifteen seconds."""
-    total = f" of {len(items):,}" if isinstance(items, Sized) else ""
+    total = "" if count is None else f" of {count:,}"
     said = time.monotonic()
     for number, item in enumerate(items):
         yield item

@@ -29,6 +29,7 @@ def network() -> nn.Module:
 def in_the_second_task(recipe: Recipe, model: nn.Module | None = None) -> Learner:
     learner = Learner(network() if model is None else model, recipe, lr=1e-3, batch_size=BATCH)
     learner.learn(DATA)
+    learner.answer.prepare()  # as a prediction does
 
     def stop(epoch: int, number: int, loss: float) -> None:
         if number == 1:
@@ -45,7 +46,9 @@ def in_the_second_task(recipe: Recipe, model: nn.Module | None = None) -> Learne
 
 
 def by_name(recipe: Recipe, model: nn.Module | None = None) -> dict[str, int]:
-    units = measure_units(network() if model is None else model, DATA, CLASSES)
+    layer = recipe.resolve_settings("answer").get("layer")
+    width = {None: None, "0": 25}[layer]
+    units = measure_units(network() if model is None else model, DATA, CLASSES, width)
     found: dict[str, int] = {}
     half = model is not None and model[0].weight.dtype is torch.bfloat16  # type: ignore[index]
     for term in recipe.memory_terms(half=half) or []:
@@ -80,6 +83,7 @@ CASES = {
         step=ComponentSpec("first-session", {"inner.momentum": 0.9, "inner.reset": False})
     ),
     "first-session around adamw": recipe(step=ComponentSpec("first-session", {"inner": "adamw"})),
+    "slda on another layer": recipe(answer=ComponentSpec("slda", {"layer": "0"})),
     "slda with few kept samples": recipe(answer=ComponentSpec("slda", {"calibration": 3})),
     "merged by F": recipe(weights=ComponentSpec("merge", {"by": "fisher"})),
     "merged by the shield": recipe(step=ComponentSpec("tmln"), weights=ComponentSpec("merge", {"by": "shield"})),
@@ -152,7 +156,7 @@ def test_units_by_hand() -> None:
         ("adamw", "2N"),
         ("ncm-frozen", "12 dC + 22C"),
         ("slda", "14 dC + 2 d^2 + 24C"),
-        ("ranpac", "12 dC + 4000d + 8022C + 16000000 numbers"),
+        ("ranpac", "12 dC + 2000d + 8022C + 8000000 numbers"),
     ],
 )
 def test_formulas_as_text(method: str, text: str) -> None:

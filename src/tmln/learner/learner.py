@@ -423,6 +423,7 @@ class Learner:
 
         Of several processes all call it, and the first one writes.
         """
+        self.answer.prepare()
         options = {name: self._get_option(name) for name in (*OPTIONS, *LATER_OPTIONS)}
         content = {
             "recipe": full_recipe(self.recipe),

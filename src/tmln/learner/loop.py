@@ -230,7 +230,16 @@ def make_task_context(
     trained, rows = learner.trained, learner.trained.rows_per_pass
     batches, rate = partial(samples.batches, rows), learner.step.effective_lr
     return TaskContext(
-        learner.position.tasks, trained.masked, classes, known, rate, batches, learner.prepare, rows, trained.ranks
+        learner.position.tasks,
+        trained.masked,
+        classes,
+        known,
+        rate,
+        batches,
+        learner.prepare,
+        rows,
+        trained.ranks,
+        -(-len(samples) // rows),
     )
 
 

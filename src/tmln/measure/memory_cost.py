@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from tmln.curvature.kfac_layers import factor_elements
+from tmln.curvature.preserve_state import preserve_model
 from tmln.learner import Learner
-from tmln.methods import MemoryTerm
+from tmln.methods import Features, MemoryTerm, prepare_inputs
 from tmln.optim.precision import state_dtype
 from tmln.streams.samples import Samples
 
@@ -40,13 +41,24 @@ SHOWN = {
 }  # unit -> as text; the last two are negligible
 
 
-def measure_units(model: nn.Module, samples: Samples, classes: int) -> dict[str, int]:
-    """Return the bytes of each unit."""
+def measure_width(learner: Learner, samples: Samples) -> int | None:
+    """Return the number of features of the layer that a component names; None if none names one."""
+    settings = (part.settings for part in (learner.answer, learner.replay))
+    layer = next((name for one in settings if (name := getattr(one, "layer", None)) is not None), None)
+    if layer is None:
+        return None
+    inputs = prepare_inputs(learner.model, samples.gather(torch.arange(1))[0], learner.prepare)
+    with torch.no_grad(), preserve_model(learner.model, training=False):
+        return Features(layer, "answer.layer").extract(learner.model, inputs)[1].shape[1]
+
+
+def measure_units(model: nn.Module, samples: Samples, classes: int, width: int | None = None) -> dict[str, int]:
+    """Return the bytes of each unit; ``width``: of the features, else inputs of the last layer."""
     weights = [p for p in model.parameters() if p.requires_grad]
     own, kept = (max((size(p) for p in weights), default=4) for size in (Tensor.element_size, _sum_size))
     x, y = samples.gather(torch.arange(1))
     features = [layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear)][-1:]
-    d = sum(features)  # 0 without a linear layer, where there are none
+    d = sum(features) if width is None else width  # 0 without a linear layer, where there are none
     return {
         "N": sum(p.numel() * _sum_size(p) for p in weights),
         "W": sum(p.numel() * p.element_size() for p in weights),

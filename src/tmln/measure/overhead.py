@@ -29,7 +29,14 @@ from tmln.experiments.machine import machine
 from tmln.experiments.process_memory import keep_memory
 from tmln.experiments.reference_runs import SHARED
 from tmln.learner import Learner
-from tmln.measure.memory_cost import count_bytes, count_saved_bytes, find_held_bytes, format_terms, measure_units
+from tmln.measure.memory_cost import (
+    count_bytes,
+    count_saved_bytes,
+    find_held_bytes,
+    format_terms,
+    measure_units,
+    measure_width,
+)
 from tmln.metrics import POSITIVE
 from tmln.optim.precision import is_half
 from tmln.progress import track
@@ -73,6 +80,7 @@ def time_task(learner: Learner, task: Task, steps: int) -> TimedTask:
     found = find_held_bytes(learner)
     begin = time.perf_counter()
     learner.learn(task.train, epochs, classes=task.classes, atomic=False)
+    learner.answer.prepare()
     return TimedTask((at[-1] - at[0]) / steps, time.perf_counter() - begin, found)
 
 
@@ -153,12 +161,17 @@ def measure_overhead(
     learners |= {name: build(config)[1] for name, config in named.items() if name != BASE}
     turns, diverged = time_rounds(stream, learners, rounds, steps, show)
     full = named[BASE].resolved()
-    units = measure_units(first.model, stream[0].train, len({c for task in stream for c in task.classes}))
+    samples, classes = stream[0].train, len({c for task in stream for c in task.classes})
+    units = measure_units(first.model, samples, classes)
+    own = {
+        name: measure_units(one.model, samples, classes, width) if (width := measure_width(one, samples)) else units
+        for name, one in learners.items()
+    }
     peaks = _measure_peaks({name: config for name, config in named.items() if peak and name not in diverged}, show)
     methods = {
         name: {
             **_summarise_times(turns[name], turns[BASE], stream, learners[name], full["epochs"]),
-            "auxiliary": _summarise_memory(learners[name], turns[name], units),
+            "auxiliary": _summarise_memory(learners[name], turns[name], own[name]),
             "peak_bytes": peaks.get(name),
             "diverged": diverged.get(name),
         }

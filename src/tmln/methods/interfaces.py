@@ -229,6 +229,9 @@ class Answer(Component[S]):
         output = model(x)
         return output, output
 
+    def prepare(self) -> None:
+        """Compute now what the next prediction would compute first; called before a save."""
+
     def in_model(self, model: nn.Module, x: Tensor) -> AbstractContextManager[None]:
         """Return a context for exports: the output is this answer's, where a layer can give it."""
         return nullcontext()

@@ -28,6 +28,7 @@ class TaskContext:
     prepare: Callable[[Tensor], Tensor]  # stored samples -> model inputs, without augmentation
     eval_batch_size: int = 256  # samples that fit through the model
     ranks: Ranks = SINGLE  # the processes that learn it; each has the whole task and memory
+    batches_in_pass: int | None = None  # of ``samples``, where that is known
 
     @cached_property
     def reference_weight(self) -> Tensor:

@@ -16,19 +16,21 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.methods.answers import ANSWERS
-from tmln.methods.answers.closed_form import ClosedFormAnswer, grow_dim, sum_by_class
+from tmln.methods.answers.closed_form import ClosedFormAnswer
 from tmln.methods.answers.feature_cache import FeatureCache, digest_rows, digest_weights
-from tmln.methods.answers.ranpac import (
+from tmln.methods.answers.ranpac import expand, projection
+from tmln.methods.answers.ranpac import scores_left_out as ridge_left_out
+from tmln.methods.answers.ridge import (
     GRID,
     choose_ridge,
     cross_validation_error,
-    expand,
+    cross_validation_terms,
     factor_gram,
-    projection,
     trace_probes,
 )
 from tmln.methods.answers.slda import covariance, discriminants, scores_left_out
 from tmln.methods.answers.stream_ncm import cosines, cosines_left_out
+from tmln.methods.answers.sums import grow_dim, sum_by_class
 
 NAMES = [name for name, kind in ANSWERS.items() if issubclass(kind, ClosedFormAnswer)]
 SETTINGS: dict[str, dict[str, Any]] = {"ranpac": {"answer.width": 40}}
@@ -135,17 +137,15 @@ def test_cosines_left_out_are_those_without_the_sample() -> None:
 
 
 def test_ranpac_left_out_is_the_head_without_the_sample() -> None:
-    trained = learner("ranpac", 0, **{"answer.ridge": 3.0})
-    x, y = data()
-    trained.learn((x, y), classes=[0, 1, 2, 3])
-    answer = head(trained)
-    f, labels = answer.kept.double(), answer.kept_y
-    fast = answer.raw_scores_left_out(f, labels)
-    for i in (0, 5, 11):
-        without = copy.copy(answer)
-        without.sums = dict(answer.sums)
-        without.add(answer.statistics(f[i : i + 1], labels[i : i + 1], 4), -1.0)
-        torch.testing.assert_close(fast[i], without.raw_scores(f[i : i + 1])[0], atol=1e-6, rtol=1e-6)
+    f, y = cloud()
+    h, targets = f.relu(), F.one_hot(y, 3).double()
+    gram = h.T @ h
+    factor = factor_gram(gram, 3.0)
+    fast = ridge_left_out(h, y, torch.cholesky_solve(h.T @ targets, factor), factor)
+    for i in range(len(y)):
+        rest = torch.arange(len(y)) != i
+        weight = torch.linalg.solve(h[rest].T @ h[rest] + 3 * torch.eye(4), h[rest].T @ targets[rest])
+        torch.testing.assert_close(fast[i], h[i] @ weight)
 
 
 def test_traces_of_large_matrices_are_estimated() -> None:
@@ -162,7 +162,9 @@ def test_cross_validation_error_is_that_of_all_samples() -> None:
     for ridge in (0.01, 1.0, 100.0):
         hat = h @ torch.linalg.inv(h.T @ h + ridge * torch.eye(4)) @ h.T
         slow = ((target - hat @ target).square().sum() / 40) / (1 - hat.trace() / 40) ** 2
-        assert cross_validation_error(h.T @ h, h.T @ target, 40.0, ridge) == pytest.approx(float(slow), rel=1e-9)
+        error, free = cross_validation_terms(h.T @ h, h.T @ target, 40.0, ridge)
+        assert error / free**2 == pytest.approx(float(slow), rel=1e-9)
+        assert cross_validation_error(h.T @ h, h.T @ target, 40.0, ridge) == pytest.approx(float(slow), rel=1e-5)
     best = min(GRID, key=lambda ridge: cross_validation_error(h.T @ h, h.T @ target, 40.0, ridge))
     assert choose_ridge(h.T @ h, h.T @ target, 40.0) == best
 
@@ -185,7 +187,7 @@ def test_slda_is_scikit_learns() -> None:
 
 def test_ranpac_is_scikit_learns_ridge() -> None:
     f, y = cloud()
-    h = expand(f, projection(4, 30, 0))
+    h = expand(f, projection(4, 30, 0).double())
     weights = torch.cholesky_solve(h.T @ F.one_hot(y, 3).double(), factor_gram(h.T @ h, 2.0))
     theirs = Ridge(alpha=2.0, fit_intercept=False).fit(h.numpy(), F.one_hot(y, 3).numpy())
     np.testing.assert_allclose((h @ weights).numpy(), theirs.predict(h.numpy()), atol=1e-8)

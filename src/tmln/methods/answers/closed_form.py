@@ -9,7 +9,7 @@ as long as the features stay the same: train nothing (step ``frozen``) or the fi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -18,15 +18,26 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.process_group import Ranks
 from tmln.methods import Answer, BuildContext, Features, MemoryConditions, MemoryTerm, Settings, TaskContext
 from tmln.methods.answers.feature_cache import FeatureCache
 from tmln.methods.answers.memory import LayerSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
+from tmln.methods.answers.sums import (
+    FeatureBatch,
+    Places,
+    grow_dim,
+    join_batches,
+    keep_first,
+    mirror_lower_,
+)
 from tmln.progress import track
 
 NEVER = -1e4  # the score of classes that were not met in an exported head
 UNMET = 30.0  # how far below the lowest score classes that were not met are: a probability of 1e-13
 FITTED = 256  # kept samples that are used at a time: a new class costs the same, however many there are
+KEPT = 1024  # kept samples of all classes together; of more than 102 classes fewer than ten each
+ROWS = 256  # samples whose products are added at a time
 CPU = torch.device("cpu")
 
 
@@ -40,32 +51,17 @@ class ClosedFormSettings(LayerSettings):
     )
 
 
-def sum_by_class(features: Tensor, y: Tensor, classes: int) -> Tensor:
-    """Return the sum of the features of each class, [classes, d].
-
-    >>> sum_by_class(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 1]), 2)
-    tensor([[0., 0.],
-            [4., 6.]])
-    """
-    return features.new_zeros(classes, features.shape[1]).index_add_(0, y, features)
-
-
-def grow_dim(value: Tensor, dim: int, size: int) -> Tensor:
-    """Return the tensor with zeros appended along ``dim``, up to ``size``."""
-    shape = list(value.shape)
-    shape[dim] = max(0, size - shape[dim])
-    return torch.cat([value, value.new_zeros(shape)], dim)
-
-
 class ClosedFormAnswer(Answer[Any]):
     """A head that is a function of sums: ``counts``, ``features``, ``squares`` and its own.
 
-    A subclass adds sums of its own (:meth:`own_sums`), and computes the head (:meth:`fit`,
-    :meth:`solve`), its scores and its leave-one-out scores.
+    A subclass adds sums of its own (:meth:`add_own_sums`), computes the head (:meth:`solve`) and
+    its scores. The head is computed when it is first needed: by a prediction, a log, or a save.
 
     Attributes:
-        sums: float64 tensors on the CPU. ``class_dims`` names those with a dimension of classes.
-        kept: features of the first ``calibration`` samples of every class, float32.
+        sums: float64 tensors on the CPU. ``class_dims`` names those with a dimension of classes,
+            ``symmetric_sums`` those whose upper half is filled when all samples are added.
+        kept: features of the first ``calibration`` samples of every class, float32; fewer of each
+            where classes are so many that there would be more than ``KEPT``.
         kept_y: labels of ``kept``.
         fitted: numbers chosen by the sums or the kept samples, the inverse temperature too.
         head: what :meth:`solve` returned, None until it is needed; it is in no checkpoint.
@@ -74,6 +70,7 @@ class ClosedFormAnswer(Answer[Any]):
     Settings: ClassVar[type[Settings]] = ClosedFormSettings
     state_names: ClassVar[tuple[str, ...]] = ("sums", "kept", "kept_y", "fitted")
     class_dims: ClassVar[dict[str, int]] = {"counts": 0, "features": 0}
+    symmetric_sums: ClassVar[tuple[str, ...]] = ()
     needs_boundary = True
 
     def __init__(self, settings: Any, context: BuildContext) -> None:
@@ -97,23 +94,18 @@ class ClosedFormAnswer(Answer[Any]):
 
     # -- what a subclass defines -------------------------------------------------------------------
 
-    def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
-        """Return the subclass's sums over these samples."""
-        return {}
-
-    def fit(self) -> None:
-        """Choose what is not given, such as regularisation, into :attr:`fitted`."""
+    def add_own_sums(self, total: dict[str, Tensor], features: Tensor, y: Tensor) -> None:
+        """Add the subclass's sums over these samples to ``total``, of symmetric ones half."""
 
     def solve(self) -> Any:
-        """Return the head: whatever :meth:`raw_scores` needs."""
+        """Return the head, what :meth:`raw_scores` needs; put what it chooses into :attr:`fitted`.
+
+        What is there already, as after loading, is not chosen again.
+        """
         raise NotImplementedError
 
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return the scores of all classes, [n, classes], before the temperature."""
-        raise NotImplementedError
-
-    def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
-        """Return the scores of samples that are in the sums, of the head without each of them."""
         raise NotImplementedError
 
     def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
@@ -139,27 +131,67 @@ class ClosedFormAnswer(Answer[Any]):
             self.head = self.solve()
         return self.head
 
-    def statistics(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
-        """Return all sums over these samples, for labels below ``classes``."""
-        return {
-            "counts": torch.bincount(y, minlength=classes).double(),
-            "features": sum_by_class(features, y, classes),
-            "squares": features.square().sum().view(1),
-            **self.own_sums(features, y, classes),
-        }
+    def prepare(self) -> None:
+        """Compute the head, so that it need not be computed by the next prediction."""
+        if float(self.counts.sum()):
+            _ = self.solution
 
-    def add(self, change: dict[str, Tensor], sign: float = 1.0) -> None:
-        """Add sums of some samples, or subtract them; a head that was computed is dropped."""
-        classes = max(len(self.counts), len(change["counts"]))
+    @property
+    def diagnostics(self) -> Mapping[str, float]:  # type: ignore[override]
+        """The number of samples, and what was chosen by them: the head is computed."""
+        self.prepare()
+        return {"samples": float(self.counts.sum()), **self.fitted} if self.head is not None else {}
+
+    def add_sums(self, total: dict[str, Tensor], features: Tensor, y: Tensor, classes: int) -> None:
+        """Add all sums over these samples to ``total``, which has a row for each of ``classes``."""
+        if not total:
+            total["counts"] = torch.zeros(0, dtype=torch.float64)
+            total["features"] = features.new_zeros(0, features.shape[1], dtype=torch.float64)
+            total["squares"] = torch.zeros(1, dtype=torch.float64)
+        for name, dim in self.class_dims.items():
+            if name in total:
+                total[name] = grow_dim(total[name], dim, classes)
+        wide = features.double()
+        total["counts"] += torch.bincount(y, minlength=len(total["counts"]))
+        total["features"].index_add_(0, y, wide)
+        total["squares"] += wide.square().sum()
+        self.add_own_sums(total, features, y)
+
+    def statistics(self, batches: Iterable[FeatureBatch]) -> dict[str, Tensor]:
+        """Return all sums over batches of features and labels, with the least number of classes."""
+        total: dict[str, Tensor] = {}
+        for features, y, classes in join_batches(batches, ROWS):
+            self.add_sums(total, features, y, classes)
+        for name in self.symmetric_sums:
+            if name in total:
+                mirror_lower_(total[name])
+        return total
+
+    def sum_task(self, batches: Iterable[FeatureBatch], labels: list[int], ranks: Ranks) -> dict[str, Tensor]:
+        """Return the sums over a task's samples, of which each process has its share.
+
+        ``labels``: of the places that the batches have, complete when they are read.
+        """
+        total = self.statistics(batches)
+        ranks.sum_tensors_(list(total.values()))
+        return total
+
+    def add(self, change: dict[str, Tensor], labels: list[int], sign: float = 1.0) -> None:
+        """Add sums of some samples, or subtract them; a head that was computed is dropped.
+
+        ``labels``: the class of each row of ``change``.
+        """
         for name, value in change.items():
-            if name in self.class_dims:
-                value = grow_dim(value, self.class_dims[name], classes)
-            if name in self.sums:
-                old = self.sums[name]
-                old = grow_dim(old, self.class_dims[name], classes) if name in self.class_dims else old
-                value = old.add(value, alpha=sign)
-            self.sums[name] = value
-        self.head = None
+            dim = self.class_dims.get(name)
+            if dim is not None:
+                old = self.sums.get(name, value.new_zeros([0 if k == dim else n for k, n in enumerate(value.shape)]))
+                self.sums[name] = grow_dim(old, dim, max(labels) + 1)
+                self.sums[name].index_add_(dim, torch.tensor(labels), value, alpha=sign)
+            elif name in self.sums:
+                self.sums[name].add_(value, alpha=sign)
+            else:
+                self.sums[name] = value
+        self.fitted, self.head = {}, None
 
     def begin(self, context: TaskContext) -> None:
         """Find the layer before the task is learned: an error comes early."""
@@ -168,25 +200,27 @@ class ClosedFormAnswer(Answer[Any]):
     @torch.no_grad()
     def end(self, context: TaskContext) -> None:
         """Add the sums of the task's samples, in one pass."""
-        total: dict[str, Tensor] = {}
-        with preserve_model(context.model, training=False):
-            for x, y in track(context.samples(), "batches of features"):
+        met = {*(self.counts > 0).nonzero().squeeze(1).tolist(), *context.classes}
+        most, kept, places = self._most_kept(len(met)), (self.kept, self.kept_y), Places()
+        self.head = None  # its memory is needed
+
+        def batches() -> Iterator[FeatureBatch]:
+            nonlocal kept
+            for x, y in track(context.samples(), "batches of features", total=context.batches_in_pass):
                 rows = context.ranks.rows(len(y))
                 inputs, _ = context.prepare_batch(x[rows], y[rows])
-                features = self._checked(self._features_of(context.model, inputs, keep=False)[0])
+                features = self._check(self._features_of(context.model, inputs, keep=False)[0])
                 y = y.cpu()
-                classes = int(y.max()) + 1
-                whole = context.ranks.gather_rows(features, len(y)) if self._misses(y) else features
-                self._keep(whole, y)
-                for name, value in self.statistics(features, y[rows], classes).items():
-                    if name in total and name in self.class_dims:
-                        most, dim = max(len(total["counts"]), classes), self.class_dims[name]
-                        total[name], value = grow_dim(total[name], dim, most), grow_dim(value, dim, most)
-                    total[name] = total[name].add_(value) if name in total else value
-        context.ranks.sum_tensors_(list(total.values()))
-        self._warn_of_empty(context, total["counts"])
-        self.add(total)
-        self._refit()
+                if bool((torch.bincount(kept[1], minlength=int(y.max()) + 1)[y] < most).any()):
+                    kept = keep_first(*kept, context.ranks.gather_rows(features, len(y)), y, most)
+                yield features, places.of(y)[rows], len(places.labels)
+
+        with preserve_model(context.model, training=False):
+            total = self.sum_task(batches(), places.labels, context.ranks)
+        self.add(total, places.labels)
+        self._warn_of_empty(context)
+        self.kept, self.kept_y = kept
+        self._warn_of_equal()
 
     def remove(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Subtract samples from the sums, as if they had never been learned.
@@ -197,51 +231,38 @@ class ClosedFormAnswer(Answer[Any]):
         Raises:
             ValueError: more samples of a class than were learned; nothing is changed.
         """
-        changes: list[dict[str, Tensor]] = []
-        kept, labels, model = self.kept, self.kept_y, self.model
-        counts = self.counts.clone()
-        with torch.no_grad(), preserve_model(model, training=False):
+        kept, labels, model, places = self.kept, self.kept_y, self.model, Places()
+
+        def read() -> Iterator[FeatureBatch]:
+            nonlocal kept, labels
             for x, y in batches:
-                features, y = self._checked(self._features_of(model, x, keep=False)[0]), y.cpu()
-                classes = int(y.max()) + 1
-                counts = grow_dim(counts, 0, classes)
-                counts -= torch.bincount(y, minlength=len(counts)).double()
-                if bool((counts < 0).any()):
-                    label = int(counts.argmin())
-                    raise ValueError(f"class {label} has fewer samples in the head than are to be removed")
-                changes.append(self.statistics(features, y, classes))
+                features, y = self._check(self._features_of(model, x, keep=False)[0]), y.cpu()
                 if len(kept):
-                    apart = torch.cdist(kept.double(), features) > 1e-4 * kept.double().norm(dim=1, keepdim=True)
+                    wide = kept.double()
+                    apart = torch.cdist(wide, features.double()) > 1e-4 * wide.norm(dim=1, keepdim=True)
                     stays = (apart | (labels[:, None] != y[None])).all(1)
                     kept, labels = kept[stays], labels[stays]
-        for change in changes:
-            self.add(change, -1.0)
+                yield features, places.of(y), len(places.labels)
+
+        with torch.no_grad(), preserve_model(model, training=False):
+            change = self.statistics(read())
+        if not change:
+            return
+        counts = grow_dim(self.counts, 0, max(places.labels) + 1)[places.labels]
+        few = [label for label, left in zip(places.labels, counts - change["counts"], strict=True) if left < 0]
+        if few:
+            raise ValueError(f"class {min(few)} has fewer samples in the head than are to be removed")
+        self.add(change, places.labels, -1.0)
         self.sums["features"][self.counts == 0] = 0.0  # without what rounding left
         self.kept, self.kept_y = kept, labels
-        self._refit()
 
-    def _keep(self, features: Tensor, y: Tensor) -> None:
-        most = self.settings.calibration
-        rows = [
-            (y == label).nonzero().squeeze(1)[: max(0, most - int((self.kept_y == label).sum()))]
-            for label in y.unique().tolist()
-        ]
-        chosen = torch.cat(rows)
-        if len(chosen):
-            known = self.kept if len(self.kept) else features.new_zeros(0, features.shape[1]).float()
-            self.kept = torch.cat([known, features[chosen].float()])
-            self.kept_y = torch.cat([self.kept_y, y[chosen]])
+    def _most_kept(self, classes: int) -> int:
+        """Return how many samples of each class are kept where so many classes are met."""
+        most: int = self.settings.calibration
+        return min(most, max(1, KEPT // max(classes, 1)))
 
-    def _misses(self, y: Tensor) -> bool:
-        """Whether a class of these labels has fewer kept samples than it may have."""
-        most = self.settings.calibration
-        return any(int((self.kept_y == label).sum()) < most for label in y.unique().tolist())
-
-    def _refit(self) -> None:
-        self.fitted, self.head = {}, None
+    def _warn_of_equal(self) -> None:
         total = float(self.counts.sum())
-        if total == 0:
-            return
         if int((self.counts > 0).sum()) > 1:
             mean = self.sums["features"].sum(0) / total
             spread = float(self.sums["squares"]) / total - float(mean.square().sum())
@@ -251,23 +272,22 @@ class ClosedFormAnswer(Answer[Any]):
                     "look at the inputs, or name another layer (answer.layer)",
                     stacklevel=2,
                 )
-        self.fit()
-        self.head = self.solve()  # at a task's end, where an error leaves the learner as it was
-        features, y = self.calibration_samples()
-        if len(y):
-            scores = self.raw_scores_left_out(features, y)[:, self.counts > 0]
-            column = (self.counts > 0).cumsum(0)[y] - 1
-            self.fitted["inverse_temperature"] = fit_inverse_temperature(scores, column)
-        self.diagnostics = {"samples": total, **self.fitted}
+
+    # -- the temperature ---------------------------------------------------------------------------
+
+    def fit_temperature(self, scores: Tensor, y: Tensor) -> float:
+        """Return the inverse temperature by scores [n, classes] of samples left out of the head."""
+        met = self.counts > 0
+        return fit_inverse_temperature(scores[:, met], met.cumsum(0)[y] - 1)
 
     def calibration_samples(self) -> tuple[Tensor, Tensor]:
         """Return features and labels of at most ``FITTED`` samples not alone in their class."""
         rows = (self.counts[self.kept_y] > 1).nonzero().squeeze(1)
         rows = rows if len(rows) <= FITTED else rows[torch.linspace(0, len(rows) - 1, FITTED).long()]
-        return self.kept[rows].double(), self.kept_y[rows]
+        return self.kept[rows], self.kept_y[rows]
 
-    def _warn_of_empty(self, context: TaskContext, counts: Tensor) -> None:
-        met = set((self.counts > 0).nonzero().squeeze(1).tolist()) | set((counts > 0).nonzero().squeeze(1).tolist())
+    def _warn_of_empty(self, context: TaskContext) -> None:
+        met = set((self.counts > 0).nonzero().squeeze(1).tolist())
         if empty := sorted(set(context.classes) - met):
             warnings.warn(f"no samples of class {', '.join(map(str, empty))}: it is never predicted", stacklevel=2)
 
@@ -283,8 +303,10 @@ class ClosedFormAnswer(Answer[Any]):
         found = self.cache.get(model, layer, x, lambda: self.features.extract(model, x)[1], keep)
         return found, None, outputs
 
-    def _checked(self, features: Tensor) -> Tensor:
-        found = features.to(CPU).double()
+    def _check(self, features: Tensor) -> Tensor:
+        """Return features on the CPU, in float32 or float64; raise if the head cannot take them."""
+        found = features.to(CPU)
+        found = found if found.dtype == torch.float64 else found.float()
         if not bool(found.isfinite().all()):
             raise FloatingPointError("features are not finite: look at the inputs, or at the weights of the backbone")
         if self.sums and found.shape[1] != self.sums["features"].shape[1]:
@@ -306,9 +328,10 @@ class ClosedFormAnswer(Answer[Any]):
         if not bool(met.any()):
             output = self.features.get_layer(model, x)(found) if output is None else output
             return output, output
-        features = self._checked(found)
-        scores = features.new_zeros(len(features), max(outputs, len(met)))
+        features = self._check(found)
+        _ = self.solution  # which may choose the temperature
         raw = self.raw_scores(features) * self.fitted.get("inverse_temperature", 1.0)
+        scores = raw.new_empty(len(features), max(outputs, len(met)))
         scores[:] = raw[:, met].amin(1, keepdim=True) - UNMET
         scores[:, met.nonzero().squeeze(1)] = raw[:, met]
         scores = scores.to(x.device)

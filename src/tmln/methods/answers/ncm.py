@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -71,12 +72,19 @@ def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
         return 1.0
     target = torch.full_like(scores, 1 / ((n + 2) * (classes - 1)))
     target[torch.arange(n), column] = (n + 1) / (n + 2)
-    low, high = -10.0, 20.0  # of log2 b; the loss is convex in b
-    for _ in range(50):
-        middle = (low + high) / 2
-        slope = (((scores * 2.0**middle).softmax(1) - target) * scores).sum()
-        low, high = (middle, high) if bool(slope < 0) else (low, middle)
-    return float(2.0**middle)
+    low, high = 2.0**-10, 2.0**20  # the loss is convex in b
+    b = 2.0**5
+    for _ in range(60):
+        share = (scores * b).softmax(1)
+        mean = (share * scores).sum(1, keepdim=True)
+        slope = float((mean.squeeze(1) - (target * scores).sum(1)).sum())
+        curvature = float((share * (scores - mean).square()).sum())
+        low, high = (b, high) if slope < 0 else (low, b)
+        newton = b - slope / curvature if curvature > 0 else math.inf
+        if abs(newton - b) <= 1e-9 * b:  # it converges quadratically
+            return newton
+        b = newton if low < newton < high else math.sqrt(low * high)
+    return b
 
 
 class NearestMean(MemoryAnswer[LayerSettings]):

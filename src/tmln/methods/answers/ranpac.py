@@ -1,26 +1,27 @@
 """RanPAC (McDonnell et al. 2023): ridge regression on random features of the backbone's features.
 
 h = relu(f R) with R ~ N(0, 1), G = sum h h^T, Q = sum h onehot(y)^T, W = (G + lambda I)^-1 Q. The
-paper chooses lambda by the error on a fifth of the newest task. Here generalised cross-validation
-does (Golub, Heath & Wahba 1979), which is a function of the sums: no sample is held out, and the
-order of tasks does not matter.
+paper chooses lambda by the error on a fifth of the newest task (``choice="held-out"``). Unless
+asked for that, generalised cross-validation does (Golub, Heath & Wahba 1979), which is a function
+of the sums: no sample is held out, and the order of tasks does not matter.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from tmln.distributed.process_group import Ranks
 from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
+from tmln.methods.answers.ridge import choose_ridge, choose_ridge_held_out, factor_gram, solve_weights
+from tmln.methods.answers.sums import FeatureBatch, add_gram_, grow_dim, sum_by_class
 
-GRID = tuple(10.0**k for k in range(-8, 9))  # of lambda
-EXACT, PROBES = 256, 128
+HELD_OUT = 0.2  # of a task's samples, as in the authors' code
 
 
 class RanPACSettings(ClosedFormSettings):
@@ -38,12 +39,18 @@ class RanPACSettings(ClosedFormSettings):
         description="lambda; unless given, that of 1e-8 .. 1e8 with the least generalised cross-validation error",
         json_schema_extra={"search": [None, 1.0, 1e2, 1e4, 1e6]},
     )
+    choice: Literal["gcv", "held-out"] = Field(
+        "gcv",
+        description="how lambda is chosen: by generalised cross-validation, a function of the sums; or, as RanPAC's"
+        " authors do, by the error on a fifth of the newest task, so that the order of tasks matters",
+        json_schema_extra={"later": True},
+    )
 
 
 def projection(features: int, width: int, seed: int) -> Tensor:
     """Return R, [features, width], the same for the same seed on every machine."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(features, width, generator=generator).double()
+    return torch.randn(features, width, generator=generator)
 
 
 def expand(features: Tensor, matrix: Tensor) -> Tensor:
@@ -55,65 +62,41 @@ def expand(features: Tensor, matrix: Tensor) -> Tensor:
     return (features @ matrix).relu()
 
 
-def factor_gram(gram: Tensor, ridge: float) -> Tensor:
-    """Return the Cholesky factor of G + lambda I."""
-    regular = gram.clone()
-    regular.diagonal().add_(ridge)
-    factor: Tensor = torch.linalg.cholesky(regular)
-    return factor
+def mark_held_out(y: Tensor, before: Tensor) -> Tensor:
+    """Return which samples are held out: every fifth of a class, of which ``before`` have passed.
 
-
-def trace_probes(size: int) -> Tensor:
-    """Return Z, [size, k], with tr(B) = tr(Z^T B Z) / k; above ``EXACT``, Hutchinson's estimate."""
-    if size <= EXACT:
-        return torch.eye(size, dtype=torch.float64).mul(math.sqrt(size))
-    generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(2, (size, PROBES), generator=generator)
-    return torch.where(signs > 0, 1.0, -1.0).double()
-
-
-def cross_validation_error(gram: Tensor, targets: Tensor, count: float, ridge: float) -> float:
-    """Return the generalised cross-validation error (|Y - HY|^2 / N) / (1 - tr(H) / N)^2.
-
-    Y are one-hot labels. With A = G + lambda I: |Y - H Y|^2 = N - tr(W^T Q) - lambda |W|^2 and
-    tr(H) = tr(G A^-1). Infinite where rounding leaves nothing of either.
+    >>> mark_held_out(torch.tensor([0, 0, 1, 0]), torch.tensor([3, 4]))
+    tensor([False,  True,  True, False])
     """
-    try:
-        factor = factor_gram(gram, ridge)
-    except RuntimeError:
-        return float("inf")
-    weights = torch.cholesky_solve(targets, factor)
-    probes = trace_probes(len(gram))
-    trace = float(((gram @ probes) * torch.cholesky_solve(probes, factor)).sum()) / probes.shape[1]
-    free = 1 - trace / count
-    error = (count - float((weights * targets).sum()) - ridge * float(weights.square().sum())) / count
-    return error / free**2 if free > 1e-6 and error > 1e-12 else float("inf")
+    grouped, order = y.sort(stable=True)
+    place = torch.empty_like(y)
+    place[order] = torch.arange(len(y)) - torch.searchsorted(grouped, grouped) + before[grouped]
+    fifth = round(1 / HELD_OUT)
+    return place % fifth == fifth - 1
 
 
-def choose_ridge(gram: Tensor, targets: Tensor, count: float) -> float:
-    """Return the lambda of the grid with the least error, going down from the largest that helps.
+def scores_left_out(h: Tensor, y: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
+    """Return h W of the head without each sample: y - (y - h W) / (1 - h^T A^-1 h).
 
-    The error has one minimum on real features; the search starts at the mean of the diagonal and
-    moves to the better neighbour until there is none.
+    Args:
+        h: random features of samples that are in the sums.
+        y: their labels.
+        weight: W.
+        factor: the Cholesky factor of A = G + lambda I.
     """
-    errors: dict[int, float] = {}
+    leverage = torch.linalg.solve_triangular(factor, h.T, upper=False).square().sum(0)
+    residual: Tensor = h @ weight
+    rows = torch.arange(len(y))
+    residual[rows, y] -= 1
+    residual = residual / (1 - leverage).clamp_min(1e-9).unsqueeze(1)
+    residual[rows, y] += 1
+    return residual
 
-    def error(k: int) -> float:
-        if not 0 <= k < len(GRID):
-            return float("inf")
-        if k not in errors:
-            errors[k] = cross_validation_error(gram, targets, count, GRID[k])
-        return errors[k]
 
-    scale = float(gram.diagonal().mean())
-    here = min(range(len(GRID)), key=lambda k: abs(GRID[k] - scale))
-    while True:
-        best = min((here, here - 1, here + 1), key=error)
-        if best == here:
-            if error(here) < float("inf") or here == len(GRID) - 1:
-                return GRID[here]
-            best = here + 1
-        here = best
+class RidgeHead(NamedTuple):
+    """W, [M, classes]."""
+
+    weight: Tensor
 
 
 class RandomProjection(ClosedFormAnswer):
@@ -121,15 +104,16 @@ class RandomProjection(ClosedFormAnswer):
 
     name = "ranpac"
     Settings = RanPACSettings
-    state_names: ClassVar[tuple[str, ...]] = (*ClosedFormAnswer.state_names, "seed")
+    state_names: ClassVar[tuple[str, ...]] = (*ClosedFormAnswer.state_names, "seed", "chosen")
     class_dims: ClassVar[dict[str, int]] = {"counts": 0, "features": 0, "targets": 1}
+    symmetric_sums: ClassVar[tuple[str, ...]] = ("gram",)
     active_settings: ClassVar[dict[str, Any]] = {"width": 64}
     guide = Guide(
         equation=r"W = (G + \lambda I)^{-1} Q, \quad G = \sum_i h_i h_i^\top, \; Q = \sum_i h_i e_{y_i}^\top,"
         r" \; h = \mathrm{relu}(\varphi(x) R)",
         origin="McDonnell et al. 2023.",
-        cost="A pass over each task's samples; M^2 + M C numbers for M random features and C classes, and a Cholesky "
-        "factor of the M^2 some five times a task.",
+        cost="A pass over each task's samples; M^2 + M C numbers for M random features and C classes, and before "
+        "the next prediction some five Cholesky factors of the M^2.",
         use="On a pre-trained backbone, with a hundred pictures of a class or more.",
         avoid="Where memory is short: `slda` has about the same accuracy with less.",
     )
@@ -139,63 +123,96 @@ class RandomProjection(ClosedFormAnswer):
         super().__init__(settings, context)
         self.seed = context.seed
         self.matrix: Tensor | None = None
+        self.chosen: float | None = None  # lambda, by the newest task
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        """Return G and Q, W and the factor of G, and the projection besides those of the base."""
+        """Return G and Q, W, and the projection besides those of the base."""
         width = settings.width
         own = [MemoryTerm("sums", "numbers", 2 * width**2), MemoryTerm("sums", "C", 2 * width)]
-        head = [replace(term, name="head", derived=True) for term in own]
-        matrix = MemoryTerm("matrix", "d", 2 * width, derived=True)
-        return [*(super().memory_terms(settings, conditions) or []), *own, *head, matrix]
+        head = MemoryTerm("head", "C", 2 * width, derived=True)
+        matrix = MemoryTerm("matrix", "d", width, derived=True)
+        return [*(super().memory_terms(settings, conditions) or []), *own, head, matrix]
 
     def _expand(self, features: Tensor) -> Tensor:
+        """Return h in float64, computed in the precision of the features."""
         if self.matrix is None or len(self.matrix) != features.shape[1]:
             self.matrix = projection(features.shape[1], self.settings.width, self.seed)
-        return expand(features, self.matrix)
+        return expand(features, self.matrix.to(features.dtype)).double()
 
-    def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
-        """Return G and Q."""
-        h = self._expand(features)
-        targets = h.new_zeros(h.shape[1], classes).index_add_(1, y, h.T)
-        return {"gram": h.T @ h, "targets": targets}
+    def add_own_sums(self, total: dict[str, Tensor], features: Tensor, y: Tensor) -> None:
+        """Add G and Q."""
+        h, width = self._expand(features), self.settings.width
+        add_gram_(total.setdefault("gram", h.new_zeros(width, width)), h)
+        targets = total.setdefault("targets", h.new_zeros(width, len(total["counts"])))
+        classes, column = y.unique(return_inverse=True)
+        targets[:, classes] += sum_by_class(h, column, len(classes)).T
 
-    def fit(self) -> None:
-        """Choose lambda by generalised cross-validation."""
-        gram, targets, count = self.sums["gram"], self.sums["targets"], float(self.counts.sum())
-        self.fitted["ridge"] = self.settings.ridge or choose_ridge(gram, targets, count)
+    def sum_task(self, batches: Iterable[FeatureBatch], labels: list[int], ranks: Ranks) -> dict[str, Tensor]:
+        """Return the task's sums; with ``held-out``, choose lambda by a fifth of its samples."""
+        if self.settings.choice == "gcv" or self.settings.ridge is not None:
+            return super().sum_task(batches, labels, ranks)
+        held: list[FeatureBatch] = []
 
-    def solve(self) -> tuple[Tensor, Tensor]:
-        """Return W and the Cholesky factor of G + lambda I."""
-        factor = factor_gram(self.sums["gram"], self.fitted["ridge"])
-        return torch.cholesky_solve(self.sums["targets"], factor), factor
+        def rest() -> Iterator[FeatureBatch]:
+            counts = torch.zeros(0, dtype=torch.int64)
+            for features, y, classes in batches:
+                counts = grow_dim(counts, 0, classes)
+                out = mark_held_out(y, counts)
+                counts += torch.bincount(y, minlength=classes)
+                held.append((features[out], y[out], classes))
+                yield features[~out], y[~out], classes
+
+        total = super().sum_task(rest(), labels, ranks)
+        y = torch.cat([places for _, places, _ in held])
+        if int(ranks.sum_(torch.tensor(len(y)))):
+            before, columns = self.sums, max([*labels, len(self.counts) - 1]) + 1
+            targets = before["targets"] if before else total["targets"][:, :0]
+            targets = grow_dim(targets, 1, columns).index_add(1, torch.tensor(labels), total["targets"])
+            gram = total["gram"] + before["gram"] if before else total["gram"]
+            h = self._expand(torch.cat([features for features, _, _ in held]))
+            self.chosen = choose_ridge_held_out(gram, targets, h, torch.tensor(labels)[y], ranks)
+        for name, value in super().sum_task(held, labels, ranks).items():
+            total[name] += value
+        return total
+
+    def solve(self) -> RidgeHead:
+        """Return W; choose lambda and the temperature."""
+        gram, targets = self.sums["gram"], self.sums["targets"]
+        given = self.settings.ridge or (self.chosen if self.settings.choice == "held-out" else None)
+        if "ridge" not in self.fitted:
+            self.fitted["ridge"] = given or choose_ridge(gram, targets, float(self.counts.sum()))
+        try:
+            factor = factor_gram(gram, self.fitted["ridge"])
+        except RuntimeError as error:
+            raise ValueError(
+                f"G of {self.counts.sum():.0f} samples cannot be inverted with answer.ridge = "
+                f"{self.fitted['ridge']:g}: give a larger one"
+            ) from error
+        weight = solve_weights(factor, targets)
+        features, y = self.calibration_samples()
+        if len(y) and "inverse_temperature" not in self.fitted:
+            left_out = scores_left_out(self._expand(features), y, weight, factor)
+            self.fitted["inverse_temperature"] = self.fit_temperature(left_out, y)
+        return RidgeHead(weight)
 
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return h W."""
-        found: Tensor = self._expand(features) @ self.solution[0]
+        found: Tensor = self._expand(features) @ self.solution.weight
         return found
 
     def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
         """Return the random projection, and W."""
-        weights, matrix = self.solution[0], projection(self.sums["features"].shape[1], self.settings.width, self.seed)
+        weight, matrix = (
+            self.solution.weight,
+            projection(self.sums["features"].shape[1], self.settings.width, self.seed),
+        )
         layer = nn.Linear(matrix.shape[0], matrix.shape[1], bias=False)
         with torch.no_grad():
             layer.weight.copy_(matrix.T)
-        return [layer, nn.ReLU()], weights, weights.new_zeros(weights.shape[1])
-
-    def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
-        """Return h W of the head without each sample: y - (y - h W) / (1 - h^T A^-1 h)."""
-        weights, factor = self.solution
-        h = self._expand(features)
-        leverage = torch.linalg.solve_triangular(factor, h.T, upper=False).square().sum(0)
-        residual: Tensor = h @ weights
-        rows = torch.arange(len(y))
-        residual[rows, y] -= 1
-        residual = residual / (1 - leverage).clamp_min(1e-9).unsqueeze(1)
-        residual[rows, y] += 1
-        return residual
+        return [layer, nn.ReLU()], weight, weight.new_zeros(weight.shape[1])
 
     def load_state_dict(self, state: Any) -> None:
         """Load the state; the projection is drawn again from its seed."""
-        super().load_state_dict(state)
+        super().load_state_dict({"chosen": None, **state})
         self.matrix = None

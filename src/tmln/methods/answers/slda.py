@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tmln.methods import Guide, MemoryConditions, MemoryTerm
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
 from tmln.methods.answers.ncm import fit_inverse_temperature
+from tmln.methods.answers.sums import add_gram_
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1)  # of the shrinkage
 USUAL = 0.1  # without samples to choose by: the best on CIFAR-100 and CUB-200 with EfficientNet-Lite0
@@ -43,9 +44,8 @@ class LinearHead(NamedTuple):
 
 def covariance(counts: Tensor, sums: Tensor, moment: Tensor) -> tuple[Tensor, Tensor]:
     """Return class means [classes, d] and the covariance within classes [d, d], from raw sums."""
-    means = sums / counts.clamp_min(1).unsqueeze(1)
-    spread = (moment - sums.T @ means) / counts.sum()
-    return means, (spread + spread.T) / 2
+    means, total = sums / counts.clamp_min(1).unsqueeze(1), float(counts.sum())
+    return means, torch.addmm(moment, sums.T, means, beta=1 / total, alpha=-1 / total)
 
 
 def shrink(matrix: Tensor, shrinkage: float) -> Tensor:
@@ -102,7 +102,7 @@ class StreamingLDA(ClosedFormAnswer):
         use="On a pre-trained backbone, with ten pictures of a class or more.",
         avoid="With one or two pictures of a class in all: `stream-ncm`.",
     )
-    class_dims: ClassVar[dict[str, int]] = {"counts": 0, "features": 0}
+    symmetric_sums: ClassVar[tuple[str, ...]] = ("moment",)
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
@@ -110,47 +110,53 @@ class StreamingLDA(ClosedFormAnswer):
         head = [MemoryTerm("head", unit, 2, derived=True) for unit in ("dC", "C")]
         return [*(super().memory_terms(settings, conditions) or []), MemoryTerm("sums", "d^2", 2), *head]
 
-    def own_sums(self, features: Tensor, y: Tensor, classes: int) -> dict[str, Tensor]:
-        """Return the second moment."""
-        return {"moment": features.T @ features}
-
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        return covariance(self.sums["counts"], self.sums["features"], self.sums["moment"])
-
-    def fit(self) -> None:
-        """Choose the shrinkage by the likelihood of the kept samples."""
-        self.fitted["shrinkage"] = self.settings.shrinkage or USUAL
-        features, y = self.calibration_samples()
-        if self.settings.shrinkage is not None or not len(y):
-            return
-        met = self.counts > 0
-        column = met.cumsum(0)[y] - 1
-        means, within = self._moments()
-        losses = {}
-        for e in GRID:
-            scores = scores_left_out(features, y, self.counts, means, within, e)[:, met]
-            losses[e] = float(F.cross_entropy(scores * fit_inverse_temperature(scores, column), column))
-        self.fitted["shrinkage"] = min(losses, key=lambda e: losses[e])
+    def add_own_sums(self, total: dict[str, Tensor], features: Tensor, y: Tensor) -> None:
+        """Add the second moment."""
+        wide, size = features.double(), features.shape[1]
+        add_gram_(total.setdefault("moment", wide.new_zeros(size, size)), wide)
 
     def solve(self) -> LinearHead:
-        """Return the linear head."""
+        """Return the linear head; choose shrinkage and temperature by the kept samples."""
+        means, within = covariance(self.sums["counts"], self.sums["features"], self.sums["moment"])
         try:
-            return discriminants(*self._moments(), self.fitted["shrinkage"])
+            self._choose(means, within)
+            return discriminants(means, within, self.fitted["shrinkage"])
         except RuntimeError as error:
             raise ValueError(
                 f"the covariance of {self.counts.sum():.0f} samples cannot be inverted with answer.shrinkage = "
                 f"{self.fitted['shrinkage']:g}: give a larger one"
             ) from error
 
+    def _choose(self, means: Tensor, within: Tensor) -> None:
+        """Fill :attr:`fitted`: the shrinkage with the best likelihood, and its temperature.
+
+        The likelihood has one maximum on real features; the search goes down from the largest
+        shrinkage until it falls.
+        """
+        features, y = self.calibration_samples()
+        grid = [self.settings.shrinkage] if self.settings.shrinkage else sorted(GRID, reverse=True)
+        self.fitted.setdefault("shrinkage", self.settings.shrinkage or USUAL)
+        if not len(y) or "inverse_temperature" in self.fitted:
+            return
+        met, best = self.counts > 0, float("inf")
+        column = met.cumsum(0)[y] - 1
+        for e in grid:
+            try:
+                scores = scores_left_out(features.double(), y, self.counts, means, within, e)[:, met]
+            except RuntimeError:  # too little of the identity for these samples
+                break
+            scale = fit_inverse_temperature(scores, column)
+            loss = float(F.cross_entropy(scores * scale, column))
+            if not loss < best:
+                break
+            best = loss
+            self.fitted |= {"shrinkage": e, "inverse_temperature": scale}
+
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return the discriminants."""
-        found: Tensor = features @ self.solution.weight + self.solution.bias
+        found: Tensor = features.double() @ self.solution.weight + self.solution.bias
         return found
 
     def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
         """Return the linear head."""
         return [], self.solution.weight, self.solution.bias
-
-    def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
-        """Return the discriminants of the head without each sample, up to a constant a row."""
-        return scores_left_out(features, y, self.counts, *self._moments(), self.fitted["shrinkage"])

@@ -49,18 +49,21 @@ class StreamMean(ClosedFormAnswer):
     )
 
     def solve(self) -> Any:
-        """Return the sums of features: a mean has the same direction."""
-        return self.sums["features"]
+        """Return the sums of features, in the direction of the means; fit the temperature."""
+        sums = self.sums["features"]
+        if "inverse_temperature" not in self.fitted:
+            features, y = self.calibration_samples()
+            if len(y):
+                self.fitted["inverse_temperature"] = self.fit_temperature(
+                    cosines_left_out(features.double(), y, sums), y
+                )
+        return sums
 
     def raw_scores(self, features: Tensor) -> Tensor:
         """Return cosines with the class means."""
-        return cosines(features, self.solution)
+        return cosines(features.double(), self.solution)
 
     def linear_form(self) -> tuple[list[nn.Module], Tensor, Tensor]:
         """Return a normalisation and the class means at length 1."""
         means = F.normalize(self.solution)
         return [UnitLength()], means.T, means.new_zeros(len(means))
-
-    def raw_scores_left_out(self, features: Tensor, y: Tensor) -> Tensor:
-        """Return cosines, each sample left out of its class's mean."""
-        return cosines_left_out(features, y, self.solution)
