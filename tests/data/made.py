@@ -129,6 +129,30 @@ def make_pacs(root: Path, pictures: int = 5) -> Path:
     return folder
 
 
+def make_cub200(root: Path, species: int = 200) -> Path:
+    """Two training images and a test image of each species; the colour is (species, image, role)."""
+    folder = root / "cub200"
+    for role, (split, count) in enumerate((("train", 2), ("test", 1))):
+        for label in range(species):
+            place = folder / split / f"{label + 1:03d}.Bird_of_kind_{label}"
+            place.mkdir(parents=True)
+            for index in range(count):
+                (place / f"{index:04d}.png").write_bytes(encoded((label, index, role), (8, 8)))
+    return folder
+
+
+def make_official_cub200(root: Path) -> Path:
+    """Three species, two images of each, in the layout of the official archive; the last of each is for tests."""
+    folder = root / "CUB_200_2011"
+    paths = [f"{label:03d}.Bird_{label}/Bird_{label}_{index}.jpg" for label in (1, 2, 10) for index in range(2)]
+    for number, path in enumerate(paths):
+        (folder / "images" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "images" / path).write_bytes(encoded((40 * number, 0, 0), (30, 20), "JPEG"))
+    (folder / "images.txt").write_text("".join(f"{n} {path}\n" for n, path in enumerate(paths, 1)))
+    (folder / "train_test_split.txt").write_text("".join(f"{n} {n % 2}\n" for n in range(1, 7)))
+    return folder
+
+
 def make_folder(
     root: Path, tree: dict[str, dict[str, int]], size: tuple[int, int] = (10, 10), test: bool = False
 ) -> Path:

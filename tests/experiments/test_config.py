@@ -41,6 +41,15 @@ def test_an_augmentation_by_its_name_is_the_same_run(benchmark: str, same: str, 
     assert run_id(plain.with_setting("benchmark.normalise", "false")) != run_id(plain)
 
 
+def test_the_size_of_pictures_is_in_a_name_where_it_is_not_the_first_one() -> None:
+    plain = RunConfig(benchmark="pacs")
+    assert "size" not in plain.resolved()["benchmark_options"]
+    assert run_id(plain.with_setting("benchmark.size", 64)) == run_id(plain)
+    assert run_id(plain.with_setting("benchmark.size", 224)) != run_id(plain)
+    core50 = RunConfig(benchmark="core50").with_setting("benchmark.size", 64)
+    assert core50.resolved()["benchmark_options"]["size"] == 64  # there 224 is usual
+
+
 def test_the_augmentation_of_a_folder_stays_in_its_name() -> None:
     folder = RunConfig(benchmark="folder:pictures")
     assert folder.resolved()["benchmark_options"]["augment"] == "none"
@@ -310,7 +319,7 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
         (
             "size",
             32,
-            r"unknown setting 'size'; that is an option of core50, folder; split-digits has tasks, .*class_order",
+            r"unknown setting 'size'; that is an option of split-cub200, core50, pacs, folder; split-digits has tasks, .*class_order",
         ),
         ("stp.damping", 1, r"unknown setting 'stp\.damping'; did you mean 'step\.damping'\?"),
         ("step.dampin", 1, r"'tmln' has no setting 'dampin'; did you mean 'damping'\?"),

@@ -13,7 +13,7 @@ from tmln.data import DATA
 from tmln.data.registry import find
 from tmln.streams import BENCHMARKS, Samples, Stream, concat, make_stream
 
-SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}}
+SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}, "split-cub200": {"size": 16}}
 
 
 def made(name: str, root: Path, **options: object) -> Stream:
@@ -136,6 +136,12 @@ def test_without_normalisation_inputs_are_pixels_from_0_to_1(name: str, tiny_roo
     torch.testing.assert_close((pixels - mean) / std, normalised.prepare(x))
 
 
+def test_pictures_are_read_at_the_size_asked_for(tiny_root: Path) -> None:
+    assert make_stream("pacs", root=tiny_root).shape == (3, 64, 64)
+    assert make_stream("pacs", root=tiny_root, size=32).shape == (3, 32, 32)
+    assert make_stream("split-cub200", root=tiny_root, size=24).shape == (3, 24, 24)
+
+
 def test_frames_are_not_shifted(tiny_root: Path) -> None:
     with pytest.raises(ValueError, match="use augment=crop-flip or none"):
         made("core50", tiny_root, augment="shift-flip")
@@ -157,6 +163,7 @@ def test_without_data_the_error_says_what_to_put_where(name: str, tmp_path: Path
 
 EXPECTED = {
     "pacs": (4, 7_993, 1_998),
+    "split-cub200": (10, 5_994, 5_794),
     "split-mnist": (5, 60_000, 10_000),
     "permuted-mnist": (10, 600_000, 100_000),
     "rotated-mnist": (10, 600_000, 100_000),

@@ -58,7 +58,7 @@ class RemoteFile:
     @property
     def archive(self) -> bool:
         """Return whether the file is to be unpacked; a .gz that is no archive is read as it is."""
-        return self.name.endswith((".zip", ".tar.gz"))
+        return self.name.endswith((".zip", ".tar.gz", ".tgz"))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tmln.data.cifar import CIFAR10, CIFAR100
+from tmln.data.cub200 import CUB200
 from tmln.data.dataset import Arrays, DataSet, RemoteFile
 from tmln.data.digits import DIGITS
 from tmln.data.domains import CORE50, PACS
@@ -27,6 +28,7 @@ DATA: dict[str, DataSet] = {
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
     "tiny-imagenet": TINY_IMAGENET,
+    "cub200": CUB200,
     "core50": CORE50,
     "pacs": PACS,
 }

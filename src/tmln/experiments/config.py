@@ -19,7 +19,7 @@ from tmln.methods.recipes import Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
 from tmln.models.registry import is_pretrained
 from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
-from tmln.streams.options import LATER_DEFAULTS, LOCATION_OPTIONS
+from tmln.streams.options import LOCATION_OPTIONS, omit_later_defaults
 from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
 
@@ -242,9 +242,7 @@ class RunConfig(_Parts):
         options["tasks"] = options["tasks"] or row.tasks
         if row.options.model_fields["augment"].default == "auto" and options["augment"] == row.augment:
             options["augment"] = "auto"
-        options = {
-            key: value for key, value in options.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]
-        }
+        options = omit_later_defaults(row.options, options)
         order = options.get("class_order")
         if isinstance(order, str) and "," in order:
             options["class_order"] = [int(label) if label.strip().isdigit() else label for label in order.split(",")]

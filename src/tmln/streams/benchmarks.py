@@ -14,6 +14,7 @@ from tmln.streams.options import (
     FolderOptions,
     ImageOptions,
     Options,
+    PictureOptions,
     SplitOptions,
     describe_options,
     read_options,
@@ -75,6 +76,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "split-tiny-imagenet": Benchmark(
         "Split Tiny-ImageNet", "Tiny-ImageNet, 10 tasks of 20 classes", "split", "tiny-imagenet", ImageOptions,
         tasks=10, model="resnet18", epochs=50, augment="crop-flip"),
+    "split-cub200": Benchmark(
+        "Split CUB-200", "CUB-200-2011, 10 tasks of 20 species of birds", "split", "cub200", PictureOptions,
+        tasks=10, model="efficientnet-lite0", epochs=10, batch_size=32, augment="crop-flip"),
     "core50": Benchmark(
         "CORe50", "CORe50, 8 sessions as domains, 10 categories", "sessions", "core50", Core50Options,
         tasks=8, model="mobilenetv2", epochs=20, augment="paper", crop="resized-crop"),

@@ -12,8 +12,7 @@ from pydantic.fields import FieldInfo
 from tmln.suggest import did_you_mean
 
 RUN_SEED = "run-seed"  # an order that a run replaces by ``seed:N`` with its own seed
-# of options added later; at these values run names are the old ones
-LATER_DEFAULTS = {"validation": 0.0, "shrink": 1, "augment": "auto", "normalise": True}
+LATER: dict[str, Any] = {"json_schema_extra": {"later": True}}  # options without which run names are the old ones
 LOCATION_OPTIONS = ("root", "memory_limit")  # where data are, which is no part of a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -43,7 +42,7 @@ class Options(BaseModel):
     """fraction of each task's training samples that appear in other tasks instead"""
     repeats: Count = 1
     """visits to each task, each with its own part of the task's training samples"""
-    validation: Held = 0.0
+    validation: Held = Field(0.0, **LATER)
     """fraction of training samples for validation, not trained on; of videos the last"""
     seed: int = 0
     """seed of the stream's draws (orders, permutations, held-out samples); not the seed of a run"""
@@ -51,10 +50,21 @@ class Options(BaseModel):
     """data root; TMLN_DATA, else the platform's cache folder, unless given"""
     skip_bad: bool = False
     """leave bad files and labels out with a counted warning instead of an error"""
-    augment: AugmentName = "auto"
+    augment: AugmentName = Field("auto", **LATER)
     """how training images are varied; auto is the benchmark's own"""
-    normalise: bool = True
+    normalise: bool = Field(True, **LATER)
     """subtract the data set's mean and divide by its deviation; else pixels are from 0 to 1"""
+
+
+def omit_later_defaults(kind: type[Options], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without options that were added later, where they have their defaults."""
+
+    def is_later_default(name: str) -> bool:
+        field = kind.model_fields[name]
+        extra = field.json_schema_extra
+        return isinstance(extra, dict) and bool(extra.get("later")) and values[name] == field.default
+
+    return {name: value for name, value in values.items() if not is_later_default(name)}
 
 
 class SplitOptions(Options):
@@ -67,8 +77,17 @@ class SplitOptions(Options):
 class ImageOptions(SplitOptions):
     """Further options for data sets of small images."""
 
-    shrink: Count = 1
+    shrink: Count = Field(1, **LATER)
     """pixels a side that are averaged into one, for small machines: 2 makes 16x16 of 32x32"""
+
+
+class PictureOptions(SplitOptions):
+    """Further options for data sets of image files."""
+
+    size: Count = 128
+    """pixels a side that images are read at: the centre is cut and resized"""
+    memory_limit: Bytes = 1 << 30
+    """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
 
 
 class DomainOptions(Options):
@@ -76,7 +95,9 @@ class DomainOptions(Options):
 
     test_fraction: Fraction = 0.2
     """fraction of each class in each domain that is held out at random"""
-    shrink: Count = 1
+    size: Count = Field(64, **LATER)
+    """pixels a side that images are read at: the centre is cut and resized"""
+    shrink: Count = Field(1, **LATER)
     """pixels a side that are averaged into one, for small machines: 2 makes 32x32 of 64x64"""
     memory_limit: Bytes = 0
     """bytes of images kept in memory; more go to a memory-mapped file, read once for all runs"""

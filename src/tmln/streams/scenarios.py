@@ -27,7 +27,7 @@ from tmln.streams.incremental import (
 from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, Options, SplitOptions
 from tmln.streams.samples import concat
 from tmln.streams.stream import Augment, Stream, Task
-from tmln.streams.train_test import TrainTestData, load_files, read_train_test, shrink_images
+from tmln.streams.train_test import TrainTestData, load_files, read_at_size, read_train_test, shrink_images
 
 
 def choose_augment(
@@ -70,7 +70,7 @@ def make_domains(name: str, row: Benchmark, options: DomainOptions) -> Stream:
             raise TypeError(f"{name}: domains are made of image files, not of arrays")
         names = files.group_names[: options.tasks]
         wanted = [file for file in files.files if file.group < len(names)]
-        marked = replace(files, files=hold_out(wanted, options.test_fraction, options.seed))
+        marked = replace(read_at_size(files, options.size), files=hold_out(wanted, options.test_fraction, options.seed))
         pool = TrainTestData.from_arrays(
             shrink_images(load_files(marked, str(row.data), options, bad), options.shrink, name)
         )

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from tmln.data import Arrays, BadData, ImageFiles, data_root, read_data
 from tmln.data.dataset import Colour
+from tmln.data.images import ImageReader
 from tmln.streams.benchmarks import Benchmark
-from tmln.streams.options import Options
+from tmln.streams.options import Options, PictureOptions
 from tmln.streams.samples import Samples, TensorSource
 
 
@@ -61,7 +62,11 @@ def read_train_test(name: str, row: Benchmark, options: Options) -> TrainTestDat
     """Read the data set of a benchmark; of image files, only those that the options select."""
     with BadData(name, options.skip_bad) as bad:
         held = read_data(str(row.data), bad, options.root)
-        arrays = load_files(held, str(row.data), options, bad) if isinstance(held, ImageFiles) else held
+        if isinstance(held, ImageFiles):
+            files = read_at_size(held, options.size) if isinstance(options, PictureOptions) else held
+            arrays = load_files(files, str(row.data), options, bad)
+        else:
+            arrays = held
         return TrainTestData.from_arrays(shrink_images(arrays, getattr(options, "shrink", 1), name))
 
 
@@ -90,6 +95,13 @@ def _sum_neighbours(images: NDArray[Any], axis: int, factor: int, dtype: np.dtyp
     for neighbours in along[1:]:
         total += images[neighbours]
     return total
+
+
+def read_at_size(files: ImageFiles, size: int) -> ImageFiles:
+    """Return the files with a reader that gives ``size`` x ``size`` pixels."""
+    if not isinstance(files.read, ImageReader):
+        raise TypeError(f"images are resized by an ImageReader, not by {files.read!r}")
+    return replace(files, read=replace(files.read, size=size))
 
 
 def load_files(files: ImageFiles, data: str, options: Options, bad: BadData) -> Arrays:
