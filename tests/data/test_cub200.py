@@ -64,5 +64,5 @@ def test_wrong_lists_are_named(file: str, text: str, message: str, tmp_path: Pat
 def test_a_missing_list_is_named(tmp_path: Path) -> None:
     folder = made.make_official_cub200(tmp_path)
     (folder / "train_test_split.txt").unlink()
-    with pytest.raises(DataError, match="train_test_split.txt: cannot be read"):
+    with pytest.raises(DataError, match=r"train_test_split\.txt: cannot be read"):
         read(folder)

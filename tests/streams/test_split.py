@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from tests.data import made
 from tmln.data import BadDataWarning, DataError
-from tmln.streams import Samples
+from tmln.streams import Samples, make_stream
 from tmln.streams.incremental import compute_task_sizes, resolve_class_order, split_by_class
 from tmln.streams.options import SplitOptions
 from tmln.streams.train_test import TrainTestData
@@ -86,3 +89,48 @@ def test_a_class_without_training_samples() -> None:
     with pytest.warns(BadDataWarning):
         stream = split_by_class("s", lacking, SplitOptions(skip_bad=True), tasks=4)
     assert [task.classes for task in stream] == [(0,), (1,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("classes", "tasks", "first", "sizes"),
+    [
+        (100, 6, 50, (50, 10, 10, 10, 10, 10)),  # B50 with steps of 10, as in PyCIL
+        (10, 7, 4, (4, 1, 1, 1, 1, 1, 1)),
+        (10, 2, 9, (9, 1)),
+        (10, 1, 10, (10,)),
+        (10, 4, None, (3, 3, 2, 2)),
+    ],
+)
+def test_sizes_of_tasks(classes: int, tasks: int, first: int | None, sizes: tuple[int, ...]) -> None:
+    assert compute_task_sizes(classes, tasks, first) == sizes
+    assert sum(sizes) == classes
+
+
+def test_a_larger_first_task_follows_the_order_of_classes() -> None:
+    stream = make_stream("split-digits", first=4, tasks=3, class_order="9,8,7,6,5,4,3,2,1,0")
+    assert [task.classes for task in stream] == [(6, 7, 8, 9), (3, 4, 5), (0, 1, 2)]
+    assert stream.metadata["class_order"] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("given", ["5,0/1, 2,9", [[5, 0], [1, 2, 9]], ["5,0", "1,2,9"], (("5", "0"), (1, 2, 9))])
+def test_tasks_by_their_classes(given: object) -> None:
+    stream = make_stream("split-digits", task_classes=given, per_class=3)
+    assert [task.classes for task in stream] == [(0, 5), (1, 2, 9)]
+    assert stream.metadata["class_order"] == [5, 0, 1, 2, 9]
+    assert stream.classes == 10  # the classes that are left out keep their outputs
+    assert stream.tests[1].classes == (1, 2, 9)
+
+
+def test_classes_by_name(tmp_path: Path) -> None:
+    made.make_folder(tmp_path, {"": {"ant": 4, "owl": 4, "2023": 4, "bee": 4}})
+    stream = make_stream(f"folder:{tmp_path}", task_classes="owl,2023/ant")
+    assert [[stream.class_names[label] for label in task.classes] for task in stream] == [["2023", "owl"], ["ant"]]
+    with pytest.raises(ValueError, match="there is no class 'aunt'; did you mean 'ant'"):
+        make_stream(f"folder:{tmp_path}", task_classes="aunt/owl")
+
+
+def test_folders_that_are_tasks_have_their_classes(tmp_path: Path) -> None:
+    made.make_folder(tmp_path, {"mon": {"a": 4}, "tue": {"b": 4}})
+    for options in ({"first": 1}, {"task_classes": "a/b"}):
+        with pytest.raises(ValueError, match="first, task_classes and class_order are for classes"):
+            make_stream(f"folder:{tmp_path}", **options)

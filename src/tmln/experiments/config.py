@@ -239,7 +239,7 @@ class RunConfig(_Parts):
     def _benchmark_options(self, row: Benchmark) -> dict[str, Any]:
         parsed = parse_options(self.benchmark, self.benchmark_options)
         options = parsed.model_dump(exclude=set(LOCATION_OPTIONS))
-        options["tasks"] = options["tasks"] or row.tasks
+        options["tasks"] = options["tasks"] or len(options.get("task_classes") or ()) or row.tasks
         if row.options.model_fields["augment"].default == "auto" and options["augment"] == row.augment:
             options["augment"] = "auto"
         options = omit_later_defaults(row.options, options)

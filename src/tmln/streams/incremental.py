@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,7 @@ from tmln.streams.options import RUN_SEED, Options, SplitOptions
 from tmln.streams.samples import select_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
 from tmln.streams.train_test import TrainTestData
+from tmln.suggest import did_you_mean
 
 
 def resolve_class_order(spec: str | Sequence[int], classes: int, seed: int) -> tuple[int, ...]:
@@ -51,12 +54,55 @@ def _parse_seed(spec: str, seed: int) -> int | None:
     return {"seeded": seed, "icarl1993": 1993}.get(spec)
 
 
-def compute_task_sizes(classes: int, tasks: int) -> tuple[int, ...]:
-    """Return equal numbers of classes; if they cannot be equal, the first tasks have one more."""
+def compute_task_sizes(classes: int, tasks: int, first: int | None = None) -> tuple[int, ...]:
+    """Return equal numbers of classes; if they cannot be equal, the first tasks have one more.
+
+    With ``first`` that many are in the first task, and the others must be equal.
+
+    >>> compute_task_sizes(100, 6, first=50)
+    (50, 10, 10, 10, 10, 10)
+    """
     if not 1 <= tasks <= classes:
         raise ValueError(f"{classes} classes make 1 to {classes} tasks, not {tasks}")
+    if first is not None:
+        rest = classes - first
+        if rest < 0 or (rest > 0) != (tasks > 1) or rest % max(1, tasks - 1):
+            if rest < 0:
+                raise ValueError(f"there are {classes} classes, so that first={first} is too many")
+            counts = ", ".join(str(1 + count) for count in range(1, rest + 1) if rest % count == 0) or "1"
+            raise ValueError(
+                f"first={first} of {classes} classes leaves {rest}, which make no equal tasks if tasks={tasks}; "
+                f"numbers of tasks that do: {counts}"
+            )
+        return (first, *[rest // max(1, tasks - 1)] * (tasks - 1))
     small, larger = divmod(classes, tasks)
     return tuple(small + (index < larger) for index in range(tasks))
+
+
+def list_task_classes(names: Sequence[str], options: SplitOptions, tasks: int) -> list[tuple[int, ...]]:
+    """Return the classes of each task, in the order in which they arrive."""
+    if options.task_classes is None:
+        order = iter(resolve_class_order(options.class_order, len(names), options.seed))
+        sizes = compute_task_sizes(len(names), options.tasks or tasks, options.first)
+        return [tuple(itertools.islice(order, size)) for size in sizes]
+    groups = [tuple(find_class(word, names) for word in task) for task in options.task_classes]
+    counts = Counter(label for classes in groups for label in classes)
+    twice = next((label for label, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"task_classes names the class {names[twice]!r} ({twice}) twice; a class is in one task")
+    return groups
+
+
+def find_class(word: int | str, names: Sequence[str]) -> int:
+    """Return the number of a class that is given by its name or its number."""
+    if isinstance(word, str) and word in names:
+        return names.index(word)
+    if str(word) in names:  # classes of folders may be called 2023, 2024
+        return names.index(str(word))
+    if isinstance(word, int) and 0 <= word < len(names):
+        return word
+    known = f"numbers from 0 to {len(names) - 1}, or names"
+    raise ValueError(f"task_classes: there is no class {word!r}{did_you_mean(str(word), names)} ({known})")
 
 
 def split_by_class(
@@ -69,16 +115,13 @@ def split_by_class(
     prepare: Prepare | None = None,
 ) -> Stream:
     """Make ``options.tasks`` (else ``tasks``) tasks, each with its own classes."""
-    order = resolve_class_order(options.class_order, len(pool.class_names), options.seed)
     parts: list[Task] = []
-    start = 0
-    for index, size in enumerate(compute_task_sizes(len(order), options.tasks or tasks)):
-        classes = order[start : start + size]
-        start += size
+    groups = list_task_classes(pool.class_names, options, tasks)
+    for index, classes in enumerate(groups):
         train = select_classes(pool.train, classes, options.per_class)
         test = select_classes(pool.test, classes, options.per_class_test)
         parts.append(Task(f"task {index + 1}", train, test, tuple(sorted(classes))))
-    metadata = {"scenario": "class-incremental", "class_order": list(order)}
+    metadata = {"scenario": "class-incremental", "class_order": [label for classes in groups for label in classes]}
     return assemble(name, pool, options, parts, metadata, augment=augment, prepare=prepare)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from tmln.suggest import did_you_mean
@@ -24,6 +24,10 @@ SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 AugmentName: TypeAlias = Literal["auto", "none", "crop-flip", "paper", "shift-flip", "resized-crop"]
 _ORDERS = "ascending, seeded, run-seed (each run by its own seed), seed:7"
 ClassOrder: TypeAlias = Annotated[str | Sequence[int], Field(title=f"{_ORDERS}, icarl1993 or 3,1,0,2")]
+TaskClasses: TypeAlias = Annotated[
+    tuple[Annotated[tuple[int | str, ...], Field(min_length=1)], ...],
+    Field(min_length=1, title="0,1/2,3,4/5 or a list of lists"),
+]
 Order: TypeAlias = Annotated[str, Field(pattern=r"^(ascending|seeded|run-seed|seed:.*)$", title=_ORDERS)]
 
 
@@ -67,11 +71,42 @@ def omit_later_defaults(kind: type[Options], values: Mapping[str, Any]) -> dict[
     return {name: value for name, value in values.items() if not is_later_default(name)}
 
 
+def _read_class(word: object) -> object:
+    text = word.strip() if isinstance(word, str) else word
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
+
+
 class SplitOptions(Options):
     """Options of class-incremental benchmarks."""
 
     class_order: ClassOrder = "ascending"
     """order in which classes arrive"""
+    first: Count | None = Field(None, **LATER)
+    """number of classes in the first task; the others share the rest equally"""
+    task_classes: TaskClasses | None = Field(None, **LATER)
+    """classes of each task, by number or name; classes that are not named are left out"""
+
+    @field_validator("task_classes", mode="before")
+    @classmethod
+    def _split_text(cls, value: object) -> object:
+        """Read ``0,1/2,3`` as [[0, 1], [2, 3]]."""
+        tasks = value.split("/") if isinstance(value, str) else value
+        if not isinstance(tasks, (list, tuple)):
+            return value
+        words = [task.split(",") if isinstance(task, str) else task for task in tasks]
+        if not all(isinstance(task, (list, tuple)) for task in words):
+            return value
+        return [[_read_class(word) for word in task] for task in words]
+
+    @model_validator(mode="after")
+    def _is_one_protocol(self) -> SplitOptions:
+        if self.task_classes is None:
+            return self
+        if self.first is not None or self.class_order != "ascending":
+            raise ValueError("task_classes says which classes arrive when: leave out first and class_order")
+        if self.tasks not in (None, len(self.task_classes)):
+            raise ValueError(f"task_classes has {len(self.task_classes)} tasks, tasks={self.tasks}: leave out tasks")
+        return self
 
 
 class ImageOptions(SplitOptions):

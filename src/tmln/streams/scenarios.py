@@ -148,8 +148,12 @@ def make_folder(name: str, row: Benchmark, options: FolderOptions) -> Stream:
         return split_by_class(
             name, pool, options, tasks=row.tasks or max(1, len(pool.class_names) // 2), augment=augment
         )
-    if options.tasks not in (None, len(names)) or options.class_order != "ascending":
-        raise ValueError(f"{name}: its {len(names)} folders are the tasks; tasks and class_order are for classes")
+    by_class = options.class_order != "ascending" or options.first or options.task_classes
+    if options.tasks not in (None, len(names)) or by_class:
+        raise ValueError(
+            f"{name}: its {len(names)} folders are the tasks; tasks, first, task_classes and "
+            "class_order are for classes"
+        )
     classes = [tuple(sorted({*train.classes, *test.classes})) for train, test in pool.groups.values()]
     shared = len(names) > 1 and len(set(classes)) == 1
     domains = options.layout == "domains" or (options.layout == "auto" and shared)
