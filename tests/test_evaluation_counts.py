@@ -125,6 +125,26 @@ def test_metrics_are_there_where_something_was_counted() -> None:
     assert not new & measure({"accuracy": R[:1], **counted}).keys()  # it did not come to its end
 
 
+ONLINE = {"task": [0, 0, 1], "samples": [4, 2, 4], "right": [3, 0, 2]}
+
+
+def test_accuracies_before_training_by_hand() -> None:
+    assert evaluation_counts.online_accuracies(ONLINE) == [3 / 6, 2 / 4]
+    assert evaluation_counts.online_accuracy(ONLINE) == 5 / 10
+    assert measure({"accuracy": R, "online": ONLINE})["online"] == 0.5
+
+
+def test_a_window_has_a_hundredth_of_a_task() -> None:
+    """Tasks of 250 samples in batches of 1: a window is complete with 3 samples, and never of two tasks."""
+    online: dict[str, Any] = {}
+    for task in (0, 1):
+        for number in range(250):
+            online = evaluation_counts.add_online(online, task, 1, number % 2, 250)
+    assert online["samples"] == [*[3] * 83, 1] * 2
+    assert online["task"] == [0] * 84 + [1] * 84
+    assert evaluation_counts.online_accuracies(online) == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     ("observed", "said"),
     [
@@ -135,6 +155,12 @@ def test_metrics_are_there_where_something_was_counted() -> None:
         ({"calibration": {"count": [[1]]}}, "calibration"),
         ({"calibration": {"count": [[1]], "right": [[1, 2]], "confidence": [[1]]}}, "calibration"),
         ({"calibration": {"count": [], "right": [], "confidence": []}}, "calibration"),
+        ({"online": ONLINE}, ""),
+        ({"online": {**ONLINE, "right": [3]}}, "three rows of numbers"),
+        ({"online": {"task": [0]}}, "three rows of numbers"),
+        ({"online": {**ONLINE, "right": [5, 1, 2]}}, "not of its tasks"),
+        ({"online": {**ONLINE, "task": [0, 1, 9]}}, "not of its tasks"),
+        ({"online": {**ONLINE, "samples": [4, 0, 4], "right": [3, 0, 2]}}, "not of its tasks"),
         ({"within": {"every": 3}}, "within tasks"),
         ({"within": {**WITHIN, "accuracy": [[2.0]]}}, "no rows of fractions"),
         ({"within": {**WITHIN, "task": [0, 1, 1]}}, "no rows of fractions"),

@@ -90,6 +90,7 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
         "reference_accuracy": [0.9, 1.0],
         "extra_accuracy": {"official": [0.5, 0.4], "cut short": [0.5]},
         "train_accuracy": 0.99,
+        "online": {"task": [0, 1], "samples": [4, 6], "right": [1, 3]},
         "within": {"every": 5, "step": [5], "task": [1], "accuracy": [[0.3, 0.4]]},
         "confusion": [pack_confusion([[3, 1], [0, 4]])] * 2,
         "calibration": {"count": [[4], [8]], "right": [[3], [7]], "confidence": [[3.5], [6.0]]},
@@ -103,6 +104,7 @@ def test_every_metric_is_computed_from_what_it_needs_and_nothing_else() -> None:
     single = {"fwt": 0.05, "acc_task_masked": 0.5, "acc_official": 0.4, "acc_train": 0.99, "rate": 0.1, "seconds": 3.0}
     single |= {"val_acc": 0.6, "val_fm": 0.3, "val_learning_accuracy": 0.75}
     single |= {"aaa": (0.9 + 0.35 + 0.7) / 3, "min_acc": 0.3, "wc_acc": 0.55, "worst_task": 0.6, "worst_class": 0.75}
+    single |= {"online": 0.4}
     single |= {"ece": 0.125, "dormant": 0.125, "feature_rank": 1.5, "memory": 1.5}
     assert {name: found[name] for name in single} == pytest.approx(single)
     assert {metrics.row_of(name) for name in found} == set(metrics.METRICS)
@@ -141,6 +143,7 @@ def test_every_metric_has_its_range() -> None:
                 "worst_task",
                 "worst_class",
                 "ece",
+                "online",
                 "dormant",
             ),
             (0.0, 1.0),
@@ -174,6 +177,7 @@ def test_headings_say_unit_and_direction() -> None:
         "val_learning_accuracy": ("val LA % ↑", ""),
         "acc_task_masked": ("masked ACC % ↑", ""),
         "acc_train": ("train ACC % ↑", "there"),
+        "online": ("online ACC % ↑", "there"),
         "int_all": ("INT all % ↓", ""),
         "int_last": ("INT last % ↓", ""),
         "dormant": ("dormant % ↓", ""),

@@ -157,9 +157,46 @@ def worst_case_accuracy(R: ArrayLike, within: Mapping[str, Any]) -> float:
     return last if tasks == 1 else last / tasks + (1 - 1 / tasks) * minimum_accuracy(R, within)
 
 
+WINDOWS = 100  # of a task in a curve of test-then-train accuracies
+
+
+def add_online(online: Mapping[str, Any], task: int, samples: int, right: int, of_task: int) -> dict[str, list[int]]:
+    """Return the counts of a test-then-train curve with one more batch.
+
+    A window has consecutive batches of one task, a hundredth of its ``of_task`` samples or more.
+    """
+    found = {key: list(online.get(key, ())) for key in ONLINE}
+    if found["task"] and found["task"][-1] == task and found["samples"][-1] * WINDOWS < of_task:
+        found["samples"][-1] += samples
+        found["right"][-1] += right
+        return found
+    return {key: [*found[key], value] for key, value in zip(ONLINE, (task, samples, right), strict=True)}
+
+
+ONLINE = ("task", "samples", "right")
+
+
+def online_accuracy(online: Mapping[str, Sequence[int]]) -> float:
+    """Return the share of samples that were predicted rightly before they were trained on."""
+    return sum(online["right"]) / sum(online["samples"])
+
+
+def online_accuracies(online: Mapping[str, Sequence[int]]) -> list[float]:
+    """Return the test-then-train accuracy of each task.
+
+    >>> online_accuracies({"task": [0, 0, 1], "samples": [10, 10, 4], "right": [5, 9, 1]})
+    [0.7, 0.25]
+    """
+    rows = list(zip(*(online[key] for key in ONLINE), strict=True))
+    tasks = dict.fromkeys(task for task, _, _ in rows)
+    counts = [[(right, samples) for which, samples, right in rows if which == task] for task in tasks]
+    return [sum(right for right, _ in one) / sum(samples for _, samples in one) for one in counts]
+
+
 def complaint_about(observed: Mapping[str, Any], tasks: int) -> str:
     """Return why a file's counts make no sense; empty if they do, or if there are none."""
     confusion, calibration, within = (observed.get(key) for key in ("confusion", "calibration", "within"))
+    online = observed.get("online")
     if confusion:
         try:
             unpack_confusion(confusion[-1])
@@ -167,6 +204,13 @@ def complaint_about(observed: Mapping[str, Any], tasks: int) -> str:
             return str(error)
     if calibration and not _are_bins([calibration.get(key) for key in CALIBRATION]):
         return "its calibration is not three rows of numbers for each task"
+    if online:
+        columns = [online.get(key) for key in ONLINE]
+        if not _are_numbers(columns, least=1) or len({len(column) for column in columns}) > 1 or not columns[0]:
+            return "its test-then-train counts are not three rows of numbers"
+        rows = zip(*columns, strict=True)
+        if not all(type(task) is int and 0 <= task < tasks and 0 <= right <= count > 0 for task, count, right in rows):
+            return "its test-then-train counts are not of its tasks"
     if within:
         at, rows = within.get("task"), within.get("accuracy")
         if not (isinstance(at, list) and _are_numbers(rows, fractions=True) and len(at) == len(rows)):

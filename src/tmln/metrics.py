@@ -20,6 +20,7 @@ from tmln.evaluation_counts import (
     anytime_accuracy,
     calibration_error,
     minimum_accuracy,
+    online_accuracy,
     worst_case_accuracy,
     worst_class_accuracy,
 )
@@ -141,7 +142,7 @@ class Metric:
 
     ``needs`` names the observations that ``compute`` takes: ``accuracy``, ``masked_accuracy``,
     ``validation_accuracy``, ``baseline``, ``reference_accuracy`` (a*_k), ``extra_accuracy``,
-    ``train_accuracy``, ``confusion``, ``calibration``, ``within``, ``dormant_units``,
+    ``train_accuracy``, ``confusion``, ``calibration``, ``within``, ``online``, ``dormant_units``,
     ``feature_rank``, ``effective_rate``, ``seconds``, ``peak_memory_bytes``. The unit ``%`` marks
     fractions; ``digits`` formats other numbers. ``shown`` says when it is a column by default:
     always, where it exists, or where rows differ. Without ``contest`` the best value is not marked.
@@ -251,6 +252,13 @@ METRICS: dict[str, Metric] = {
         "accuracy on the training data of all tasks at the end",
         as_observed,
         ("train_accuracy",),
+        shown="there",
+    ),
+    "online": Metric(
+        "online ACC",
+        "test-then-train: accuracy on each batch of a task's first epoch before it is trained on",
+        online_accuracy,
+        ("online",),
         shown="there",
     ),
     "int_all": _loss(

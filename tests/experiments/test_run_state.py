@@ -73,7 +73,7 @@ def resume(tmp_path: Path, **changes: Any) -> None:
         Execution(run)
 
 
-@pytest.mark.parametrize("changes", [{"learner": {}}, {"learner": {"tasks": "x"}}, {"x": 1}, {"version": 3}], ids=str)
+@pytest.mark.parametrize("changes", [{"learner": {}}, {"learner": {"tasks": "x"}}, {"x": 1}, {"version": 4}], ids=str)
 def test_a_run_whose_checkpoint_cannot_be_used_says_what_to_do(changes: dict[str, Any], tmp_path: Path) -> None:
     words = "upgrade tmln" if "version" in changes else "remove its folder checkpoint"
     with pytest.raises(ValueError, match=rf"^(?!.*\n)the checkpoint of run split-digits-tmln.* {words}"):

@@ -64,6 +64,7 @@ class RunConfig(_Parts):
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"  # of training passes
     batch_statistics: Literal["global", "rank"] = "global"  # by which batch norm normalises where several ranks learn
     train_accuracy: bool = False  # test on the training data, too, when all is learned
+    test_then_train: bool = False  # test on each batch of a task's first epoch before it is trained on
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -223,6 +224,7 @@ class RunConfig(_Parts):
             **({"precision": self.precision} if self.precision != "32" else {}),
             **({"batch_statistics": self.batch_statistics} if self.batch_statistics != "global" else {}),
             **({"train_accuracy": True} if self.train_accuracy else {}),
+            **({"test_then_train": True} if self.test_then_train else {}),
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 

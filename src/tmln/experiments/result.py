@@ -2,9 +2,10 @@
 
 Accuracies are fractions, not percent; undefined is null in the file and NaN in Python. Formats: 1
 had no checksum; 2 has one over the content; 3 is that of long streams, whose matrices are packed,
-as they grow with the square of the tasks (:func:`tmln.evaluation_counts.pack_rows`). Any other
-change of the file needs the next number. A result's configuration must be the one that its folder
-is named by.
+as they grow with the square of the tasks (:func:`tmln.evaluation_counts.pack_rows`); 4 may have
+``online`` and packed matrices. A file has the lowest format that can hold it. Any other change of
+the file needs the next number. A result's configuration must be the one that its folder is named
+by.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than t
     **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
     **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
 }
-FORMAT = 3
-USUAL_FORMAT, PACKED_FORMAT = 2, 3
+FORMAT = 4
+USUAL_FORMAT, PACKED_FORMAT, ONLINE_FORMAT = 2, 3, 4
 NEEDED = ("benchmark", "method", "seed", "config", "accuracy", "metrics")
 MOST_BYTES = 1 << 28  # of a result that is read
 LONG = 1 << 18  # numbers of a matrix from which on it is packed: 512 tasks
@@ -62,6 +63,7 @@ class Observations:
     extra_accuracy: Mapping[str, Sequence[float]] = field(default_factory=dict)
     confusion: Sequence[str] = ()  # after each task, over all tests: tmln.evaluation_counts.unpack_confusion
     calibration: Mapping[str, Any] = field(default_factory=dict)  # bins after each task, of the tasks learned by then
+    online: Mapping[str, Any] = field(default_factory=dict)  # tests before training: tmln.evaluation_counts.add_online
     within: Mapping[str, Any] = field(default_factory=dict)  # tests every so many steps: every, step, task, accuracy
     dormant_units: Sequence[float] = ()  # their share after each task
     feature_rank: Sequence[float] = ()  # effective, after each task
@@ -206,7 +208,7 @@ def check_content(content: Mapping[str, Any], name: str) -> None:
     """Raise a ValueError that says how a result's content differs from the schema."""
     from pydantic import ValidationError
 
-    if content.get("format") == PACKED_FORMAT:  # what is packed is checked when it is unpacked
+    if content.get("format") in (PACKED_FORMAT, ONLINE_FORMAT):  # what is packed is checked when it is unpacked
         content = {key: [] if key in MATRICES and _is_packed(value) else value for key, value in content.items()}
     try:
         _content_schema().model_validate(content)
@@ -217,6 +219,8 @@ def check_content(content: Mapping[str, Any], name: str) -> None:
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result file at once, whole; raise a ValueError for what could not be read again."""
     content = {key: value for key, value in result.items() if key not in ("format", CHECKSUM)}
+    if not content.get("online"):
+        content.pop("online", None)
     content["config"] = spell_numbers(content.get("config"))
     complete = json.loads(to_json(pack_long({"format": USUAL_FORMAT, **content})))
     check_content(complete, path.name)
@@ -234,7 +238,8 @@ def pack_long(content: Mapping[str, Any]) -> dict[str, Any]:
     within = content.get("within") or {}
     if _is_long(within.get("accuracy")):
         packed["within"] = {**within, "accuracy": pack_rows(within["accuracy"])}
-    return {**content, **packed, "format": PACKED_FORMAT if packed else content["format"]}
+    least = ONLINE_FORMAT if content.get("online") else PACKED_FORMAT if packed else content["format"]
+    return {**content, **packed, "format": least}
 
 
 def _is_long(rows: Any) -> bool:
@@ -243,7 +248,7 @@ def _is_long(rows: Any) -> bool:
 
 def _unpack_long(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the packed matrices of a content, unpacked."""
-    if content.get("format") != PACKED_FORMAT:
+    if content.get("format") not in (PACKED_FORMAT, ONLINE_FORMAT):
         return {}
     found: dict[str, Any] = {key: unpack_rows(content[key]) for key in MATRICES if _is_packed(content.get(key))}
     within = content.get("within")

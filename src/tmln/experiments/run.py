@@ -19,6 +19,7 @@ import tmln
 from tmln import metrics
 from tmln.distributed.process_group import SINGLE, gather_full, ranks_of
 from tmln.distributed.sharding import gather_state, is_sharded_model
+from tmln.evaluation_counts import add_online, online_accuracies
 from tmln.experiments.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.experiments.command import changed_of
 from tmln.experiments.commit import commit
@@ -43,6 +44,7 @@ from tmln.learner.checkpoint import NewerFormat, read_newest, write_checkpoint
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 from tmln.printable import one_line
 from tmln.signals import Interrupted, saving
+from tmln.streams.samples import Samples
 from tmln.streams.stream import describe_tests
 
 LOG_EVERY = 50  # steps between lines of the log
@@ -123,6 +125,11 @@ class Execution:
         self.stream = together.run_together(lambda: stream_of(run.config))
         self.learner = learner_of(run.config, self.stream, fabric, self.terms.accumulate)
         self.tasks = (merge(self.stream),) if run.config.merged else self.stream.tasks
+        if run.config.test_then_train and not all(self._trains(index) for index in range(len(self.tasks))):
+            raise ValueError(
+                f"test_then_train=true tests on a batch before a step is taken with it, and step "
+                f"{self.learner.step.name!r} takes none in some tasks: leave it out, or choose another step"
+            )
         self.total = steps_in(self.stream, run.config)
         self.ends = {*itertools.accumulate(steps_of(self.stream, self.learner, self.epochs))}
         self.rate = float(self.learner.step.effective_lr)  # as it starts, also for a run that is resumed
@@ -133,6 +140,9 @@ class Execution:
         self.logger: Logger | None = None
         self._saved_at = self._resumed_at = time.monotonic()
         self._restore(self._fit_memory())
+
+    def _trains(self, index: int) -> bool:
+        return self.learner.step.trains_at(self.learner.step.settings, index)
 
     def _fit_memory(self) -> int | None:
         """Return how many samples fit at a time on every rank; all pass the same ones."""
@@ -168,7 +178,10 @@ class Execution:
 
     def _learn(self, index: int) -> None:
         task = self.tasks[index]
-        self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, on_step=self._after_step)
+        hooks: dict[str, Any] = {"on_step": self._after_step}
+        if self.run.config.test_then_train:
+            hooks["on_batch"] = self._before_step
+        self.learner.learn(task.train, self.epochs, classes=task.classes, atomic=False, **hooks)
         if found := self.learner.diagnostics:  # what the components report of the task, by ``component/quantity``
             self.run.append_log({"step": self.step, "task": index, "boundary": dict(found)})
             self._log({f"boundary/{name}": value for name, value in found.items()})
@@ -177,8 +190,22 @@ class Execution:
         self.run.append_log({"step": self.step, "task": index, "accuracy": row})
         self._log({f"accuracy/task {j + 1}": value for j, value in enumerate(row)})
         self._log({"accuracy/seen": sum(row[: index + 1]) / (index + 1)})
+        if self.run.config.test_then_train:
+            online = online_accuracies(self.observed.online)[-1]
+            self.run.append_log({"step": self.step, "task": index, "online": online})
+            self._log({"accuracy/online": online})
         if self._agree(self._unsaved > 10.0)[0]:  # unless the last checkpoint is fresh
             self._save()
+
+    def _before_step(self, epoch: int, number: int, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Test on a batch of the first epoch before it is trained on."""
+        if epoch:
+            return
+        (found,) = self.learner.evaluate_tasks([(Samples.of(x, y), None)])
+        index, count = self.learner.tasks, len(y)
+        right = round(found["accuracy"] * count)
+        online = add_online(self.observed.online, index, count, right, len(self.tasks[index].train))
+        self.observed = replace(self.observed, online=online)
 
     def _after_step(self, epoch: int, number: int, loss: float) -> None:
         self.step += 1

@@ -1,7 +1,8 @@
 """The state in a run's checkpoint, and the file of predictions.
 
 A checkpoint's state is a :class:`RunState` under the names of its fields, matrices as float64
-tensors, and a ``version``. Version 1 had neither a version nor these names. Any change of the
+tensors, and a ``version``. Version 1 had neither a version nor these names; version 3 has the
+counts ``online``, without which a state is still of version 2. Any change of the
 fields needs the next version, a function that upgrades the last one, and a frozen checkpoint in
 ``tests/golden/fixtures``.
 
@@ -31,7 +32,7 @@ from tmln.learner.checkpoint import NewerFormat
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 from tmln.streams.samples import Samples
 
-VERSION = 2
+VERSION = 3
 PREDICTIONS = "predictions.safetensors"
 MOST_PREDICTION_BYTES = 1 << 30
 
@@ -51,7 +52,11 @@ class RunState:
         """Return the state as a checkpoint stores it."""
         observed = vars(self.observations)
         matrices = {key: torch.tensor(observed[key], dtype=torch.float64) for key in MATRICES if observed[key]}
-        return {"version": VERSION, **vars(self), "observations": {**observed, **matrices}}
+        observed = {**observed, **matrices}
+        version = VERSION if observed["online"] else 2
+        if version == 2:
+            del observed["online"]
+        return {"version": version, **vars(self), "observations": observed}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> RunState:
@@ -60,7 +65,7 @@ class RunState:
         if isinstance(version, int) and version > VERSION:
             raise NewerFormat(f"its state has version {version}, this tmln reads up to {VERSION}: upgrade tmln")
         try:
-            state = dict(plain) if version == VERSION else _upgrade_version_1(plain)
+            state = dict(plain) if version in (2, VERSION) else _upgrade_version_1(plain)
             observed = state["observations"]
             rows = {key: observed[key].tolist() for key in MATRICES if isinstance(observed.get(key), Tensor)}
             state["observations"] = {key: list(v) if isinstance(v, tuple) else v for key, v in observed.items()} | rows
@@ -94,7 +99,7 @@ def _upgrade_version_1(old: Mapping[str, Any]) -> dict[str, Any]:
     for row in within:
         observed["within"] = add_within(observed["within"], **row)
     observed["micro_batch"] = rest.pop("pieces") or 0
-    return {"version": VERSION, "observations": observed, "keep": rest.pop("keeps"), **rest}
+    return {"version": 2, "observations": observed, "keep": rest.pop("keeps"), **rest}
 
 
 def start_within(every: int) -> dict[str, Any]:

@@ -174,6 +174,7 @@ class Learner:
         boundary: bool = True,
         atomic: bool = True,
         on_step: Callable[[int, int, float], None] | None = None,
+        on_batch: Callable[[int, int, Tensor, Tensor], None] | None = None,
         name: str | None = None,
         hold_out: float | None = None,
         test: Any = None,
@@ -199,6 +200,8 @@ class Learner:
                 which some need.
             atomic: False saves the copy of the state that a restored failure takes.
             on_step: called as ``on_step(epoch, step, loss)`` after every step.
+            on_batch: called as ``on_batch(epoch, step, x, y)`` before every step, with the new
+                samples as stored: to test on them before they are trained on.
             name: of the task, for :attr:`retention`; the folder's unless given.
             hold_out: the share of each class that is not trained on (0.1 of a path, else none). By
                 it :attr:`retention` measures this task and all later ones; at most 2000 such
@@ -219,7 +222,7 @@ class Learner:
         before = self.seen.record
         record = start_record(before, task.name, task.samples, task.held) if boundary else before
         with explain_failure(self, task.samples), restore_on_error(self) if atomic else nullcontext() as state:
-            self._learn(task, record, epochs, boundary, on_step, max_forgetting)
+            self._learn(task, record, epochs, boundary, on_step, on_batch, max_forgetting)
         if state is not None and boundary and self.keep:
             self.seen.previous = [*self.seen.previous, (state, before)][-self.keep :]
 
@@ -230,6 +233,7 @@ class Learner:
         epochs: int,
         boundary: bool,
         on_step: Callable[[int, int, float], None] | None,
+        on_batch: Callable[[int, int, Tensor, Tensor], None] | None,
         max_forgetting: float | None,
     ) -> None:
         known, within = self.classes, self.position.within
@@ -241,7 +245,7 @@ class Learner:
             grow_for(self, task.samples, max(len(task.names), *(label + 1 for label in labels)))
         else:
             known = within.known
-        learn_task(self, task.samples, task.classes, epochs, boundary, on_step)
+        learn_task(self, task.samples, task.classes, epochs, boundary, on_step, on_batch)
         if boundary:
             self.seen.record = finish_record(self, record, task.samples.classes, known, max_forgetting)
             self.seen.earlier = None

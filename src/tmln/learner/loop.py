@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
 OnStep = Callable[[int, int, float], None]
+OnBatch = Callable[[int, int, Tensor, Tensor], None]
 PREFETCH_VALUES = 2**20  # values in a batch from which on it is read ahead by a thread
 
 
@@ -57,7 +58,13 @@ class StreamPosition:
 
 
 def learn_task(
-    learner: Learner, samples: Samples, new: tuple[int, ...], epochs: int, boundary: bool, on_step: OnStep | None
+    learner: Learner,
+    samples: Samples,
+    new: tuple[int, ...],
+    epochs: int,
+    boundary: bool,
+    on_step: OnStep | None,
+    on_batch: OnBatch | None = None,
 ) -> None:
     """Learn one task with the classes ``new`` from the current position on, and its boundary."""
     position, seen, schedule = learner.position, learner.seen, learner.lr_schedule
@@ -86,6 +93,8 @@ def learn_task(
             for number, (x, y) in iterate_epoch(samples, within, position.order, learner.batch_size):
                 if schedule.changes:
                     scale_lr(learner, schedule.factor(within.epoch * steps + number, epochs * steps))
+                if on_batch is not None:
+                    on_batch(within.epoch, number, x, y)
                 loss = take_step(learner, x, y, context, within.epoch, number)
                 within.step = number + 1
                 if on_step is not None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from tmln.suggest import did_you_mean
 
 RUN_SEED = "run-seed"  # an order that a run replaces by ``seed:N`` with its own seed
-LATER: dict[str, Any] = {"json_schema_extra": {"later": True}}  # options without which run names are the old ones
+LATER: JsonDict = {"later": True}  # options without which run names are the old ones
 LOCATION_OPTIONS = ("root", "memory_limit")  # where data are, which is no part of a run's identity
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -46,7 +47,7 @@ class Options(BaseModel):
     """fraction of each task's training samples that appear in other tasks instead"""
     repeats: Count = 1
     """visits to each task, each with its own part of the task's training samples"""
-    validation: Held = Field(0.0, **LATER)
+    validation: Held = Field(default=0.0, json_schema_extra=LATER)
     """fraction of training samples for validation, not trained on; of videos the last"""
     seed: int = 0
     """seed of the stream's draws (orders, permutations, held-out samples); not the seed of a run"""
@@ -54,9 +55,9 @@ class Options(BaseModel):
     """data root; TMLN_DATA, else the platform's cache folder, unless given"""
     skip_bad: bool = False
     """leave bad files and labels out with a counted warning instead of an error"""
-    augment: AugmentName = Field("auto", **LATER)
+    augment: AugmentName = Field(default="auto", json_schema_extra=LATER)
     """how training images are varied; auto is the benchmark's own"""
-    normalise: bool = Field(True, **LATER)
+    normalise: bool = Field(default=True, json_schema_extra=LATER)
     """subtract the data set's mean and divide by its deviation; else pixels are from 0 to 1"""
 
 
@@ -81,9 +82,9 @@ class SplitOptions(Options):
 
     class_order: ClassOrder = "ascending"
     """order in which classes arrive"""
-    first: Count | None = Field(None, **LATER)
+    first: Count | None = Field(default=None, json_schema_extra=LATER)
     """number of classes in the first task; the others share the rest equally"""
-    task_classes: TaskClasses | None = Field(None, **LATER)
+    task_classes: TaskClasses | None = Field(default=None, json_schema_extra=LATER)
     """classes of each task, by number or name; classes that are not named are left out"""
 
     @field_validator("task_classes", mode="before")
@@ -112,7 +113,7 @@ class SplitOptions(Options):
 class ImageOptions(SplitOptions):
     """Further options for data sets of small images."""
 
-    shrink: Count = Field(1, **LATER)
+    shrink: Count = Field(default=1, json_schema_extra=LATER)
     """pixels a side that are averaged into one, for small machines: 2 makes 16x16 of 32x32"""
 
 
@@ -130,9 +131,9 @@ class DomainOptions(Options):
 
     test_fraction: Fraction = 0.2
     """fraction of each class in each domain that is held out at random"""
-    size: Count = Field(64, **LATER)
+    size: Count = Field(default=64, json_schema_extra=LATER)
     """pixels a side that images are read at: the centre is cut and resized"""
-    shrink: Count = Field(1, **LATER)
+    shrink: Count = Field(default=1, json_schema_extra=LATER)
     """pixels a side that are averaged into one, for small machines: 2 makes 32x32 of 64x64"""
     memory_limit: Bytes = 0
     """bytes of images kept in memory; more go to a memory-mapped file, read once for all runs"""
