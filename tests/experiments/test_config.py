@@ -62,6 +62,16 @@ def test_tasks_by_their_classes_are_one_run_however_they_are_written() -> None:
     assert run_id(larger) != run_id(DIGITS.with_setting("benchmark.tasks", 3))
 
 
+def test_depth_and_dropout_are_in_a_name_where_they_are_used() -> None:
+    assert DIGITS.resolved()["model_options"] == {"hidden": 128}
+    assert run_id(DIGITS.with_settings({"model.depth": 1, "model.dropout": 0})) == run_id(DIGITS)
+    changed = DIGITS.with_settings({"model.depth": 2, "model.dropout": 0.5})
+    assert changed.resolved()["model_options"] == {"depth": 2, "dropout": 0.5, "hidden": 128}
+    assert run_id(RunConfig.from_yaml(changed.to_yaml())) == run_id(changed) != run_id(DIGITS)
+    with pytest.raises(ValueError, match="unknown option 'drop' of model mlp; did you mean 'dropout'"):
+        DIGITS.with_setting("model.drop", 0.5)
+
+
 def test_the_augmentation_of_a_folder_stays_in_its_name() -> None:
     folder = RunConfig(benchmark="folder:pictures")
     assert folder.resolved()["benchmark_options"]["augment"] == "none"

@@ -29,6 +29,48 @@ def test_mlp_layers() -> None:
     assert MLP(64, 8, 10)(torch.zeros(3, 1, 8, 8)).shape == (3, 10)
 
 
+def test_mlp_of_equal_layers() -> None:
+    torch.manual_seed(0)
+    one = MLP(6, 4, 3, depth=3)
+    torch.manual_seed(0)
+    other = MLP(6, (4, 4, 4), 3)
+    assert [p.shape for p in one.parameters()] == [p.shape for p in other.parameters()]
+    x = torch.randn(5, 6)
+    assert torch.equal(one(x), other(x))
+
+
+def test_mlp_drops_out_in_training_only() -> None:
+    """With weights of one, each of 1,000 hidden units gives 0 or, at a rate of 0.75, 4 times its value."""
+    model = MLP(1, 1000, 1, dropout=0.75)
+    for p in model.parameters():
+        torch.nn.init.ones_(p)
+    x = torch.ones(400, 1)
+    model.eval()
+    assert model(x).unique().tolist() == [2001.0]
+    model.train()
+    found = (model(x) - 1) / 8  # the units that are left
+    assert torch.equal(found, found.round())
+    assert 240 < found.mean() < 260
+    plain = MLP(1, 4, 1)
+    before = torch.get_rng_state()
+    plain(x)
+    assert torch.equal(before, torch.get_rng_state())  # without dropout nothing is drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 0}, "depth=0"),
+        ({"depth": 2, "hidden": [4, 4]}, "depth=2 is for hidden layers of one width"),
+        ({"dropout": 1.0}, "dropout=1.0 is no share"),
+        ({"dropout": -0.1}, "dropout=-0.1 is no share"),
+    ],
+)
+def test_mlp_options_that_make_no_network(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_model("mlp", (1, 8, 8), 10, **options)
+
+
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (1, 28), (3, 32), (1, 5)])
 def test_cnn_shapes(channels: int, size: int) -> None:
     assert SmallCNN(10, channels, size)(torch.zeros(2, channels, size, size)).shape == (2, 10)

@@ -21,7 +21,7 @@ LARGEST = 2**31 - 1
 def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all checked options of a model; for libraries' and users' models, those given.
 
-    Options of fine-tuning are there where they are not the default.
+    Options of fine-tuning and those added later are there where they are not the default.
     """
     kind, colon, _ = model.partition(":")
     if colon and kind not in LIBRARIES:
@@ -45,6 +45,8 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
             hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
             raise ValueError(f"unknown option {key!r} of model {model}{hint}")
         options[key] = _checked(f"option {key!r} of model {model}", kinds[key], value)
+    later = MODELS[model].later
+    options = {key: value for key, value in options.items() if key not in later or value != usual[key]}
     return {**options, **tuning}
 
 

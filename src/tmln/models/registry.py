@@ -28,8 +28,10 @@ HEAD = "linear"  # the layer that gives the output, in every network of the tabl
 LIBRARIES = ("timm", "transformers")  # whose models need no permission to run code
 
 
-def _mlp(shape: Shape, classes: int, *, hidden: int | Sequence[int] = 128) -> nn.Module:
-    return MLP(math.prod(shape), hidden, classes)
+def _mlp(
+    shape: Shape, classes: int, *, hidden: int | Sequence[int] = 128, depth: int = 1, dropout: float = 0.0
+) -> nn.Module:
+    return MLP(math.prod(shape), hidden, classes, depth, dropout)
 
 
 def _cnn(shape: Shape, classes: int, *, width: int = 16, hidden: int = 64) -> nn.Module:
@@ -67,15 +69,19 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
 
 @dataclass(frozen=True)
 class Model:
-    """One row of the table: ``build(shape, classes, **options)`` makes the network."""
+    """One row of the table: ``build(shape, classes, **options)`` makes the network.
+
+    ``later`` names options without which the names of runs are those of earlier versions.
+    """
 
     build: Callable[..., nn.Module]
     summary: str
     images: bool = True
+    later: tuple[str, ...] = ()
 
 
 MODELS: dict[str, Model] = {
-    "mlp": Model(_mlp, "multilayer perceptron, one hidden layer of 128", images=False),
+    "mlp": Model(_mlp, "multilayer perceptron, one hidden layer of 128", images=False, later=("depth", "dropout")),
     "cnn": Model(_cnn, "two convolutions and two linear layers, for digits"),
     "convnet": Model(_convnet, "three convolutions with batch normalisation, for small images on CPUs"),
     "resnet18": Model(_resnet18, "reduced ResNet18 for small images, width 64: the paper's"),

@@ -13,13 +13,22 @@ from torch import Tensor, nn
 class MLP(nn.Module):
     """Multilayer perceptron: inputs [B, ...] of ``inputs`` numbers each to logits [B, classes].
 
-    ``MLP(64, 128, 10)`` has one hidden layer, ``MLP(784, (256, 256), 10)`` two, ``MLP(64, (), 10)``
-    none. ReLU follows every hidden layer.
+    ``MLP(64, 128, 10)`` has one hidden layer, ``MLP(784, (256, 256), 10)`` two, as has ``MLP(784,
+    256, 10, depth=2)``, ``MLP(64, (), 10)`` none. ReLU follows every hidden layer, then dropout.
     """
 
-    def __init__(self, inputs: int, hidden: int | Sequence[int], classes: int) -> None:
+    def __init__(
+        self, inputs: int, hidden: int | Sequence[int], classes: int, depth: int = 1, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        widths = [inputs, *([hidden] if isinstance(hidden, int) else hidden)]
+        if depth < 1:
+            raise ValueError(f"depth={depth}: a network has 1 hidden layer or more; hidden=[] makes none")
+        if depth > 1 and not isinstance(hidden, int):
+            raise ValueError(f"depth={depth} is for hidden layers of one width, not for hidden={list(hidden)}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} is no share from 0 up to 1")
+        self.dropout = dropout
+        widths = [inputs, *([hidden] * depth if isinstance(hidden, int) else hidden)]
         self.hidden = nn.ModuleList(nn.Linear(before, after) for before, after in itertools.pairwise(widths))
         self.linear = nn.Linear(widths[-1], classes)
 
@@ -27,6 +36,8 @@ class MLP(nn.Module):
         out = torch.flatten(x, 1)
         for layer in self.hidden:
             out = F.relu(layer(out))
+            if self.dropout:
+                out = F.dropout(out, self.dropout, self.training)
         logits: Tensor = self.linear(out)
         return logits
 
