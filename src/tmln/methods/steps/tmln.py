@@ -9,13 +9,15 @@ from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
 from tmln.methods import Batch, Closure, Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
+from tmln.methods.fine_tuning import find_fine_tuning
+from tmln.methods.steps.feature_fisher import feature_fisher
 from tmln.methods.steps.tmln_settings import TMLNSettings, make_guide
 from tmln.optim.tmln import TMLN
 from tmln.optim.tmln_kfac import TMLNKFAC
 
 KFAC_ONLY = {"factors", "labels", "ema", "update_every", "symmetric"}  # settings of geometry kfac
 ADAM_ONLY = {"beta1", "beta2"}  # settings of base adam
-STEP_ONLY = {"match_base_lr", "fisher_refresh_every", "boundary_every"}  # not the optimizer's
+STEP_ONLY = {"match_base_lr", "fisher_refresh_every", "boundary_every", "consolidate_at_start"}  # not the optimizer's
 
 
 class TMLNStep(Step[TMLNSettings]):
@@ -115,6 +117,10 @@ class TMLNStep(Step[TMLNSettings]):
                 "tmln.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
                 "process does: set step.labels to 'exact' or 'empirical', or step.factors to 'running'"
             )
+        if self.settings.consolidate_at_start and not self.steps:
+            found = find_fine_tuning(context.model)
+            if fisher := feature_fisher(context, None if found is None else found[1].head):
+                self.optimizer.refresh(fisher)
 
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
         # A boundary comes before the next step: by then all updates of the last one are done.

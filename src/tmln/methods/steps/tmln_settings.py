@@ -130,10 +130,20 @@ class TMLNSettings(Settings):
         json_schema_extra={"later": True},
     )
 
+    consolidate_at_start: bool = Field(
+        False,
+        description="before the first task take F of the features at the weights given, on a sample of the task's "
+        "inputs: pre-training counts as a task",
+        json_schema_extra={"later": True},
+    )
+
     @model_validator(mode="after")
     def _check_combinations(self) -> TMLNSettings:
         if self.fisher_refresh_every and self.geometry == "euclidean":
             raise ValueError("geometry 'euclidean' uses no F that could be refreshed; set fisher_refresh_every to 0")
+        if self.consolidate_at_start and self.geometry in ("euclidean", "kfac"):
+            uses = "no F" if self.geometry == "euclidean" else "Kronecker factors in place of F"
+            raise ValueError(f"geometry {self.geometry!r} uses {uses}; set consolidate_at_start to false")
         if self.geometry == "kfac" and self.form == "proximal":
             raise ValueError("geometry 'kfac' has no proximal form, whose lambda follows eta; set form to 'scaled'")
         if self.base == "adam" and (self.momentum or self.geometry == "kfac"):
