@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tmln import Learner
 from tmln.methods.fine_tuning import FineTuning, find_fine_tuning, set_fine_tuning, set_training_mode
+from tmln.methods.recipes import RECIPES
 from tmln.methods.registry import FAMILIES
 
 STEPS = [name for name in FAMILIES["step"] if name not in ("frozen", "first-session")]
@@ -66,6 +67,31 @@ def test_a_frozen_backbone_stays_to_the_bit(step: str, mask: Any) -> None:
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert not torch.equal(after["1.weight"][:2], head)
     assert len(after["1.weight"]) == 4
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_frozen_backbone_stays_to_the_bit_under_every_method(method: str) -> None:
+    """Averages, merges, teachers and penalties see it, and none of them moves it."""
+    model = tuned(freeze="backbone")
+    before = backbone(model)
+    learner = Learner(model, method, lr=0.01, batch_size=8)
+    for task in (data(), (data(seed=1)[0], data()[1] + 2)):
+        learner.learn(task, epochs=2)
+    assert 0 <= learner.evaluate(task)["accuracy"] <= 1
+    after = learner.model.state_dict()
+    assert [name for name, value in before.items() if not torch.equal(after[name], value)] == []
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_two_rates_under_every_method(method: str) -> None:
+    learner = Learner(tuned(backbone_lr_scale=0.1, frozen_norms=True), method, lr=0.01, batch_size=8)
+    statistics = learner.model.state_dict()["0.1.running_mean"].clone()
+    for task in (data(), (data(seed=1)[0], data()[1] + 2)):
+        learner.learn(task, epochs=2)
+    groups = learner.step.optimizer.param_groups
+    assert [group["lr"] for group in groups] == pytest.approx([groups[0]["lr"], 0.1 * groups[0]["lr"]])
+    assert torch.equal(learner.model.state_dict()["0.1.running_mean"], statistics)
+    assert all(value.isfinite().all() for value in learner.model.state_dict().values())
 
 
 @pytest.mark.parametrize("step", STEPS)

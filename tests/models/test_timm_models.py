@@ -125,10 +125,17 @@ def test_others_files_may_not_read_files() -> None:
         check_allowed("timm:stand", {"weights": "w.safetensors"}, foreign=True)
 
 
-def test_a_state_needs_no_cache(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = tmp_path / "s.tmln"
-    asked = LearnRequest(model="timm:stand", settings={"model.pretrained": "true", "lr": "0.1"}, epochs=1)
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_state_needs_no_cache(
+    from_file: bool, cache: dict[str, Tensor], weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, file = tmp_path / "s.tmln", tmp_path / "w.safetensors"
+    safetensors.torch.save_file(cache, file)
+    given = {"model.weights": str(file)} if from_file else {"model.pretrained": "true"}
+    asked = LearnRequest(model="timm:stand", settings={**given, "lr": "0.1"}, epochs=1)
     learner, _ = learn_into(state, weeks / "week1", asked)
+    assert torch.equal(learner.model.get_submodule("network.norm").running_mean, cache["norm.running_mean"])  # type: ignore[arg-type]
+    file.unlink()
     options = learner.about["options"]
     assert options["inputs"]["size"] == 40
     assert (learner.about["mean"], learner.about["std"]) == ([0.0], [1.0])

@@ -95,6 +95,8 @@ def test_what_is_of_another_model_is_refused(tmp_path: Path) -> None:
     file = saved(tmp_path / "w.safetensors", {"encoder.x": torch.zeros(3)})
     with pytest.raises(ValueError, match=r"none of its 1 tensors \(encoder.x \[3\]\) is one of the model's"):
         load_weights(ours(), file, "linear", partial=True)
+    with pytest.raises(ValueError, match=r"is a state, .*tmln export --state"):
+        load_weights(ours(), tmp_path / "shop.tmln", "linear")
     (tmp_path / "bad.safetensors").write_bytes(b"no")
     with pytest.raises(ValueError, match="cannot be read as safetensors"):
         load_weights(ours(), tmp_path / "bad.safetensors", "linear")

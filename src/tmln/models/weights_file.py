@@ -80,10 +80,11 @@ def load_weights(model: nn.Module, path: str | Path, head: str, partial: bool = 
             summed.append(name)
         if given is not None and given.shape == value.shape:
             fitting[name] = given.to(value.dtype)
-    backbone = [name for name in own if not name.startswith(f"{head}.") and not name.endswith("num_batches_tracked")]
+    backbone = [name for name in own if not name.startswith(f"{head}.") and not is_counter(name)]
     missing = [name for name in backbone if name not in fitting]
     used = {by_name[name] for name in fitting}
-    left_out = [f"{name} {list(value.shape)}" for name, value in found.items() if name not in used]
+    rest = sorted((name for name in found if name not in used), key=is_counter)
+    left_out = [f"{name} {list(found[name].shape)}" for name in rest]
     new_head = any(name.startswith(f"{head}.") and name not in fitting for name in own)
     if len(missing) == len(backbone):
         raise ValueError(f"{path}: none of its {len(found)} tensors ({list_some(left_out)}) is one of the model's")
@@ -108,6 +109,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{path} may contain code and is not read; convert it if you trust it: {convert_command(path)}"
         )
+    if path.suffix == ".tmln":
+        file = path.with_suffix(".safetensors")
+        raise ValueError(f"{path} is a state, which has more than weights: tmln export --state {path} -o {file}")
     try:
         return dict(safetensors.torch.load_file(path))
     except (OSError, safetensors.SafetensorError) as error:
@@ -146,6 +150,11 @@ def match_names(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> tuple
         if count > most:
             best, renamed, most = matched, (removed, added), count
     return renamed, best
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a tensor counts batches, which nothing depends on."""
+    return name.endswith("num_batches_tracked")
 
 
 def is_gray_of(own: Tensor, given: Tensor) -> bool:
