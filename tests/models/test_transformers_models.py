@@ -199,6 +199,9 @@ def test_a_state_may_name_known_models_and_plain_entries_only(tmp_path: Path) ->
     for kind in ("timm_wrapper", "nothing", None):
         with pytest.raises(ValueError, match="of no model of transformers"):
             make_model(name, shape, 2, config={**spelled, "model_type": kind}, inputs=inputs)
+    for entries in ({"hidden_act": "nothing"}, {"num_attention_heads": 0}, {"patch_size": "wide"}):
+        with pytest.raises(ValueError, match="option 'config' makes no network"):
+            make_model(name, shape, 2, config={**spelled, **entries}, inputs=inputs)
     for odd in ({"size": 10**6}, {"std": [0.0] * 3}, {"mean": "abc"}, {"size": None}):
         with pytest.raises(ValueError, match="option 'inputs'"):
             make_model(name, shape, 2, config=spelled, inputs={**inputs, **odd})
@@ -266,13 +269,16 @@ def test_adapters_learn_and_states_and_exports_have_them(method: str, weeks: Pat
     assert any("lora_A" in key for key in opened.model.state_dict())  # as before the export
 
 
-def test_adapters_need_linear_layers_and_go_without_freezing(tmp_path: Path) -> None:
-    name, shape = saved("resnet", tmp_path), (3, SIZE, SIZE)
+def test_adapters_need_linear_layers_and_go_without_freezing(weeks: Path, tmp_path: Path) -> None:
+    name, shape = saved("resnet", tmp_path / "resnet"), (3, SIZE, SIZE)
+    asked = LearnRequest(model=saved("vit", tmp_path / "vit"), settings={"model.lora": "2"}, freeze=True)
+    with pytest.raises(ValueError, match="choose one"):
+        learn_into(tmp_path / "s.tmln", weeks / "week1", asked)
     with pytest.raises(ValueError, match="adapts linear layers, and PictureModel has none"):
         make_model(name, shape, 2, lora=2)
     with pytest.raises(ValueError, match="choose one"):
         make_model(name, shape, 2, lora=2, freeze="backbone")
-    with pytest.raises(ValueError, match="a rank of 1 or more"):
+    with pytest.raises(ValueError, match="a rank from 1 to 1024, not -1"):
         make_model(name, shape, 2, lora=-1)
 
 

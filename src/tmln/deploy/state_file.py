@@ -94,6 +94,8 @@ class ModelSpec(BaseModel):
         else:
             model = self._build_for(tensors)
         if self.freeze:
+            if self.options.get("lora"):
+                raise ValueError("--freeze backbone trains the head alone, and model.lora adapters, too: choose one")
             found = find_fine_tuning(model)
             given = FineTuning(self.find_head(model)) if found is None else found[1]
             set_fine_tuning(model, replace(given, freeze="backbone"))

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+LARGEST_RANK = 1024
+
 
 def add_lora(model: nn.Module, rank: int, head: str) -> None:
     """Freeze a network and add adapters of this rank to its linear layers; the head is trained.
@@ -20,8 +22,8 @@ def add_lora(model: nn.Module, rank: int, head: str) -> None:
         rank: columns of A and rows of B; the weight is W + 2 * B A (alpha is twice the rank).
         head: name of the layer that gives the output; it gets no adapter and is trained whole.
     """
-    if rank < 1:
-        raise ValueError(f"model.lora is a rank of 1 or more, not {rank}")
+    if not 1 <= rank <= LARGEST_RANK:
+        raise ValueError(f"model.lora is a rank from 1 to {LARGEST_RANK}, not {rank}")
     try:
         peft = importlib.import_module("peft")
     except ImportError as error:

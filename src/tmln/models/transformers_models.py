@@ -73,8 +73,7 @@ def make_transformers(folder: str, channels: int, classes: int, options: Mapping
         config = _read_config(library, place, what)
         network = _load(library, place, config, classes, what, bool(options.get("pretrained", True)))
     else:
-        config = _spelled_config(library, options["config"], what)
-        network = _build(library, config, classes)
+        config, network = _build_spelled(library, options["config"], classes, what)
     if options.get("inputs") is None:
         spec = read_preprocessor(place, what, options.get("size"), getattr(config, "image_size", None))
     else:
@@ -154,6 +153,17 @@ def _spelled_config(library: Any, values: Mapping[str, Any], what: str) -> Any:
     known = kinds[kind]().to_dict().keys() - LEFT_OUT - {"model_type"}
     plain = {key: value for key, value in values.items() if key in known and key[:1] != "_" and _is_plain(value)}
     return kinds[kind](**plain)
+
+
+def _build_spelled(library: Any, values: Mapping[str, Any], classes: int, what: str) -> tuple[Any, nn.Module]:
+    """Return the configuration that a state spells, and its network with random weights."""
+    try:
+        config = _spelled_config(library, values, what)
+        return config, _build(library, config, classes)
+    except (ValueError, RuntimeError):
+        raise
+    except Exception as error:  # of a configuration that fits no network, of many types
+        raise ValueError(f"{what}: option 'config' makes no network ({_one_line(error)})") from None
 
 
 def _is_plain(value: Any) -> bool:
