@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from tmln import Learner
 from tmln.learner import frozen_features
 from tmln.methods.fine_tuning import FineTuning, set_fine_tuning
+from tmln.streams.arrays import as_samples
 from tmln.streams.augment import Normalise
-from tmln.streams.samples import Samples, TensorSource
+from tmln.streams.samples import JoinedSource, MappedSource, Samples, TensorSource
 
 
 class Counting(nn.Module):
@@ -86,6 +88,34 @@ def test_a_task_that_is_resumed_ends_with_the_same_bits() -> None:
     again.learn(pictures(1, 2), epochs=3)
     for a, b in zip(again.model.state_dict().values(), whole.model.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+class Jittered(Dataset[tuple[Tensor, int]]):
+    """A data set that draws its inputs anew each time they are read."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.randint(256, (1, 6, 6), dtype=torch.uint8), index % 2
+
+
+def test_a_data_set_may_draw_its_inputs_anew() -> None:
+    learner = learner_of(network())
+    learner.learn(Jittered(), epochs=3)
+    assert learner.model[0].rows >= 3 * 20  # type: ignore[index]
+    joined = JoinedSource((TensorSource(pictures(0)[0]), as_samples(Jittered(), torch.float32).source))
+    assert frozen_features.reads_dataset(MappedSource(joined, torch.clone))
+    assert not frozen_features.reads_dataset(MappedSource(joined.sources[0], torch.clone))
+
+
+def test_more_samples_than_there_is_room_for_pass_the_whole_model() -> None:
+    model = network().eval()
+    head = frozen_features.HeadPass(model, model, "2", room=3)
+    x = torch.rand(5, 1, 6, 6)
+    torch.testing.assert_close(head(x[:3]), model(x[:3]))
+    torch.testing.assert_close(head(x), model(x))
+    assert (len(head.known), head.computed) == (3, 3)
 
 
 def shift(x: Tensor, generator: torch.Generator) -> Tensor:

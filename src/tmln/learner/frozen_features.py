@@ -21,8 +21,9 @@ from tmln.methods import Features, prepare_inputs
 from tmln.methods.answers.feature_cache import digest_rows
 from tmln.methods.fine_tuning import find_fine_tuning
 from tmln.progress import track
+from tmln.streams.arrays import DatasetSource
 from tmln.streams.augment import Normalise
-from tmln.streams.samples import Samples
+from tmln.streams.samples import Samples, Source
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
@@ -37,11 +38,12 @@ class HeadPass(nn.Module):
         masked: the model as components see it.
         network: the network in it that carries the fine-tuning.
         head: the name in ``network`` of the layer that gives the output.
+        room: samples whose features are kept; where there are more, the model is passed whole.
     """
 
-    def __init__(self, masked: nn.Module, network: nn.Module, head: str) -> None:
+    def __init__(self, masked: nn.Module, network: nn.Module, head: str, room: int) -> None:
         super().__init__()
-        self.masked, self.network, self.head = masked, network, head
+        self.masked, self.network, self.head, self.room = masked, network, head, room
         self.known: dict[bytes, Tensor] = {}
         self.computed = 0  # samples that were passed through the backbone
 
@@ -58,9 +60,12 @@ class HeadPass(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of model inputs."""
         keys = digest_rows(b"", x)
-        for row, key in enumerate(keys):
-            if key not in self.known:
-                self.add(x[row : row + 1])
+        missing = [row for row, key in enumerate(keys) if key not in self.known]
+        if len(self.known) + len(missing) > self.room:
+            whole: Tensor = self.masked(x)
+            return whole
+        for row in missing:
+            self.add(x[row : row + 1])
         output: Tensor = self.network.get_submodule(self.head)(torch.stack([self.known[key] for key in keys]))
         return self.masked.close(output) if isinstance(self.masked, MaskedModel) else output
 
@@ -68,15 +73,15 @@ class HeadPass(nn.Module):
 def make_head_pass(learner: Learner, samples: Samples) -> HeadPass | None:
     """Return the pass for this task, without features yet; None where the model is passed whole.
 
-    That is where weights of the backbone are trained, each epoch augments its samples anew,
-    something follows the head, features would take more than ``LIMIT``, or the pass is compiled, in
-    half precision, in micro-batches or shared by several processes.
+    That is where weights of the backbone are trained, each epoch augments its samples anew (a data
+    set of one's own might), something follows the head, features would take more than ``LIMIT``, or
+    the pass is compiled, in half precision, in micro-batches or shared by several processes.
     """
     trained = learner.trained
     found = find_fine_tuning(learner.model)
     if found is None or found[1].freeze != "backbone" or not is_deterministic(learner.augment):
         return None
-    if trained.forward is not trained.masked:
+    if reads_dataset(samples.source) or trained.forward is not trained.masked:
         return None
     network, tuning = found
     x = prepare_inputs(learner.model, samples.gather(torch.arange(1))[0], learner.prepare)
@@ -90,7 +95,13 @@ def make_head_pass(learner: Learner, samples: Samples) -> HeadPass | None:
     count = len(samples) + (0 if memory is None else memory.capacity)
     if not same or count * features.nbytes > LIMIT:
         return None
-    return HeadPass(trained.masked, network, tuning.head)
+    return HeadPass(trained.masked, network, tuning.head, count)
+
+
+def reads_dataset(source: Source) -> bool:
+    """Return whether samples are read from a data set of torch, whose transforms may be random."""
+    parts = getattr(source, "sources", None) or [inner for inner in [getattr(source, "source", None)] if inner]
+    return isinstance(source, DatasetSource) or any(map(reads_dataset, parts))
 
 
 def is_deterministic(augment: Augment) -> bool:
