@@ -72,6 +72,7 @@ CASES = {
     **{f"{family} {name}": alone(family, name) for family, table in FAMILIES.items() for name in table},
     **{name: RECIPES[name] for name in RECIPES if name != "joint"},
     "tmln with momentum": recipe(step=ComponentSpec("tmln", {"momentum": 0.9})),
+    "tmln, compact": recipe(step=ComponentSpec("tmln", {"compact": True})),
     "tmln on adam": recipe(step=ComponentSpec("tmln", {"base": "adam"})),
     "tmln refreshed": recipe(replay=ComponentSpec("er"), step=ComponentSpec("tmln", {"fisher_refresh_every": 2})),
     "tmln on factors of boundaries": recipe(step=ComponentSpec("tmln", {"geometry": "kfac"})),
@@ -124,6 +125,7 @@ def test_units_of_half_precision_by_hand() -> None:
 def test_units_by_hand() -> None:
     assert measure_units(network(), DATA, CLASSES) == {
         "N": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
+        "H": 2 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
         "W": 4 * (36 + 4 + 4 + 4 + 36 * 3 + 3),
         "K": 4 * (10**2 + 4**2 + 37**2 + 3**2),
         "model": 4 * (159 + 4 + 4) + 8,
@@ -161,6 +163,12 @@ def test_units_by_hand() -> None:
 )
 def test_formulas_as_text(method: str, text: str) -> None:
     assert format_terms(RECIPES[method].memory_terms() or []) == text
+
+
+def test_halves_add_up() -> None:
+    compact = RECIPES["tmln"].with_setting("step.compact", True)
+    assert format_terms(compact.memory_terms() or []) == "3N + 500 samples"
+    assert format_terms(compact.with_setting("step.geometry", "euclidean").memory_terms() or []) == "2.5N + 500 samples"
 
 
 def test_text_of_nothing() -> None:

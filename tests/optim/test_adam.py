@@ -63,7 +63,7 @@ def test_in_a_recipe() -> None:
     assert learner.step.effective_lr == 0.02
     assert learner.step.optimizer.param_groups[0]["betas"] == (0.5, 0.999)
     for settings, words in (
-        ({"step.beta1": 0.5}, "tmln.beta1 = 0.5 is about Adam's means, and base 'sgd' has none"),
+        ({"step.beta1": 0.5}, "step.beta1 = 0.5 is about Adam's means, and base 'sgd' has none"),
         ({"step.base": "adam", "step.momentum": 0.9}, "does not go with momentum 0.9"),
         ({"step.base": "adam", "step.geometry": "kfac"}, "does not go with geometry 'kfac'"),
     ):

@@ -1,6 +1,7 @@
 """Memory that a method needs besides the model: declared by its components, and measured.
 
-Sizes are in units: N, one number per trainable weight, and W, the same in the weights' precision;
+Sizes are in units: N, one number per trainable weight; H, half of its bytes; W, the same as N in
+the weights' precision;
 K, the sum over layers of a^2 + g^2 with a inputs (bias included) and g outputs; a copy of the
 model; its running statistics; a stored sample; numbers of which there is one per tensor; and
 numbers for d features, the inputs of the last linear layer, and C classes.
@@ -25,6 +26,7 @@ from tmln.streams.samples import Samples
 
 SHOWN = {
     "N": "N",
+    "H": "N",
     "W": "N",
     "K": "K",
     "model": "model",
@@ -61,6 +63,7 @@ def measure_units(model: nn.Module, samples: Samples, classes: int, width: int |
     d = sum(features) if width is None else width  # 0 without a linear layer, where there are none
     return {
         "N": sum(p.numel() * _sum_size(p) for p in weights),
+        "H": sum(p.numel() * _sum_size(p) // 2 for p in weights),
         "W": sum(p.numel() * p.element_size() for p in weights),
         "K": kept * factor_elements(model),
         "model": sum(t.numel() * t.element_size() for t in chain(model.parameters(), model.buffers())),
@@ -89,16 +92,17 @@ def count_bytes(terms: list[MemoryTerm] | None, units: Mapping[str, int]) -> int
 
 def format_terms(terms: list[MemoryTerm]) -> str:
     """Return ``5N + 500 samples``, or ``0`` for nothing."""
-    counts: dict[str, int] = {}
+    counts: dict[str, float] = {}
     for term in terms:
         unit = SHOWN[term.unit]
-        counts[unit] = counts.get(unit, 0) + term.times
+        counts[unit] = counts.get(unit, 0) + term.times * (0.5 if term.unit == "H" else 1)
     order = [unit for unit in dict.fromkeys(SHOWN.values()) if unit and unit in counts]
     return " + ".join(_times(counts[unit], unit) for unit in order) or "0"
 
 
-def _times(count: int, unit: str) -> str:
-    return (unit if count == 1 else f"{count}{unit}") if len(unit) == 1 else f"{count} {unit}"
+def _times(count: float, unit: str) -> str:
+    number = int(count) if count == int(count) else count
+    return (unit if count == 1 else f"{number}{unit}") if len(unit) == 1 else f"{number} {unit}"
 
 
 def find_held_bytes(learner: Learner) -> dict[str, int]:

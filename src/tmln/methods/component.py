@@ -38,12 +38,13 @@ S = TypeVar("S", bound=Settings)
 class MemoryTerm:
     """``times`` units of memory, named as by :func:`tmln.measure.memory_cost.find_held_bytes`.
 
-    Units: N, a number for every trainable weight (in float32 for weights in half precision); W, the
-    same in the weights' own precision; K, the Kronecker factors a^2 + g^2 of every layer;
-    ``model``, a copy of the model; ``statistics``, its buffers; ``samples`` and ``logits``, what a
-    memory stores of a sample; ``counts``, a number for every tensor of weights; ``doubles``, single
-    numbers. Of d features (the inputs of the last linear layer) and C classes: ``d``, ``C``, ``dC``
-    and ``d^2``, so many numbers in float32; ``numbers``, one of them. A double counts as two.
+    Units: N, a number for every trainable weight (in float32 for weights in half precision); H,
+    half as many bytes; W, as N in the weights' own precision; K, the Kronecker factors a^2 + g^2 of
+    every layer; ``model``, a copy of the model; ``statistics``, its buffers; ``samples`` and
+    ``logits``, what a memory stores of a sample; ``counts``, a number for every tensor of weights;
+    ``doubles``, single numbers. Of d features (the inputs of the last linear layer) and C classes:
+    ``d``, ``C``, ``dC`` and ``d^2``, so many numbers in float32; ``numbers``, one of them. A double
+    counts as two.
     """
 
     name: str

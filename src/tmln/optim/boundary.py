@@ -27,7 +27,16 @@ from tmln.distributed.process_group import (
 from tmln.optim.adam import MOMENTS
 from tmln.optim.checks import name_parameters
 from tmln.optim.protection import Protection, measure_protection, shields_of
-from tmln.optim.update import OPEN, copy_layout, current_preconditioner, load, path_so_far, set_fisher, store
+from tmln.optim.update import (
+    OPEN,
+    copy_layout,
+    current_preconditioner,
+    load,
+    path_so_far,
+    set_fisher,
+    store,
+    store_metric,
+)
 
 # A weight counts as active above this share of the largest score.
 ACTIVE_ABOVE = 0.01
@@ -122,10 +131,11 @@ def compute_boundary(optimizer: Optimizer, metric: Mapping[Tensor, Tensor], rank
     """
     result = normalise_scores(*ranks.run_together(lambda: score_parameters(optimizer, metric)), ranks)
     groups = {p: group for group in optimizer.param_groups for p in group["params"]}
-    fisher = {p: store(copy_layout(value, p), groups[p]) for p, value in metric.items()}
+    fisher = {p: store_metric(copy_layout(value, p), p, groups[p]) for p, value in metric.items()}
     sensitivity: dict[Tensor, Tensor] = {}
     for p, share in result.shares.items():
         share.add_(local_part(optimizer.state[p]["sensitivity"]), alpha=groups[p]["decay"])
+        share = store_metric(share, p, groups[p])
         sensitivity[p] = from_local_part(share, p) if is_sharded(p) else share
     shields = shields_of(optimizer, fisher, sensitivity)
     outcome = measure_protection(shields)
@@ -181,7 +191,7 @@ def apply_boundary(optimizer: Optimizer, boundary: Boundary) -> None:
     set_fisher(optimizer, boundary.fisher)
     for group in optimizer.param_groups:  # P now, not in the next step, which would compile again for it
         for p in group["params"]:
-            if state := optimizer.state.get(p):
+            if (state := optimizer.state.get(p)) and not group["compact"]:
                 current_preconditioner(state, group)
 
 

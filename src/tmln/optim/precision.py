@@ -17,6 +17,11 @@ def state_dtype(p: Tensor) -> torch.dtype:
     return torch.float32 if is_half(p) else p.dtype
 
 
+def compact_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of half as many bytes with the same range: bfloat16 for float32."""
+    return {torch.float32: torch.bfloat16, torch.float64: torch.float32}.get(dtype, dtype)
+
+
 def is_half(p: Tensor) -> bool:
     """Return whether the parameter is float16 or bfloat16."""
     return p.dtype in HALF

@@ -6,7 +6,8 @@ added to ``way`` by ``accumulate_path``. When P changes, and every ``STRETCH`` s
 to ``path``: a sum of sums, since a large float32 no longer takes in what a single step adds.
 
 With ``offload``, state that a step does not need (``WAITING``) is in host memory: 8 bytes a weight
-are left on the device, P and the open path, in place of 20.
+are left on the device, P and the open path, in place of 20. With ``compact``, F and S-bar are kept
+in half as many bytes and P is computed in every step, one parameter at a time: 12 bytes a weight.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from torch.optim import Optimizer
 
 from tmln.distributed.process_group import gather_full, shard_like
 from tmln.optim.adam import adam_directions
-from tmln.optim.precision import is_half, state_dtype
+from tmln.optim.precision import compact_dtype, is_half, state_dtype
 
 # Parameters and their gradients -> directions; without one, gradients are the directions.
 Natural = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 
 OPEN = ("task_gradient", "departure")  # of a move under way
 WAITING = ("anchor", "fisher", "sensitivity", "path")  # not needed by a step
+METRIC = ("fisher", "sensitivity")  # what P is computed from
 STRETCH = 1024  # steps; 10^6 steps are then exact to 1e-4, where one float32 sum was off by 1.5%
 
 
@@ -49,9 +51,15 @@ def store(value: Tensor, group: dict[str, Any]) -> Tensor:
     return to_host(value) if group["offload"] else value
 
 
+def store_metric(value: Tensor, p: Tensor, group: dict[str, Any]) -> Tensor:
+    """Return F or S-bar of ``p`` where and in the precision in which this group keeps it."""
+    return store(value.to(compact_dtype(state_dtype(p))) if group["compact"] else value, group)
+
+
 def load(state: dict[str, Tensor], key: str, group: dict[str, Any]) -> Tensor:
-    """Return an entry of ``WAITING`` on the device of the weights."""
-    return to_device(state[key], state["raw_path"]) if group["offload"] else state[key]
+    """Return an entry of ``WAITING`` on the device and in the precision of the path."""
+    value = to_device(state[key], state["raw_path"]) if group["offload"] else state[key]
+    return value.to(state["raw_path"].dtype) if group["compact"] else value
 
 
 def without_waiting(states: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
@@ -70,7 +78,9 @@ def restore_waiting(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None
         for key, value in state_dict["state"].get(index, {}).items():
             state = optimizer.state[p]
             if key in WAITING:
-                kept = value.detach().to(dtype=state_dtype(p), copy=True)
+                dtype = state_dtype(p)
+                narrow = group["compact"] and key in METRIC
+                kept = value.detach().to(dtype=compact_dtype(dtype) if narrow else dtype, copy=True)
                 state[key] = to_host(kept) if group["offload"] else to_device(kept, p)
             else:
                 state[key] = state.pop(key)
@@ -83,8 +93,8 @@ def state_of(optimizer: Optimizer, p: Tensor, group: dict[str, Any]) -> dict[str
         dtype = state_dtype(p)
         state["anchor"] = store(p.detach().to(dtype, copy=True), group)
         if group["geometry"] != "euclidean":
-            state["fisher"] = store(torch.zeros_like(p, dtype=dtype), group)
-        state["sensitivity"] = store(torch.zeros_like(p, dtype=dtype), group)
+            state["fisher"] = store_metric(torch.zeros_like(p, dtype=dtype), p, group)
+        state["sensitivity"] = store_metric(torch.zeros_like(p, dtype=dtype), p, group)
         state["raw_path"] = torch.zeros_like(p, dtype=dtype)
     return state
 
@@ -119,18 +129,21 @@ def preconditioner(fisher: Tensor | None, sensitivity: Tensor, damping: float, t
 def current_preconditioner(state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
     """Return P of one parameter for the group's metric, computed once and kept in its state.
 
-    The direction of a ``factored`` parameter contains lambda already; its P is
-    1 / (1 + gamma*S-bar/lambda).
+    With ``compact`` it is computed anew, and not kept. The direction of a ``factored`` parameter
+    contains lambda already; its P is 1 / (1 + gamma*S-bar/lambda).
     """
-    if "preconditioner" not in state:
-        damping, trajectory = group["metric"] or metric_numbers(group)
-        sensitivity = load(state, "sensitivity", group)
-        if state.get("factored"):
-            state["preconditioner"] = preconditioner(None, sensitivity, 1.0, trajectory / damping)
-        else:
-            fisher = load(state, "fisher", group) if "fisher" in state else None
-            state["preconditioner"] = preconditioner(fisher, sensitivity, damping, trajectory)
-    return state["preconditioner"]
+    if "preconditioner" in state:
+        return state["preconditioner"]
+    damping, trajectory = group["metric"] or metric_numbers(group)
+    sensitivity = load(state, "sensitivity", group)
+    if state.get("factored"):
+        found = preconditioner(None, sensitivity, 1.0, trajectory / damping)
+    else:
+        fisher = load(state, "fisher", group) if "fisher" in state else None
+        found = preconditioner(fisher, sensitivity, damping, trajectory)
+    if not group["compact"]:
+        state["preconditioner"] = found
+    return found
 
 
 def set_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
@@ -138,7 +151,7 @@ def set_fisher(optimizer: Optimizer, fisher: Mapping[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         for p in group["params"]:
             if p in fisher:
-                state_of(optimizer, p, group)["fisher"] = store(fisher[p], group)
+                state_of(optimizer, p, group)["fisher"] = store_metric(fisher[p], p, group)
             if optimizer.state.get(p):
                 optimizer.state[p].pop("preconditioner", None)
 
@@ -240,7 +253,8 @@ def step_group(
 ) -> None:
     """Update one group's parameters and their path; between snapshots the path is left alone."""
     count = not group["looked"]
-    if group["foreach"] is False and natural is None and len(params) > 1:
+    one_by_one = group["foreach"] is False or group["compact"]  # compact: one P at a time
+    if one_by_one and natural is None and len(params) > 1:
         for p, gradient, state in zip(params, grads, states, strict=True):
             step_group([p], [gradient], [state], group, scale)
         return

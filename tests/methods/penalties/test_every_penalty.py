@@ -259,7 +259,7 @@ def test_settings_are_described_ranged_and_searchable(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), "much"])
 def test_a_bad_value_is_named(name: str, bad: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{name.replace('+', '.')}\.strength = "):
+    with pytest.raises(ValueError, match=r"penalty\.strength = "):
         read_settings(PENALTIES[name], {"strength": bad})
 
 

@@ -91,7 +91,7 @@ def test_er_ace_without_asymmetry_is_the_sum_of_two_plain_means(competitors: str
 
 
 def test_er_ace_knows_its_competitors() -> None:
-    with pytest.raises(ValueError, match=r"er-ace.competitors = 'all'"):
+    with pytest.raises(ValueError, match=r"replay.competitors = 'all'"):
         make("er-ace", competitors="all")
 
 
@@ -157,7 +157,7 @@ def test_der_stores_what_the_model_said() -> None:
     part.end(context(X, Y))
     assert part.memory is not None
     assert part.memory.seen == 20
-    with pytest.raises(ValueError, match=r"der\+\+.fill"):
+    with pytest.raises(ValueError, match=r"replay.fill"):
         make("der++", fill="never")
 
 

@@ -107,7 +107,7 @@ def test_where_the_memory_is_does_not_concern_what_a_run_is(tmp_path: Path) -> N
     assert run_id(config(tmp_path)) == run_id(config(None))
     assert config(tmp_path).resolved() == config(None).resolved()
     assert str(tmp_path) not in config(tmp_path).to_yaml()
-    with pytest.raises(ValueError, match=r"er\.path = 3"):
+    with pytest.raises(ValueError, match=r"replay\.path = 3"):
         config(None, method="er", settings={"replay.path": 3})
 
 

@@ -36,6 +36,7 @@ from tmln.methods.steps import STEPS
         ("tmln", "decay", 1.0, "[0, 1]"),
         ("tmln", "boundary_every", 0, "[0, inf)"),
         ("tmln", "offload", False, "any"),
+        ("tmln", "compact", False, "any"),
         ("upgd", "beta_utility", 0.99, "[0, 1)"),
         ("upgd", "sigma", 0.1, "[0, inf)"),
         ("upgd", "weight_decay", 0.0, "[0, inf)"),

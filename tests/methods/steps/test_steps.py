@@ -541,8 +541,8 @@ def test_kfacs_boundary_measures_the_memory_and_running_factors_the_batch() -> N
     ("settings", "words"),
     [
         ({"form": "proximal"}, "no proximal form"),
-        ({"geometry": "fisher", "factors": "running"}, "tmln.factors = 'running' .*geometry 'fisher' has none"),
-        ({"geometry": "euclidean", "update_every": 3}, "tmln.update_every = 3"),
+        ({"geometry": "fisher", "factors": "running"}, "step.factors = 'running' .*geometry 'fisher' has none"),
+        ({"geometry": "euclidean", "update_every": 3}, "step.update_every = 3"),
     ],
 )
 def test_settings_that_do_not_go_with_kfac(settings: dict[str, Any], words: str) -> None:

@@ -177,7 +177,7 @@ def test_statistics_are_estimated_on_task_and_memory() -> None:
 
 
 def test_the_shield_needs_its_step() -> None:
-    with pytest.raises(ValueError, match=r"the step is 'sgd': choose step 'tmln', or merge\.by = 'fisher'"):
+    with pytest.raises(ValueError, match=r"the step is 'sgd': choose step 'tmln', or weights\.by = 'fisher'"):
         Learner(network(), "er", weights="merge", settings={"weights.by": "shield"})
 
 

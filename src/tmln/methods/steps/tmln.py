@@ -52,12 +52,12 @@ class TMLNStep(Step[TMLNSettings]):
         settings = self.settings
         if settings.fisher_refresh_every and self.memory is None:
             raise ValueError(
-                f"tmln.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
+                f"step.fisher_refresh_every = {settings.fisher_refresh_every} takes F of a memory, and there is none: "
                 "choose a replay such as 'er', or set it to 0"
             )
         if settings.boundary_every and settings.geometry != "euclidean" and self.memory is None:
             raise ValueError(
-                f"tmln.boundary_every = {settings.boundary_every} takes F of a memory, and there is none: choose a "
+                f"step.boundary_every = {settings.boundary_every} takes F of a memory, and there is none: choose a "
                 "replay such as 'er' with replay.fill=online, or set it to 0"
             )
         for names, setting, value, what in (
@@ -68,7 +68,7 @@ class TMLNStep(Step[TMLNSettings]):
             for name in sorted(names & settings.model_fields_set if chosen != value else ()):
                 if getattr(settings, name) != type(settings).model_fields[name].default:
                     raise ValueError(
-                        f"tmln.{name} = {getattr(settings, name)!r} is about {what}, and {setting} {chosen!r} has "
+                        f"step.{name} = {getattr(settings, name)!r} is about {what}, and {setting} {chosen!r} has "
                         f"none: set step.{setting} to {value!r}, or leave it out"
                     )
 
@@ -82,13 +82,15 @@ class TMLNStep(Step[TMLNSettings]):
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        names = ["anchor", "sensitivity", "raw_path"]
-        names += ["fisher"] if settings.geometry != "euclidean" else []
+        names = ["anchor", "raw_path"]
+        metric = ["sensitivity", "fisher"] if settings.geometry != "euclidean" else ["sensitivity"]
         names += ["momentum_buffer"] if settings.momentum else []
         names += ["exp_avg", "exp_avg_sq"] if settings.base == "adam" else []
         names += ["path"] if settings.fisher_refresh_every else []  # the path under the previous F
         names += ["way"] if conditions.trains and (conditions.gradient_modified or conditions.half) else []
-        found = [*weight_sums(*names), MemoryTerm("preconditioner", "N", derived=True)]
+        found = weight_sums(*names)
+        found += [MemoryTerm(name, "H" if settings.compact else "N") for name in metric]
+        found += [] if settings.compact else [MemoryTerm("preconditioner", "N", derived=True)]
         found += [MemoryTerm("step", "counts")] if settings.base == "adam" else []
         if settings.geometry == "kfac":
             found += [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
@@ -114,7 +116,7 @@ class TMLNStep(Step[TMLNSettings]):
     def begin(self, context: TaskContext) -> None:
         if context.ranks.size > 1 and self._factors_at_boundary and self.settings.labels == "mc":
             raise ValueError(
-                "tmln.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
+                "step.labels = 'mc' draws labels for factors at boundaries, and several ranks draw others than one "
                 "process does: set step.labels to 'exact' or 'empirical', or step.factors to 'running'"
             )
         if self.settings.consolidate_at_start and not self.steps:

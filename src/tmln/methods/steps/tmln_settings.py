@@ -129,6 +129,11 @@ class TMLNSettings(Settings):
         description="keep anchor, F and S-bar in host memory: 8 bytes a weight on the accelerator instead of 20",
         json_schema_extra={"later": True},
     )
+    compact: bool = Field(
+        False,
+        description="keep F and S-bar in bfloat16 and compute P in every step: 12 bytes a weight instead of 20",
+        json_schema_extra={"later": True},
+    )
 
     consolidate_at_start: bool = Field(
         False,

@@ -25,6 +25,7 @@ from tmln.methods import (
 )
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, trained_tensors
+from tmln.optim.precision import state_dtype
 from tmln.optim.tmln import TMLN
 
 EPS = 1e-8  # where neither solution has an importance, half of each
@@ -82,8 +83,8 @@ class MergedWeights(Weights[MergeSettings]):
         self.memory: Reservoir | None = getattr(context.components["replay"], "memory", None)
         if settings.by == "shield" and not isinstance(self.optimizer, TMLN):
             raise ValueError(
-                f"merge.by = 'shield' takes F + gamma*S-bar of the step 'tmln', but the step is {step.name!r}: "
-                "choose step 'tmln', or merge.by = 'fisher'"
+                f"weights.by = 'shield' takes F + gamma*S-bar of the step 'tmln', but the step is {step.name!r}: "
+                "choose step 'tmln', or weights.by = 'fisher'"
             )
 
     @classmethod
@@ -131,7 +132,7 @@ class MergedWeights(Weights[MergeSettings]):
         state = self.optimizer.state
         weights = self.model.named_parameters()
         return {
-            name: gamma * state[p]["sensitivity"].to(p.device)
+            name: gamma * state[p]["sensitivity"].to(p.device, state_dtype(p))
             for name, p in weights
             if "sensitivity" in state.get(p, {})
         }
