@@ -63,6 +63,7 @@ def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate
         compile=full["compile"],
         schedule=config.schedule,
         warmup=config.warmup,
+        heads=stream.heads,
         fabric=fabric,
         precision=config.precision,
         accumulate=accumulate,

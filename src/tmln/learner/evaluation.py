@@ -1,4 +1,4 @@
-"""Evaluate and predict in eval mode, over a single head without task identity."""
+"""Evaluate and predict in eval mode, over a single head, or over the head of each task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tmln.curvature.preserve_state import eval_mode
 from tmln.distributed.process_group import SINGLE, Ranks
 from tmln.learner.checks import explain_failure
-from tmln.learner.forward import mask_logits
+from tmln.learner.forward import mask_heads, mask_logits
 from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
 from tmln.streams.arrays import as_samples
 from tmln.streams.own_data import read_own_inputs
@@ -73,6 +73,7 @@ def evaluate_tasks(
     scores: Scores = score_by_output,
     look: Observer | None = None,
     ranks: Ranks = SINGLE,
+    heads: Sequence[Sequence[int]] = (),
 ) -> list[dict[str, float]]:
     """Return accuracy, loss, and accuracy among the task's own classes of every test.
 
@@ -88,11 +89,21 @@ def evaluate_tasks(
         look: called as ``look(index, scores, labels)`` for every batch of the test ``index``.
         ranks: processes of which each passes its share of a batch; all of them return the result of
             the whole.
+        heads: classes of each head where every task has its own; labels choose the head.
     """
     with eval_mode(model):
         return [
             _evaluate_task(
-                model, samples, classes, prepare, open_classes, batch_size, scores, look and partial(look, index), ranks
+                model,
+                samples,
+                classes,
+                prepare,
+                open_classes,
+                batch_size,
+                scores,
+                look and partial(look, index),
+                ranks,
+                heads,
             )
             for index, (samples, classes) in enumerate(tests)
         ]
@@ -108,6 +119,7 @@ def _evaluate_task(
     scores: Scores,
     look: Callable[[Tensor, Tensor], None] | None,
     ranks: Ranks,
+    heads: Sequence[Sequence[int]],
 ) -> dict[str, float]:
     if not len(samples):
         raise ValueError("cannot evaluate on an empty set")
@@ -119,8 +131,10 @@ def _evaluate_task(
         if ranks.size > 1:
             same, raw = scored is raw, ranks.gather_rows(raw, len(x))
             scored = raw if same else ranks.gather_rows(scored, len(x))
-        output = mask_logits(raw, open_classes)
-        answered = output if scored is raw else mask_logits(scored, open_classes)
+        output = mask_heads(raw, y, heads) if heads else mask_logits(raw, open_classes)
+        answered = output
+        if scored is not raw:
+            answered = mask_heads(scored, y, heads) if heads else mask_logits(scored, open_classes)
         if look is not None:
             look(answered, y)
         right += int((answered.argmax(1) == y).sum())
@@ -132,21 +146,25 @@ def _evaluate_task(
 
 
 @torch.no_grad()
-def compute_scores(learner: Learner, samples: Samples) -> Iterator[Tensor]:
+def compute_scores(learner: Learner, samples: Samples, head: int | None = None) -> Iterator[Tensor]:
     """Yield the scores of the answer component in batches, in eval mode.
 
     Scores are logits where the answer is ``argmax``; closed classes have -inf. NaN is an error: it
-    would be answered by the first class.
+    would be answered by the first class. Where every task has its own head, it is ``head``, or that
+    of the samples' labels.
     """
     model = learner.model
     with eval_mode(model), learner.weights.prediction_weights():
-        for x, _ in samples.batches(2 * learner.trained.rows_per_pass):
+        for x, y in samples.batches(2 * learner.trained.rows_per_pass):
             inputs = prepare_inputs(model, x, learner.prepare)
             with explain_failure(learner, samples):
                 _, scores = learner.answer.scores(model, inputs)
             if bool(scores.isnan().any()):
                 raise ValueError(_explain_nan(model, inputs))
-            yield mask_logits(scores, learner.open_classes)
+            if learner.heads and head is None:
+                yield mask_heads(scores, y, learner.heads)
+            else:
+                yield mask_logits(scores, learner.open_classes if head is None else learner.heads[head])
 
 
 def predict_labels(learner: Learner, samples: Samples) -> Tensor:
@@ -154,7 +172,7 @@ def predict_labels(learner: Learner, samples: Samples) -> Tensor:
     return torch.cat([scores.argmax(1).cpu() for scores in compute_scores(learner, samples)])
 
 
-def predict(learner: Learner, data: Any, top: int = 1) -> list[Prediction]:
+def predict(learner: Learner, data: Any, top: int = 1, head: int | None = None) -> list[Prediction]:
     """Return for each sample the ``top`` most probable classes.
 
     ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of
@@ -162,9 +180,13 @@ def predict(learner: Learner, data: Any, top: int = 1) -> list[Prediction]:
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
+    if learner.heads and (head is None or not 0 <= head < len(learner.heads)):
+        raise ValueError(f"every task has its own head: say which by head=0 to {len(learner.heads) - 1}, not {head}")
+    if head is not None and not learner.heads:
+        raise ValueError(f"head={head}, but the model has one head over all classes")
     samples, paths = _read_unlabelled(learner, data)
     found: list[Prediction] = []
-    for scores in compute_scores(learner, samples):
+    for scores in compute_scores(learner, samples, head):
         shares = scores.float().softmax(1)
         best, places = shares.topk(min(top, shares.shape[1]), dim=1)
         for probabilities, indices in zip(best.tolist(), places.tolist(), strict=True):

@@ -47,6 +47,11 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     if path.suffix not in WRITERS:
         known = ", ".join(WRITERS)
         raise ValueError(f"cannot export to {path.name!r}{did_you_mean(path.suffix, WRITERS)} (suffixes: {known})")
+    if learner.heads and path.suffix != ".json":
+        raise ValueError(
+            f"{path.name}: every task has its own head, and an exported model would not know which one to use: save "
+            "the learner, or store learner.model.state_dict()"
+        )
     model = learner.model
     head = learner.answer.in_model(model, make_example(learner)) if learner.seen.transforms else nullcontext()
     with ExitStack() as stack:

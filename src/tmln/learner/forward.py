@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -52,6 +53,85 @@ class MaskedModel(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.close(self.model(x))
+
+
+class TaskHeads(MaskedModel):
+    """A model with a head for each task: of every sample only its own task's classes compete.
+
+    Within :meth:`for_labels` the labels say which head each sample has; elsewhere all samples are
+    of the task that was opened, as in Fishers and importances at its end.
+
+    Args:
+        model: the network, whose last layer has the rows of all heads.
+        heads: the classes of each head; no class is in two.
+    """
+
+    rows: Tensor | None
+
+    def __init__(self, model: nn.Module, heads: Sequence[Sequence[int]]) -> None:
+        super().__init__(model)
+        self.heads = check_heads(heads)
+        self.rows = None
+
+    def open(self, classes: Sequence[int]) -> None:
+        """Leave the open head: it is the task's, whatever classes were met."""
+
+    def open_head(self, classes: Sequence[int]) -> None:
+        """Let the classes of the task that begins compete."""
+        self.closed = _closed_classes(find_head_classes(self.heads, classes))
+
+    @contextmanager
+    def for_labels(self, y: Tensor) -> Iterator[None]:
+        """Choose each sample's head by its label, for batches of these samples in the block."""
+        before, self.rows = self.rows, close_other_heads(self.heads, y)
+        try:
+            yield
+        finally:
+            self.rows = before
+
+    def close(self, output: Tensor) -> Tensor:
+        if self.rows is None or len(self.rows) != len(output):
+            return super().close(output)
+        return mask_rows(output, self.rows)
+
+
+def check_heads(heads: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Return the heads; raise if one has no classes, or two have a class in common."""
+    found = tuple(tuple(int(label) for label in classes) for classes in heads)
+    labels = [label for classes in found for label in classes]
+    if not all(found) or len(set(labels)) != len(labels) or min(labels, default=0) < 0:
+        raise ValueError(f"heads are lists of classes, each class in one of them: [[0, 1], [2, 3]], not {list(heads)}")
+    return found
+
+
+def find_head_classes(heads: Sequence[Sequence[int]], classes: Sequence[int]) -> tuple[int, ...]:
+    """Return the classes of all heads that have one of these classes."""
+    known = {label for head in heads for label in head}
+    if missing := set(classes) - known:
+        raise ValueError(f"class {min(missing)} is in no head: heads have the classes {sorted(known)}")
+    return tuple(label for head in heads if set(head) & set(classes) for label in head)
+
+
+def close_other_heads(heads: Sequence[Sequence[int]], y: Tensor) -> Tensor:
+    """Return for each sample and class whether it is closed: not in the head of the label."""
+    classes = max(label for head in heads for label in head) + 1
+    head_of = torch.full((classes,), -1, device=y.device)
+    for number, head in enumerate(heads):
+        head_of[list(head)] = number
+    if len(y) and (int(y.max()) >= classes or bool((head_of[y] < 0).any())):
+        find_head_classes(heads, y.tolist())
+    return head_of != head_of[y].unsqueeze(1)
+
+
+def mask_rows(output: Tensor, closed: Tensor) -> Tensor:
+    """Set the logits of closed classes to -inf, those of each sample in its row."""
+    every = F.pad(closed, (0, output.shape[1] - closed.shape[1]), value=True)
+    return output.masked_fill(every.to(output.device), float("-inf"))
+
+
+def mask_heads(output: Tensor, y: Tensor, heads: Sequence[Sequence[int]]) -> Tensor:
+    """Return the output in which of each sample only the head of its label is open."""
+    return mask_rows(output, close_other_heads(heads, y.to(output.device)))
 
 
 class AutocastModel(nn.Module):

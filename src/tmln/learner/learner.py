@@ -18,7 +18,7 @@ from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.checks import check_model, check_trainable, explain_failure
 from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predict, predict_labels
 from tmln.learner.export import export
-from tmln.learner.forward import Precision
+from tmln.learner.forward import Precision, check_heads
 from tmln.learner.heads import grow_for
 from tmln.learner.history import Retention, SeenData, TaskRecord, finish_record, measure_accuracies, start_record
 from tmln.learner.loop import StreamPosition, TaskPosition, learn_task
@@ -36,7 +36,7 @@ __all__ = ["Learner", "to_float"]
 
 # Arguments that a saved file carries, and those that it carries where they are not the default.
 OPTIONS = ("lr", "batch_size", "seed", "logit_mask", "compile", "micro_batch", "schedule", "warmup")
-LATER_OPTIONS = {"head": None, "keep": 1, "precision": "32", "batch_statistics": "global"}
+LATER_OPTIONS = {"head": None, "keep": 1, "precision": "32", "batch_statistics": "global", "heads": ()}
 
 
 class Learner:
@@ -77,6 +77,9 @@ class Learner:
             Fabric's own unless given.
         accumulate: pass batches in so many pieces, as ``micro_batch`` of that part of the batch
             size.
+        heads: the classes of each head, ``[[0, 1], [2, 3]]``, where every task has its own: of each
+            sample only its own head's classes compete, in training and in :meth:`evaluate`, and
+            :meth:`predict` is told ``head``. Without, one head over all classes.
         batch_statistics: of several processes; ``"rank"``: batch norm normalises each one's share
             by itself.
         components: a component of any family by name, in place of the recipe's: ``replay="er",
@@ -116,6 +119,7 @@ class Learner:
         precision: Precision | None = None,
         accumulate: int = 1,
         batch_statistics: Literal["global", "rank"] = "global",
+        heads: Sequence[Sequence[int]] = (),
         **components: str | None,
     ) -> None:
         check_model(model)
@@ -129,6 +133,8 @@ class Learner:
             raise ValueError(f"logit_mask must be 'none' or 'seen', got {logit_mask!r}")
         if batch_statistics not in ("global", "rank"):
             raise ValueError(f"batch_statistics must be 'global' or 'rank', got {batch_statistics!r}")
+        if heads and logit_mask != "none":
+            raise ValueError("heads mask the logits of other tasks already: leave out logit_mask='seen'")
         recipe = find_recipe(method) if isinstance(method, str) else method
         for family, name in components.items():
             if family not in FAMILIES:
@@ -139,7 +145,7 @@ class Learner:
         self.lr_schedule = Schedule(schedule, warmup)
         self.prepare = prepare or to_float
         self.augment: Augment = augment or partial(skip_augmentation, self.prepare)
-        self.head, self.keep = head, keep
+        self.head, self.keep, self.heads = head, keep, check_heads(heads)
         self.last_batch = 0  # samples in the last step, replayed ones included
         self.about: dict[str, Any] = {}  # plain values of the user's that a saved file carries along
         self.trained = Trained(
@@ -149,6 +155,7 @@ class Learner:
             batch_size,
             seed,
             mask=logit_mask == "seen",
+            heads=heads,
             compile=compile,
             micro_batch=micro_batch,
             accumulate=accumulate,
@@ -277,8 +284,10 @@ class Learner:
         restore_state(self, state, self.seen.history[: state["tasks"]])
         self.seen.record, self.seen.previous = record, rest
 
-    def predict(self, data: Any, top: int = 1) -> list[Prediction]:
+    def predict(self, data: Any, top: int = 1, head: int | None = None) -> list[Prediction]:
         """Return the most probable classes of tensors, arrays, data sets, pictures or folders.
+
+        ``head`` says which task the data are of, where every task has a head of its own.
 
         >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
         >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
@@ -287,7 +296,7 @@ class Learner:
         """
         if not self.classes:
             warnings.warn("nothing was learned yet: these predictions are the model's own", UserWarning, stacklevel=2)
-        return predict(self, data, top)
+        return predict(self, data, top, head)
 
     def predict_labels(self, samples: Samples) -> Tensor:
         """Return the index of the class of each sample, by the weights that predict."""
@@ -325,6 +334,7 @@ class Learner:
                 scores=self.answer.scores,
                 look=look,
                 ranks=self.trained.ranks,
+                heads=self.heads,
             )
 
     def export(self, path: str | PathLike[str]) -> None:

@@ -17,7 +17,7 @@ from tmln.curvature.preserve_state import preserve_buffers, preserve_model
 from tmln.distributed.data_parallel import check_identical_weights
 from tmln.learner.frozen_features import reuse_features
 from tmln.learner.task_data import record_transforms
-from tmln.methods import Batch, Step, TaskContext, move_to_model, prepare_inputs
+from tmln.methods import Batch, Step, TaskContext, choose_heads, move_to_model, prepare_inputs
 from tmln.methods.fine_tuning import set_training_mode
 from tmln.streams.arrays import DatasetSource
 from tmln.streams.readahead import prefetch
@@ -81,6 +81,7 @@ def learn_task(
     steps = -(-len(samples) // learner.batch_size)
     if schedule.changes:
         scale_lr(learner, 1.0)  # components are given the configured rate, also in a task that is resumed
+    learner.trained.open_head({*new, *samples.classes})
     context = make_task_context(learner, samples, new, within.known)
     if not resumed:
         for component in learner.components.values():
@@ -184,11 +185,13 @@ class BatchClosure:
         learner, batch, trained = self.learner, self.batch, self.learner.trained
         step, penalty, observes = learner.step, learner.penalty, first and self.tracks_path
         try:
-            loss, output = learner.replay.loss(trained.forward, batch)
+            with choose_heads(trained.masked, batch.y):
+                loss, output = learner.replay.loss(trained.forward, batch)
         except (IndexError, ValueError):
             explain_failure(learner.model, batch, learner.batch_size)
             raise
-        extra = penalty.loss(trained.masked, batch, output)
+        with choose_heads(trained.masked, batch.y):
+            extra = penalty.loss(trained.masked, batch, output)
         total = loss if extra is None else loss + extra
         value = float(total.detach())
         if not math.isfinite(value):

@@ -87,6 +87,7 @@ class OptionsState(Schema):
     keep: Count = 1
     precision: Precision = "32"
     batch_statistics: Literal["global", "rank"] = "global"
+    heads: tuple[tuple[Count, ...], ...] = ()
 
 
 class PlaceState(Schema):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,16 @@ from tmln.distributed.data_parallel import DataParallel
 from tmln.distributed.process_group import SINGLE
 from tmln.distributed.sharding import is_sharded_model, load_model_weights
 from tmln.learner.fabric import check_compile, choose_precision, micro_batch_size, place_model
-from tmln.learner.forward import HALF_DTYPES, AutocastModel, Backward, LossScale, MaskedModel, MicroBatches, Precision
+from tmln.learner.forward import (
+    HALF_DTYPES,
+    AutocastModel,
+    Backward,
+    LossScale,
+    MaskedModel,
+    MicroBatches,
+    Precision,
+    TaskHeads,
+)
 from tmln.methods import Component
 from tmln.methods.recipes import Recipe, make_components
 
@@ -40,6 +49,7 @@ class Trained:
         seed: int,
         *,
         mask: bool,
+        heads: Sequence[Sequence[int]],
         compile: bool,
         micro_batch: int | None,
         accumulate: int,
@@ -48,7 +58,7 @@ class Trained:
         batch_statistics: Literal["global", "rank"],
     ) -> None:
         self.model, self.recipe, self.lr, self.seed = model, recipe, lr, seed
-        self.masked: nn.Module = MaskedModel(model) if mask else model
+        self.masked: nn.Module = TaskHeads(model, heads) if heads else MaskedModel(model) if mask else model
         self.compile, self.batch_statistics = compile, batch_statistics
         self.ranks = place_model(model, fabric, recipe)
         check_compile(model, self.ranks, compile, batch_statistics == "global")
@@ -57,8 +67,19 @@ class Trained:
         self.micro_batch = micro_batch_size(batch_size, accumulate, self.ranks) if micro_batch is None else micro_batch
         self.rows_per_pass = min(MAX_ROWS, self.micro_batch or MAX_ROWS)  # in passes that take no step
         self.make_forward()
+        if heads:
+            self.check_heads(batch_size)
         self.make_components()
         self.first = copy.deepcopy(model.state_dict()) if recipe.restarts_each_task else None
+
+    def check_heads(self, batch_size: int) -> None:
+        """Raise where a head for each task is not possible."""
+        if self.ranks.size > 1 or (self.micro_batch or batch_size) < batch_size:
+            raise ValueError("heads=per-task passes batches whole, on one device: leave out devices and micro-batches")
+        for family in self.recipe.components:
+            component, settings = self.recipe.resolve(family)
+            if why := component.refuse_task_heads(settings):
+                raise ValueError(f"{family} {component.name!r} {why}: choose another, or leave out heads=per-task")
 
     def make_components(self) -> None:
         """Make the components of the recipe anew."""
@@ -74,6 +95,11 @@ class Trained:
         """Let these classes compete, where closed ones are masked."""
         if isinstance(self.masked, MaskedModel):
             self.masked.open(classes)
+
+    def open_head(self, classes: Iterable[int]) -> None:
+        """Let the head of the task with these classes compete, where every task has its own."""
+        if isinstance(self.masked, TaskHeads):
+            self.masked.open_head(tuple(classes))
 
     def limit_rows(self, rows: int | None) -> None:
         """Pass at most so many samples at a time from now on; None: all of a batch.

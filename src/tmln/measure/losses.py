@@ -109,6 +109,8 @@ def make_probe(
     if bn == "reestimate":
         refresh = stream.prepare(draw_subset(stream[task].train, samples).x)
     open_classes = stream.seen(len(stream) - 1 if known is None else known) if masked else None
+    if stream.heads:
+        open_classes = stream[task].classes
     return LossProbe(recording.model, stream.prepare(chosen.x), chosen.y, open_classes=open_classes, refresh=refresh)
 
 

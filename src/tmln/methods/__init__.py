@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         weight_sums,
     )
     from tmln.methods.features import Features
-    from tmln.methods.interfaces import Answer, Closure, Penalty, Replay, Step, Weights
+    from tmln.methods.interfaces import Answer, Closure, Penalty, Replay, Step, Weights, choose_heads
     from tmln.methods.registry import INNER, Family, Guide, read_settings
     from tmln.methods.task_context import Batch, TaskContext, get_reference_weight, move_to_model, prepare_inputs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "component": "BuildContext Component Growth MemoryConditions MemoryTerm Settings copy_state weight_sums",
     "features": "Features",
-    "interfaces": "Answer Closure Penalty Replay Step Weights",
+    "interfaces": "Answer Closure Penalty Replay Step Weights choose_heads",
     "registry": "INNER Family Guide read_settings",
     "task_context": "Batch TaskContext get_reference_weight move_to_model prepare_inputs",
 }
@@ -51,6 +51,7 @@ __all__ = [
     "Step",
     "TaskContext",
     "Weights",
+    "choose_heads",
     "copy_state",
     "get_reference_weight",
     "move_to_model",

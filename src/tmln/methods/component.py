@@ -197,6 +197,11 @@ class Component(Generic[S]):
         raise NotImplementedError
 
     @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        """Return why it does not work where every task has its own head; empty where it does."""
+        return ""
+
+    @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         """Return the memory held in the middle of a task after the first; None if unknown."""
         return None if cls.fixed_memory_terms is None else list(cls.fixed_memory_terms)

@@ -65,6 +65,16 @@ class Replay(Component[S]):
         """Process the current stored samples, and the model's output for them before the step."""
 
 
+def choose_heads(model: nn.Module, y: Tensor) -> AbstractContextManager[None]:
+    """Choose heads by labels within the block, for passes of the samples that have these labels.
+
+    It does nothing where the model has one head (:class:`tmln.learner.forward.TaskHeads`).
+    """
+    for_labels = getattr(model, "for_labels", None)
+    found: AbstractContextManager[None] = nullcontext() if for_labels is None else for_labels(y)
+    return found
+
+
 class Penalty(Component[S]):
     """What is added to the loss?"""
 

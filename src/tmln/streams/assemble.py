@@ -15,6 +15,7 @@ from tmln.streams.augment import Normalise
 from tmln.streams.options import Options
 from tmln.streams.samples import Samples, concat, select_classes
 from tmln.streams.stream import Augment, Prepare, Stream, Task
+from tmln.streams.task_heads import give_heads
 from tmln.streams.train_test import TrainTestData
 
 
@@ -134,7 +135,8 @@ def assemble(
         extra_tests or {},
         metadata,
     )
-    return stream if options.normalise else stream.as_pixels()
+    stream = stream if options.normalise else stream.as_pixels()
+    return give_heads(stream) if options.heads == "per-task" else stream
 
 
 def check_tasks(tasks: Iterable[Task], class_names: Sequence[str], bad: BadData) -> tuple[Task, ...]:

@@ -57,6 +57,8 @@ class Options(BaseModel):
     """leave bad files and labels out with a counted warning instead of an error"""
     augment: AugmentName = Field(default="auto", json_schema_extra=LATER)
     """how training images are varied; auto is the benchmark's own"""
+    heads: Literal["single", "per-task"] = Field(default="single", json_schema_extra=LATER)
+    """one head over all classes, or a head for each task, chosen by identity, also in tests"""
     normalise: bool = Field(default=True, json_schema_extra=LATER)
     """subtract the data set's mean and divide by its deviation; else pixels are from 0 to 1"""
 

@@ -36,7 +36,7 @@ SHOWN = 6  # classes of a task that are printed by name
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream:
-    """Tasks in order, under a single head over all classes.
+    """Tasks in order, under a single head over all classes, or a head for each task.
 
     A learner reads ``x, y = task.train.gather(indices)``, then calls ``stream.augment(x,
     generator)`` in training and ``stream.prepare(x)`` in tests: both return normalised float inputs
@@ -54,6 +54,7 @@ class Stream:
     std: tuple[float, ...] = (1.0,)
     extra_tests: Mapping[str, Samples] = field(default_factory=dict)
     metadata: Mapping[str, object] = field(default_factory=dict)
+    heads: tuple[tuple[int, ...], ...] = ()  # classes of each where every task has its own; empty for one head
 
     @property
     def classes(self) -> int:

@@ -125,6 +125,10 @@ class Consistency(Penalty[ConsistencySettings]):
         )
 
     @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "compares outputs of classes of other tasks"
+
+    @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         found = weight_sums("plastic", "stable")
         return [*found, *(MemoryTerm(name, "statistics") for name in ("plastic", "stable"))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -50,6 +52,10 @@ class LwF(TeacherMixin, Penalty[LwFSettings]):
         "are informative.",
         avoid="Where new data differ from all before; in streams without boundaries.",
     )
+
+    @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "compares outputs of classes of other tasks"
 
     def __init__(self, settings: LwFSettings, model: nn.Module) -> None:
         super().__init__(settings, model)

@@ -104,6 +104,10 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
         return made
 
     @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "compares outputs of classes of other tasks"
+
+    @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("teacher", "model")]
 

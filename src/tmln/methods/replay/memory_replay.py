@@ -95,6 +95,10 @@ class MemoryReplay(Replay[M]):
         return replace(cls.guide, equation=format_balanced_rule(cls.guide.equation), origin=origin)
 
     @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "with replay.passes=separate does not pass a batch whole" if settings.passes == "separate" else ""
+
+    @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return [MemoryTerm("memory", "samples", settings.capacity)]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.process_group import SINGLE, Ranks, ShardValue, is_sharded, local_part, reduce_parts
-from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, TaskContext
+from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, TaskContext, choose_heads
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
 from tmln.seeds import seed_of
@@ -109,7 +109,7 @@ class _Projected:
         """Return the gradient of the memory's loss; each rank computes its samples' share."""
         rows = self.ranks.rows(len(self.y))
         x, y = self.x[rows], self.y[rows]
-        with preserve_model(self.model):  # keeps batch statistics
+        with preserve_model(self.model), choose_heads(self.model, y):  # keeps batch statistics
             loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
             sharded = any(map(is_sharded, moving))
             if sharded:  # its backward pass shards .grad and takes the mean over all ranks
