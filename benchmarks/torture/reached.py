@@ -10,6 +10,8 @@ from tmln.analysis.read import find_defect
 from tmln.cli.app import main as command_line
 from tmln.data import cifar, images, mnist
 from tmln.data.reading import BadData, DataError
+from tmln.deploy.learn import LearnRequest, learn_into
+from tmln.deploy.state_file import learner_of_run, open_learner
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job
@@ -38,6 +40,7 @@ __all__ = [
     "Execution",
     "ExecutorConfig",
     "Job",
+    "LearnRequest",
     "Learner",
     "LockLost",
     "Moment",
@@ -57,12 +60,15 @@ __all__ = [
     "execute",
     "find_defect",
     "images",
+    "learn_into",
+    "learner_of_run",
     "load_file",
     "machine",
     "make_jobs",
     "make_model",
     "make_stream",
     "mnist",
+    "open_learner",
     "read_newest",
     "read_published",
     "read_result",

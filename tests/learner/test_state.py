@@ -98,6 +98,11 @@ HOSTILE: dict[str, tuple[str, Any]] = {
     "a row": ("record/rows", [["a", "b", 1, 0.5, 7.0]]),
     "an accuracy": ("record/lessons/0/accuracy", 2.0),
     "another memory": ("state/parts/replay/memory/capacity", 7),
+    "a memory of no size": ("state/parts/replay/memory/capacity", {"x": torch.zeros(2, 2)}),
+    "a memory without labels": ("state/parts/replay/memory/fields", {"x": torch.zeros(10, 4)}),
+    "a setting of the optimizer": ("state/parts/step/optimizer/param_groups/0/lr", None),
+    "a size of it": ("state/parts/step/optimizer/param_groups/0/momentum", 2**70),
+    "a switch of it": ("state/parts/step/optimizer/param_groups/0/maximize", "yes"),
 }
 
 
@@ -110,6 +115,14 @@ def test_what_a_state_must_not_say(name: str, saved: dict[str, Any], helper: Pat
     assert "\n" not in str(caught.value)
     assert set(helper.rglob("*")) == {*before, helper / "hostile.tmln"}
     assert HELPER not in sys.modules
+
+
+def test_a_setting_that_the_optimizer_s_state_lacks_is_the_recipe_s(saved: dict[str, Any], tmp_path: Path) -> None:
+    changed = copy.deepcopy(saved)
+    del changed["state"]["parts"]["step"]["optimizer"]["param_groups"][0]["momentum"]
+    save_file(tmp_path / "s.tmln", changed)
+    learner = Learner.load(tmp_path / "s.tmln", network())
+    learner.learn((torch.randn(20, 4), torch.arange(20) % 3))
 
 
 def test_code_in_the_recipe_is_imported_where_it_is_allowed(saved: dict[str, Any], helper: Path) -> None:

@@ -7,10 +7,13 @@ import errno
 import importlib
 import json
 import logging
+import os
 import random
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ from benchmarks.torture.crowd import apart
 from benchmarks.torture.damage import KINDS, judge, regions
 from benchmarks.torture.disk import unclear_error
 from benchmarks.torture.operations import Operation, Place
-from benchmarks.torture.reached import Store
+from benchmarks.torture.reached import RunConfig, Store, make_model, module
 from benchmarks.torture.readers import CORPUS, READERS, seeds, wrong
 from benchmarks.torture.runner import Row, torture
 from benchmarks.torture.scene import Scene, Seen, compare, config_of, newest
@@ -298,3 +301,110 @@ def test_a_reader_that_obeys_a_file_is_found(reader: Any, found: str, tmp_path: 
         sys.path.remove(str(tmp_path))
         sys.modules.pop(meaning.PLANTED, None)
     assert found in said
+
+
+# Every fault that sealed files of others once met: what was missing then is taken away, and the changes must meet it.
+def trust_options() -> None:
+    """Pass on the options of a state, whatever they name (28.6)."""
+    learner, state = module("tmln.learner.learner"), module("tmln.learner.state")
+
+    def check(saved: Any, what: str, *rest: Any) -> Any:
+        recipe = state.Recipe.from_dict(saved["recipe"])
+        recipe.check_code()
+        given = SimpleNamespace(model_dump=lambda **_: saved["options"])
+        return recipe, SimpleNamespace(options=given)
+
+    vars(learner)["check_file"] = check
+
+
+def trust_memory_paths() -> None:
+    """Make the folder that a state names for its memory (28.7)."""
+    vars(module("tmln.learner.state"))["_check_memory_folder"] = lambda *_: None
+
+
+def follow_links() -> None:
+    """Open what is in a memory folder through links (28.7)."""
+
+    def open_any(path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe would be waited for
+
+    vars(module("tmln.methods.replay.disk_files"))["open_plain"] = open_any
+
+
+def trust_configurations() -> None:
+    """Export a run with the configuration that lies in its folder (28.7)."""
+    RunConfig.model_copy = lambda self, **_: self  # type: ignore[method-assign]
+    (name,) = (path.name for path in (meaning.FIXTURES / "finished").iterdir())
+    vars(module("tmln.experiments.config"))["run_id"] = lambda config: name
+
+
+def trust_layouts() -> None:
+    """Make tensors of the shapes and strides that a state names (28.8)."""
+    vars(module("tmln.learner.checkpoint"))["_check_layout"] = lambda *_: None
+
+
+def trust_model_sizes() -> None:
+    """Build the model that a state describes before its tensors are looked at (28.8)."""
+    spec = module("tmln.deploy.state_file").ModelSpec
+    spec._build_for = lambda self, tensors: make_model(self.model, self.shape, self.outputs, **self.options)
+
+
+def trust_class_numbers() -> None:
+    """Open as many classes as a state says (28.8)."""
+    vars(module("tmln.learner.state"))["MAX_UNNAMED"] = 1 << 62
+    vars(meaning)["SECONDS"] = 3  # a billion names take minutes
+
+
+def trust_lengths() -> None:
+    """Read a sparse file of any length (28.8)."""
+    vars(module("tmln.learner.checkpoint"))["_check_length"] = lambda size: None
+
+
+def trust_array_headers() -> None:
+    """Let numpy make what a header says (28.8)."""
+    vars(module("tmln.data.own_data"))["_check_header"] = lambda *_: None
+
+
+def trust_archives() -> None:
+    """Unpack an .npz of any size (28.8)."""
+    vars(module("tmln.data.own_data"))["MIN_UNPACKED"] = 1 << 62
+
+
+def trust_labels() -> None:
+    """Learn labels of any number (28.8)."""
+    vars(module("tmln.data.own_data"))["MAX_CLASSES"] = 1 << 62
+    vars(module("tmln.streams.samples"))["MAX_CLASSES"] = 1 << 62
+
+
+def trust_configured_sizes() -> None:
+    """Build the model of a configuration without a look at the memory (28.8)."""
+    vars(module("tmln.experiments.build"))["check_weights"] = lambda *_: None
+
+
+def meet_old_fault(tell: Tell, trust: Callable[[], None], name: str, found: str) -> bool:
+    """Return whether a few hundred changes meet a fault of this kind."""
+    trust()
+    return any(found in note for part in range(50) for note in meaning.tried(tell, name, 4, f"old {part}").notes)
+
+
+@pytest.mark.parametrize(
+    ("trust", "name", "found"),
+    [
+        (trust_options, "state", "imported"),
+        (trust_memory_paths, "state", "made a folder"),
+        (follow_links, "memory folder", "wrote into"),
+        (trust_configurations, "run folder", ""),
+        (trust_layouts, "state", "MiB"),
+        (trust_layouts, "checkpoint", "MiB"),
+        (trust_model_sizes, "deployed state", ""),
+        (trust_class_numbers, "deployed state", ""),
+        (trust_lengths, "checkpoint", "MiB"),
+        (trust_array_headers, "npz", "MiB"),
+        (trust_archives, "npz", "MiB"),
+        (trust_labels, "npz", ""),
+        (trust_configured_sizes, "configuration", ""),
+    ],
+)
+def test_the_changes_by_meaning_meet_the_old_faults(trust: Callable[[], None], name: str, found: str) -> None:
+    ended = call(meet_old_fault, trust, name, found)
+    assert ended.value or ended.code == -signal.SIGALRM, ended.said[-300:]

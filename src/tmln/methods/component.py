@@ -268,7 +268,8 @@ class Component(Generic[S]):
         for name in self.state_names:
             value = getattr(self, name)
             if isinstance(value, torch.optim.Optimizer):  # torch's takes the tensors themselves, and writes into them
-                value.load_state_dict(shard_optimizer_state(value, copy_state(state[name])))
+                whole = check_optimizer_groups(value, copy_state(state[name]))
+                value.load_state_dict(shard_optimizer_state(value, whole))
             elif hasattr(value, "load_state_dict"):
                 value.load_state_dict(state[name])
             elif isinstance(value, torch.Generator):
@@ -284,6 +285,24 @@ class Component(Generic[S]):
             named = self.named_tensors
             return {key: shard_like(item, named[key]) if key in named else item for key, item in value.items()}
         return value
+
+
+def check_optimizer_groups(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state with every setting of its groups, their kinds checked.
+
+    A setting that an earlier version did not know has the value of the recipe.
+    """
+    groups = []
+    for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
+        for key, value in own.items():
+            if isinstance(value, (bool, int, float)) and key in saved:
+                wanted, found = isinstance(value, bool), saved[key]
+                fits = isinstance(found, bool) if wanted else isinstance(found, (int, float)) and abs(found) < 2**53
+                if not fits:
+                    kind = "a truth value" if wanted else "a finite number"
+                    raise ValueError(f"the optimizer's {key} is {str(found)[:60]!r}, not {kind}")
+        groups.append({**{key: value for key, value in own.items() if key != "params"}, **saved})
+    return {**state, "param_groups": groups}
 
 
 def shard_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:

@@ -139,6 +139,8 @@ class MemoryReplay(Replay[M]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        if missing := {"x", "y"} - self.memory.field_names if len(self.memory) else set():
+            raise ValueError(f"the saved memory has no field {min(missing)!r}; save it again, or use another copy")
         if self.settings.balance:
             self.frequencies.load_state_dict(state["frequencies"])
 

@@ -132,6 +132,11 @@ class Reservoir:
     def __len__(self) -> int:
         return min(self.seen, self.capacity)
 
+    @property
+    def field_names(self) -> set[str]:
+        """The names of what is stored of each sample; none before the first."""
+        return set(self._storage.kinds)
+
     def __repr__(self) -> str:
         return f"Reservoir({len(self)} of {self.capacity}, {self.seen} seen)"
 
@@ -220,10 +225,9 @@ class Reservoir:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly from ``state``, in memory or on disk."""
-        if state["capacity"] != self.capacity:
-            raise ValueError(
-                f"this memory has capacity {self.capacity}, the saved one {state['capacity']}; make it alike"
-            )
+        if (saved := state["capacity"]) != self.capacity:
+            other = f"{saved:,}" if type(saved) is int else f"no number but a {type(saved).__name__}"
+            raise ValueError(f"this memory has capacity {self.capacity:,}, the saved one {other}; make it alike")
         storage = self._storage.load(state, min(state["seen"], self.capacity))
         self._check_pad(storage.kinds)
         self._storage, self._form = storage, state.get("form")
