@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import torch.multiprocessing
 from hypothesis import HealthCheck, settings
 
 from tests.warm import Warm
+from tmln.methods.answers.ranpac import RanPACSettings
 
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("tmln", max_examples=40, **UNTIMED)  # type: ignore[arg-type]
@@ -64,6 +65,23 @@ def _one_thread() -> None:
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of this Python that a test starts, and those that they start, have imported torch when they begin."""
     monkeypatch.setattr(subprocess, "Popen", Warm)
+
+
+@pytest.fixture
+def narrow() -> Iterator[None]:
+    """Give RanPAC 64 random features in tests that go through all methods: with 2,000 one of them took seconds.
+
+    For modules whose tests do not depend on the number: ``pytestmark = pytest.mark.usefixtures("narrow")``.
+    """
+    field = RanPACSettings.model_fields["width"]
+    width = field.default
+    field.default = 64
+    RanPACSettings.model_rebuild(force=True)
+    try:
+        yield
+    finally:
+        field.default = width
+        RanPACSettings.model_rebuild(force=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,6 +23,8 @@ from tmln.methods import Penalty, Settings, TaskContext
 from tmln.methods.penalties import PENALTIES
 from tmln.streams import as_samples
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 WITHIN, BETWEEN = "within a task", "between tasks"
 
 

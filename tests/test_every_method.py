@@ -14,6 +14,8 @@ from tmln.methods.recipes import RECIPES
 from tmln.models import make_model
 from tmln.streams import Stream, make_stream
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 def digits() -> Stream:
     """Half of Split-Digits: enough for every floor, in half of the time."""

@@ -24,6 +24,8 @@ from tmln.methods.steps import STEPS
 from tmln.methods.steps.sgd import SGDStep
 from tmln.methods.weights import WEIGHTS
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
 ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].is_prediction_only]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+from filelock import FileLock
 
 from tests.warm import Warm
 
@@ -25,8 +29,22 @@ dist.destroy_process_group()
 """
 
 
-def both(module: str, folder: Path) -> list[Any]:
-    """What ``work(rank)`` of that module returns on each of two ranks."""
+def both(module: str, factory: pytest.TempPathFactory) -> list[Any]:
+    """Return what ``work(rank)`` of that module returns on each of two ranks; once for all test processes."""
+    together = factory.getbasetemp()
+    together = together if os.environ.get("PYTEST_XDIST_WORKER") is None else together.parent
+    folder = together / f"ranks-{module}"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            run_both(module, folder)
+            (folder / "done").touch()
+    return [pickle.loads((folder / f"rank{rank}").read_bytes()) for rank in (0, 1)]
+
+
+def run_both(module: str, folder: Path) -> None:
+    """Run ``work(rank)`` of that module on each of two ranks."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "GLOO_SOCKET_IFNAME": "lo"}
     results = [folder / f"rank{rank}" for rank in (0, 1)]
     processes = [
@@ -44,4 +62,3 @@ def both(module: str, folder: Path) -> list[Any]:
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
-    return [pickle.loads(result.read_bytes()) for result in results]

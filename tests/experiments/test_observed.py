@@ -23,6 +23,8 @@ from tmln.learner import Learner
 from tmln.methods.recipes import RECIPES
 from tmln.signals import Interrupted
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SMALL = {"tasks": 2, "per_class": 16, "per_class_test": 6}
 CONFIG = RunConfig.of({"benchmark": "split-digits", "benchmark_options": SMALL, "epochs": 2, "method": "er"})
 WATCHED = RunOptions(eval_every=2, keep=("predictions",))

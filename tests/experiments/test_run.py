@@ -36,6 +36,8 @@ from tmln.methods import Step
 from tmln.methods.recipes import RECIPES
 from tmln.signals import Interrupted
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 SMALL: dict[str, Any] = {
     "benchmark": "split-digits",
     "benchmark_options": {"per_class": 24, "per_class_test": 10},

@@ -18,6 +18,8 @@ from tmln.methods import TaskContext
 from tmln.methods.recipes import RECIPES
 from tmln.streams import Samples
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:

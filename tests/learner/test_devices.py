@@ -20,6 +20,8 @@ from tmln.methods.recipes import RECIPES
 from tmln.methods.steps import STEPS
 from tmln.optim import UPGD
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 aten = torch.ops.aten
 
 

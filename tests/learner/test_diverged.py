@@ -13,6 +13,8 @@ from tmln.learner import Learner
 from tmln.learner.loop import explain_divergence
 from tmln.methods.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 def advised(learner: Learner) -> list[str]:
     said = str(explain_divergence(float("nan"), torch.zeros(2, 5), "task 1", learner.lr, learner.step))

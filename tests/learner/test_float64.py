@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from tmln.learner import Learner
 from tmln.streams import arrays
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 X = 1 / torch.arange(3, 43, dtype=torch.float64).reshape(10, 4)
 Y = torch.arange(10) % 2
 

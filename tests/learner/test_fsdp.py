@@ -34,7 +34,7 @@ KEPT = {"all": ALL_KEPT, "other": OTHER_KEPT}
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return both("tests.learner.walk_of_shards", tmp_path_factory.mktemp("ranks"))
+    return both("tests.learner.walk_of_shards", tmp_path_factory)
 
 
 def close(found: dict[str, Tensor], expected: dict[str, Tensor], near: float = 1e-6) -> None:

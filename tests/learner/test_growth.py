@@ -17,6 +17,8 @@ from tmln.learner import Learner
 from tmln.learner.heads import find_head, grow_head
 from tmln.methods.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 def network(outputs: int = 2) -> Any:
     torch.manual_seed(0)

@@ -16,6 +16,8 @@ from tmln.learner.forward import MaskedModel, mask_logits
 from tmln.methods.recipes import RECIPES, Recipe
 from tmln.streams import Samples
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 # what draws as many random numbers as the head has rows does not draw the same for a smaller head
 SETTINGS: dict[str, dict[str, Any]] = {
     "ocar": {"step.fisher": "exact"},

@@ -13,6 +13,8 @@ from tmln.learner import Learner
 from tmln.learner.forward import MicroBatches, bytes_per_sample
 from tmln.methods.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:

@@ -16,6 +16,8 @@ from tmln.learner import Learner
 from tmln.learner.state import full_recipe
 from tmln.methods.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 TASKS, EPOCHS, STEPS = 3, 2, 4
 UNTRAINED = ("frozen", "first-session")  # no steps to stop at: tests/methods/answers/test_closed_form.py
 

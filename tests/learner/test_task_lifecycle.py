@@ -19,6 +19,8 @@ from tmln.learner.history import HeldOut, RetentionRow, TaskNote, TaskRecord, co
 from tmln.methods.recipes import RECIPES
 from tmln.streams import Samples
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 def taught(**options: Any) -> Learner:
     made = learner()

@@ -21,7 +21,7 @@ HALF = ("bf16", "fp16")  # of which the last bits of products depend on how they
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return both("tests.learner.walk_of_methods", tmp_path_factory.mktemp("ranks"))
+    return both("tests.learner.walk_of_methods", tmp_path_factory)
 
 
 @pytest.mark.slow

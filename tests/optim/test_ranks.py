@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -12,8 +10,8 @@ from tmln.distributed.process_group import SINGLE, ShardValue, is_sharded, ranks
 
 
 @pytest.mark.slow
-def test_two_ranks_do_what_one_process_with_all_samples_does(tmp_path: Path) -> None:
-    first, second = both("tests.optim.walk_of_ranks", tmp_path)
+def test_two_ranks_do_what_one_process_with_all_samples_does(tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second = both("tests.optim.walk_of_ranks", tmp_path_factory)
     assert first == second
     assert len(first) == 10
 
