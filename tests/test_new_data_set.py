@@ -107,6 +107,6 @@ def test_it_is_learned(tmp_path: Path) -> None:
     stream = make_stream("split-toy")
     assert [task.classes for task in stream] == [(0, 1), (2, 3)]
     assert stream[1].train.x.unique().tolist() == [120, 180]
-    words = ("run", "--benchmark", "split-toy", "--method", "naive", "--oracle", "none", "--logger", "none")
+    words = ("run", "--benchmark", "split-toy", "--method", "naive", "--int-reference", "none", "--logger", "none")
     assert "naive" in run(*words, "--set", "benchmark.colours=2", "--runs", str(tmp_path / "runs"))
     assert "split-toy" in run("show", str(tmp_path / "runs"))

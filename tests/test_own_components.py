@@ -243,7 +243,7 @@ def test_nothing_is_imported_that_nobody_allowed(tmp_path: Path, monkeypatch: py
 
 
 def test_the_command_line_asks_and_is_told(tmp_path: Path) -> None:
-    words = ["run", "--benchmark", "split-digits", "--method", "naive", "--epochs", "1", "--oracle", "none"]
+    words = ["run", "--benchmark", "split-digits", "--method", "naive", "--epochs", "1", "--int-reference", "none"]
     words += ["--set", "benchmark.per_class=12", "--runs", str(tmp_path), "--logger", "none"]
     words += [word for family, name in CODE.items() for word in (f"--{family}", name)]
     refused = typed(*words)

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from benchmarks.torture.reached import Moment, RunLocked
+from benchmarks.torture.reached import RunLocked, StepInfo
 from benchmarks.torture.scene import TRAINED, Scene, Seen, compare, work
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Child, Tell
@@ -22,7 +22,7 @@ def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -
     refused = 0
     odd: list[str] = []
 
-    def step(moment: Moment) -> None:
+    def step(moment: StepInfo) -> None:
         os.write(handle, f"{os.getpid()} {moment.step}\n".encode())
         if moment.step == at:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -26,7 +26,7 @@ def words(root: Path, method: str) -> list[str]:
     assert isinstance(options, dict)
     few = [word for key, value in options.items() for word in ("--set", f"benchmark.{key}={value}")]
     run = ["run", "--benchmark", str(SMALL["benchmark"]), "--method", method, "--epochs", str(SMALL["epochs"]), *few]
-    return [*run, "--oracle", "none", "--checkpoint-steps", str(EVERY), "--logger", "none", "--runs", str(root)]
+    return [*run, "--int-reference", "none", "--checkpoint-steps", str(EVERY), "--logger", "none", "--runs", str(root)]
 
 
 def typed(root: Path, method: str) -> None:

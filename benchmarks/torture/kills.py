@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from benchmarks.torture.reached import Moment
+from benchmarks.torture.reached import StepInfo
 from benchmarks.torture.scene import TRAINED, Scene, newest, work
 from benchmarks.torture.verdict import Verdict, lost
 from benchmarks.torture.warm import Child, Tell, call
@@ -17,7 +17,7 @@ LONGEST = 0.4  # seconds until the second kill: more than the rest of a run take
 
 
 def killed_at(tell: Tell, root: Path, method: str, at: int) -> int:
-    def step(moment: Moment) -> None:
+    def step(moment: StepInfo) -> None:
         if moment.step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -21,7 +21,7 @@ from tmln.experiments.identity import canonical, run_name
 from tmln.experiments.lock import LockLost, RunLock, RunLocked
 from tmln.experiments.machine import machine
 from tmln.experiments.result import checksum_of, read_result
-from tmln.experiments.run import Execution, Moment
+from tmln.experiments.run import Execution, StepInfo
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
@@ -43,12 +43,12 @@ __all__ = [
     "LearnRequest",
     "Learner",
     "LockLost",
-    "Moment",
     "Run",
     "RunConfig",
     "RunLock",
     "RunLocked",
     "RunOptions",
+    "StepInfo",
     "Store",
     "build",
     "build_document",

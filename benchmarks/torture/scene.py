@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.torture.reached import RECIPES, Execution, Moment, Run, RunConfig, RunOptions, Store
+from benchmarks.torture.reached import RECIPES, Execution, Run, RunConfig, RunOptions, StepInfo, Store
 from benchmarks.torture.verdict import Verdict, different, lost, total
 from benchmarks.torture.warm import Ended, Tell, call
 
@@ -28,12 +28,12 @@ def config_of(method: str) -> RunConfig:
     return RunConfig.of({**SMALL, "method": method})
 
 
-def work(tell: Tell, root: Path, method: str, on_step: Callable[[Moment], None] = lambda moment: None) -> int:
+def work(tell: Tell, root: Path, method: str, on_step: Callable[[StepInfo], None] = lambda moment: None) -> int:
     """Do the run, or go on with it, and say where that began: the number of its first step, 0 if there was none."""
     run = Store(root).open(config_of(method))
     first = 0
 
-    def step(moment: Moment) -> None:
+    def step(moment: StepInfo) -> None:
         nonlocal first
         first = first or moment.step
         on_step(moment)

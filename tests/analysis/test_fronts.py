@@ -158,7 +158,7 @@ def test_what_could_not_be_placed_is_said() -> None:
 def test_no_reference_at_all_is_one_sentence_and_no_zero() -> None:
     found = fronts([result(m, s, None, 0.2) for m in ("er", "tmln") for s in range(2)])
     assert found.skyline.members == ()
-    assert "INT is not there: no joint reference has run (tmln run --oracle prefix)" in found.notes
+    assert "INT is not there: no joint reference has run (tmln run --int-reference prefix)" in found.notes
     assert "every configuration: no INT, so on no front" in found.notes
     assert [line[2] for line in configuration_lines(found)[1:]] == ["-", "-"]
     assert [line[-1] for line in volume_lines(found)[1:]] == ["-", "-", "-"]

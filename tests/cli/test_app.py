@@ -106,10 +106,21 @@ def test_compare_show_and_once_more(tmp_path: Path) -> None:
 
 def test_a_runs_own_config_reproduces_it(tmp_path: Path) -> None:
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
-    words = ["run", "--benchmark", "split-digits", *few, "--set", "seed=3", "--oracle", "none", "--runs", str(tmp_path)]
+    words = [
+        "run",
+        "--benchmark",
+        "split-digits",
+        *few,
+        "--set",
+        "seed=3",
+        "--int-reference",
+        "none",
+        "--runs",
+        str(tmp_path),
+    ]
     assert "seed 3" in run(*words)
     (config,) = tmp_path.glob("*/config.yaml")
-    again = run("run", "--config", str(config), "--oracle", "none", "--runs", str(tmp_path))
+    again = run("run", "--config", str(config), "--int-reference", "none", "--runs", str(tmp_path))
     assert "seed 3: done before" in again
 
 
@@ -256,7 +267,7 @@ def test_help_of_run_fits_a_screen() -> None:
     assert max(len(line) for line in text.splitlines() if "tmln run" not in line) <= 80
 
 
-FEW_RUN = ["run", "--benchmark", "split-digits", "--epochs", "1", "--oracle", "none"]
+FEW_RUN = ["run", "--benchmark", "split-digits", "--epochs", "1", "--int-reference", "none"]
 
 
 @pytest.mark.parametrize("words", [["--device", "nowhere", *FEW_RUN], [*FEW_RUN, "--device", "nowhere"]])

@@ -124,7 +124,16 @@ def test_errors_and_warnings_are_shown_not_obeyed(tmp_path: Path) -> None:
     assert "\x1b" not in said.stderr
 
 
-SMALL = ("--epochs", "1", "--oracle", "none", "--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10")
+SMALL = (
+    "--epochs",
+    "1",
+    "--int-reference",
+    "none",
+    "--set",
+    "benchmark.per_class=24",
+    "--set",
+    "benchmark.per_class_test=10",
+)
 
 
 @pytest.mark.usefixtures("warm")

@@ -13,7 +13,7 @@ SMALL += ["--set", "benchmark.tasks=2", "--set", "benchmark.per_class=16"]
 
 
 def test_options_of_what_is_observed(tmp_path: Path) -> None:
-    words = ["run", *SMALL, "--method", "er", "--oracle", "none", "--logger", "none", "--runs", str(tmp_path)]
+    words = ["run", *SMALL, "--method", "er", "--int-reference", "none", "--logger", "none", "--runs", str(tmp_path)]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
     assert "min-ACC" not in first.output

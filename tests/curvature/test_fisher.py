@@ -38,7 +38,7 @@ def assert_same(found: Fisher, expected: dict[str, Tensor], tolerance: float) ->
 
 
 def settle(model: nn.Module, case: Case) -> None:
-    """Batch norms with statistics of their own, so that eval and train differ."""
+    """SampleBatch norms with statistics of their own, so that eval and train differ."""
     model.train()
     with torch.no_grad():
         for _ in range(3):

@@ -26,7 +26,18 @@ def arguments(out: Path, after: Path, model: str = "MortalRank", *more: str) -> 
     sets = ["benchmark.per_class=24", "benchmark.per_class_test=10", "benchmark.tasks=2", "batch_size=16"]
     sets += [f"model=tests.executors.followers:{model}", f"model.after={after}", "model.at=8", *more]
     asked = [word for text in sets for word in ("--set", text)]
-    kept = ["--oracle", "none", "--logger", "none", "--checkpoint-steps", "3", "--threads", "1", "--runs", str(out)]
+    kept = [
+        "--int-reference",
+        "none",
+        "--logger",
+        "none",
+        "--checkpoint-steps",
+        "3",
+        "--threads",
+        "1",
+        "--runs",
+        str(out),
+    ]
     return [
         "--allow-code",
         "run",

@@ -16,7 +16,7 @@ from tmln.executors.estimate import FORWARD, SMALL, Estimator, RunEstimate, Step
 from tmln.executors.plan import plan
 from tmln.experiments.build import stream_of
 from tmln.experiments.config import RunConfig
-from tmln.experiments.memory_estimate import Footprint
+from tmln.experiments.memory_estimate import MemoryEstimate
 from tmln.experiments.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.learner.checkpoint import KEEP
@@ -24,7 +24,7 @@ from tmln.streams import Samples
 from tmln.tuning.sweep import sweep
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
-MEMORY = Footprint(held=7, weights=0, memory=0, sample=0, rows=1)
+MEMORY = MemoryEstimate(held=7, weights=0, memory=0, sample=0, rows=1)
 TESTS = 5 * 5 * 20  # after each of five tasks, ten of two classes of each task
 
 

@@ -25,7 +25,7 @@ from tmln.executors.processes import ProcessExecutor
 from tmln.executors.run_job import ERROR, SerialExecutor, run_job
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result
-from tmln.experiments.run import Moment
+from tmln.experiments.run import StepInfo
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted
@@ -190,7 +190,7 @@ def test_a_worker_never_raises_and_keeps_what_went_wrong(tmp_path: Path) -> None
     (trace,) = tmp_path.glob(f"*/{ERROR}")
     assert "Traceback" in trace.read_text(encoding="utf-8")
 
-    moments: list[Moment] = []
+    moments: list[StepInfo] = []
     good = task_of(tmp_path, config(epochs=1))
     run = Store(tmp_path).open(good.job.config)
     (run.path / ERROR).touch()  # of an earlier try
@@ -349,7 +349,7 @@ def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
     pool, run = ProcessExecutor(1, 1), Store(tmp_path).open(long)
     pool.submit("long", task_of(tmp_path, long))
     seen: list[Message] = []
-    while not any(isinstance(message, Moment) for message in seen):
+    while not any(isinstance(message, StepInfo) for message in seen):
         pool.wait(0.1, lambda name, message: seen.append(message))
     pid = worker_of(run)
     assert pid is not None
@@ -363,7 +363,7 @@ def test_workers_whose_parent_has_gone_save_and_go(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("warm")
 def test_interrupted_in_a_terminal_everything_is_saved(tmp_path: Path) -> None:
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "100000"]
-    words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", *few, "--oracle", "none"]
+    words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", *few, "--int-reference", "none"]
     command = [sys.executable, "-m", "tmln", *words, "--workers", "2", "--runs", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + PATIENCE

@@ -81,7 +81,16 @@ def wanted(seed: int) -> RunConfig:
 def command(nodes: Nodes, out: Path, *words: str) -> list[str]:
     asked = ["run", "--benchmark", "split-digits", "--method", "er", "--seeds", str(SEEDS), "--epochs", "6"]
     asked += ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--set", "lr=0.05"]
-    asked += ["--set", f"model={Held.__module__}:Held", "--oracle", "none", "--logger", "none", "--runs", str(out)]
+    asked += [
+        "--set",
+        f"model={Held.__module__}:Held",
+        "--int-reference",
+        "none",
+        "--logger",
+        "none",
+        "--runs",
+        str(out),
+    ]
     asked += ["--checkpoint-steps", str(EVERY), "--executor", "ray", "--address", nodes.address, "--retries", "50"]
     return nodes.within(1, sys.executable, "-m", "tmln", *asked, *words)
 

@@ -62,7 +62,17 @@ FEW = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10"
 
 
 def test_the_command_does_its_share_and_a_last_one_shows_all(tmp_path: Path) -> None:
-    words = ["sweep", "--benchmark", "split-digits", "--method", "er", "--grid", "lr=0.1,0.2", "--oracle", "final"]
+    words = [
+        "sweep",
+        "--benchmark",
+        "split-digits",
+        "--method",
+        "er",
+        "--grid",
+        "lr=0.1,0.2",
+        "--int-reference",
+        "final",
+    ]
     words += [*FEW, "--epochs", "1", "--executor", "serial", "--runs", str(tmp_path)]
     names = []
     for shard, runs in (("1/2", 2), ("2/2", 1)):

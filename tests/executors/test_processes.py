@@ -17,7 +17,7 @@ from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
 from tmln.executors.processes import START, ProcessExecutor, start_server
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run import Moment
+from tmln.experiments.run import StepInfo
 from tmln.experiments.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Work:
         self.heard[name] = []
         self.pool.submit(name, RunRequest(Job(wanted), str(self.root), RunOptions(allow_code=True)))
 
-    def until(self, kind: type[Moment] | type[Outcome], *names: str) -> None:
+    def until(self, kind: type[StepInfo] | type[Outcome], *names: str) -> None:
         while not all(any(isinstance(message, kind) for message in self.heard[name]) for name in names):
             self.pool.wait(0.1, lambda name, message: self.heard[name].append(message))
 
@@ -74,7 +74,7 @@ def parent_of(pid: int) -> int:
 def test_one_that_is_killed_is_told_the_others_go_on_and_all_end_with_the_pool(work: Work) -> None:
     for name, seed in (("a", 0), ("b", 1)):
         work.submit(name, config(epochs=LONG, seed=seed))
-    work.until(Moment, "a", "b")
+    work.until(StepInfo, "a", "b")
     first, second = pids = work.pids()
     assert parent_of(first) == parent_of(second) != os.getpid()
     assert [os.getsid(pid) for pid in pids] == pids  # Ctrl-C in the terminal does not reach them
@@ -82,7 +82,7 @@ def test_one_that_is_killed_is_told_the_others_go_on_and_all_end_with_the_pool(w
     outcome = work.outcome("a")
     assert (outcome.state, outcome.error) == ("lost", "its process was killed by SIGKILL; out of memory?")
     work.heard["b"].clear()
-    work.until(Moment, "b")
+    work.until(StepInfo, "b")
     work.pool.stop()
     assert work.outcome("b").state == "stopped"
     work.pool.close()
@@ -104,12 +104,12 @@ def test_a_worker_does_one_run_after_another(work: Work) -> None:
 
 def test_when_the_server_is_killed_workers_go_on_and_another_is_started(work: Work) -> None:
     work.submit("a", config(epochs=LONG))
-    work.until(Moment, "a")
+    work.until(StepInfo, "a")
     (first,) = work.pids()
     server = parent_of(first)
     os.kill(server, signal.SIGKILL)
     work.heard["a"].clear()
-    work.until(Moment, "a")
+    work.until(StepInfo, "a")
     work.submit("b", config(epochs=1))
     assert work.outcome("b").state == "finished"
     assert parent_of(work.pids()[1]) not in (server, os.getpid())

@@ -13,7 +13,7 @@ from tmln.executors.plan import Job
 from tmln.executors.progress_display import ProgressDisplay, ProgressState, duration
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.result import Result
-from tmln.experiments.run import Moment
+from tmln.experiments.run import StepInfo
 
 JOBS = [Job(RunConfig(benchmark="split-digits", method="tmln", seed=seed)) for seed in range(4)]
 LABELS = {run_id(job.config): (job, job.label) for job in JOBS}
@@ -26,8 +26,8 @@ class Clock:
         return self.now
 
 
-def moment(step: int, steps: int = 100) -> Moment:
-    return Moment(task=1, tasks=5, epoch=2, epochs=10, step=step, steps=steps, samples=64, loss=0.5)
+def moment(step: int, steps: int = 100) -> StepInfo:
+    return StepInfo(task=1, tasks=5, epoch=2, epochs=10, step=step, steps=steps, samples=64, loss=0.5)
 
 
 def result(acc: float = 0.949, seconds: float = 40.0, **more: Any) -> Result:

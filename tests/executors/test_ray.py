@@ -74,7 +74,7 @@ def test_a_killed_worker_a_failed_run_and_the_rest(tmp_path: Path, monkeypatch: 
 
 def test_a_cluster_by_its_address_and_a_stop_that_saves(address: str, tmp_path: Path) -> None:
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "100000"]
-    words = ["sweep", "--benchmark", "split-digits", "--methods", "tmln", *few, "--oracle", "none"]
+    words = ["sweep", "--benchmark", "split-digits", "--methods", "tmln", *few, "--int-reference", "none"]
     command = [sys.executable, "-m", "tmln", *words, "--executor", "ray", "--address", address, "--runs", "runs"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     end = time.monotonic() + PATIENCE

@@ -17,7 +17,7 @@ from tests.experiments.killing import config
 from tmln.executors import ray
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.plan import Job
-from tmln.executors.ray import LOST_OR_KILLED, Task, execute_task, fetch_data, names_in, pack, receive, unpack
+from tmln.executors.ray import LOST_OR_KILLED, RayTask, execute_task, fetch_data, names_in, pack, receive, unpack
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import RunLock
 from tmln.experiments.run_options import RunOptions
@@ -33,12 +33,12 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", NODE)
 
 
-def asked(tmp_path: Path, **changes: Any) -> Task:
+def asked(tmp_path: Path, **changes: Any) -> RayTask:
     request = RunRequest(Job(config("naive", epochs=1)), str(tmp_path / "runs"), RunOptions())
-    return replace(Task("a", request, None, fetch=False, collect=True), **changes)
+    return replace(RayTask("a", request, None, fetch=False, collect=True), **changes)
 
 
-def execute(task: Task) -> tuple[Outcome, bytes]:
+def execute(task: RayTask) -> tuple[Outcome, bytes]:
     return execute_task(task, MAILBOX)
 
 
@@ -49,7 +49,7 @@ def write_files(folder: Path, *names: str) -> Path:
     return folder
 
 
-def scratch_store(task: Task) -> Store:
+def scratch_store(task: RayTask) -> Store:
     return Store(receive(task).path.parent)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tmln.analysis.measurements import save_analysis
 from tmln.experiments import Run, RunConfig, Store, run_id
 from tmln.experiments.build import build, steps_in, stream_of
-from tmln.experiments.files import Linked, from_json, read_own, write_whole
+from tmln.experiments.files import UnsafePath, from_json, read_regular, write_whole
 from tmln.experiments.identity import is_named, run_name
 from tmln.experiments.logfile import append_line, read_lines, truncate_after
 from tmln.experiments.result import read_result, write_result
@@ -138,7 +138,7 @@ def test_a_linked_run_is_listed_as_such_and_a_linked_root_is_fine(tmp_path: Path
     (entry,) = Store(tmp_path / "runs").runs()
     assert (entry.state, "is a link" in entry.reason) == ("corrupt", True)
     for ask in (Store(tmp_path / "runs").open, Store(tmp_path / "runs").find):
-        with pytest.raises(Linked, match="is a link, and links within a folder of runs are not followed"):
+        with pytest.raises(UnsafePath, match="is a link, and links within a folder of runs are not followed"):
             ask(CONFIG)
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_done_in_a_run_with_a_link_in_it(name: str, tmp_path: Path) -
     place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
     place.symlink_to(mine)
-    with pytest.raises(Linked, match=f"{name} is a link"):
+    with pytest.raises(UnsafePath, match=f"{name} is a link"):
         store.open(CONFIG)
     assert [path.name for path in mine.iterdir()] == ["0001-step-1"]
 
@@ -168,7 +168,7 @@ def test_nothing_is_waited_for_in_a_run(name: str, tmp_path: Path) -> None:
     place = store.open(CONFIG).path / name
     place.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(place)
-    with pytest.raises(Linked, match=rf"{place.name} is neither a file nor a folder.*remove it"):
+    with pytest.raises(UnsafePath, match=rf"{place.name} is neither a file nor a folder.*remove it"):
         store.open(CONFIG)
 
 
@@ -176,9 +176,9 @@ def test_analyses_are_not_written_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ".analyses").symlink_to(tmp_path / "mine")
-    with pytest.raises(Linked, match=r"\.analyses is a link"):
+    with pytest.raises(UnsafePath, match=r"\.analyses is a link"):
         save_analysis(tmp_path / "runs", "overhead", "x", {})
-    with pytest.raises(Linked, match=r"\.analyses is a link"):
+    with pytest.raises(UnsafePath, match=r"\.analyses is a link"):
         record(CONFIG, Store(tmp_path / "runs"), tasks=1)
     assert list((tmp_path / "mine").iterdir()) == []
 
@@ -191,9 +191,9 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
         lambda: append_line(log, {"step": 1}),
         lambda: truncate_after(log, 0),
         lambda: read_lines(log),
-        lambda: read_own(log),
+        lambda: read_regular(log),
     ):
-        with pytest.raises(Linked):
+        with pytest.raises(UnsafePath):
             attempt()
     assert mine.read_text() == '{"step": 9}\n'
 

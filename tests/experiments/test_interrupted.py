@@ -150,7 +150,16 @@ runpy.run_module("tmln", run_name="__main__", alter_sys=True)
 def test_a_sweep_without_room_stops_with_the_line_of_the_first_that_met_it(tmp_path: Path) -> None:
     """Not one failure after the other; with room the same goes on."""
     few = ["--set", "benchmark.per_class=24", "--set", "benchmark.per_class_test=10", "--epochs", "1"]
-    words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,0.2,0.3,0.4", *few, "--oracle", "none"]
+    words = [
+        "sweep",
+        "--benchmark",
+        "split-digits",
+        "--grid",
+        "step.damping=0.1,0.2,0.3,0.4",
+        *few,
+        "--int-reference",
+        "none",
+    ]
     words += ["--checkpoint-steps", "3", "--runs", str(tmp_path / "runs")]
     met = subprocess.run(
         [sys.executable, "-c", WITHOUT_ROOM, *words, "--workers", "1"],

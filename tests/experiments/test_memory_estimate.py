@@ -13,7 +13,16 @@ from tests.experiments.killing import config
 from tmln.executors.estimate import time_steps
 from tmln.experiments import memory_estimate as module
 from tmln.experiments.build import build
-from tmln.experiments.memory_estimate import VARIABLE, DoesNotFit, Footprint, fit, fitted, footprint, limit, read_size
+from tmln.experiments.memory_estimate import (
+    VARIABLE,
+    DoesNotFit,
+    MemoryEstimate,
+    estimate_memory,
+    fit_pieces,
+    fit_to_memory,
+    memory_limit,
+    read_size,
+)
 from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
@@ -39,19 +48,19 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_by_hand() -> None:
-    need = Footprint(held=100, weights=20, memory=30, sample=2, rows=300)
+    need = MemoryEstimate(held=100, weights=20, memory=30, sample=2, rows=300)
     assert need.total == 100 + 20 + 30 + 300 * 2
-    assert fitted(need, 750) == need
-    assert fitted(need, 749).pieces == 256  # as many as go at a task's end
-    assert fitted(need, 190).pieces == 20
-    assert fitted(need, 190).total == 190
-    assert fitted(need, 100).pieces == 0
+    assert fit_pieces(need, 750) == need
+    assert fit_pieces(need, 749).pieces == 256  # as many as go at a task's end
+    assert fit_pieces(need, 190).pieces == 20
+    assert fit_pieces(need, 190).total == 190
+    assert fit_pieces(need, 100).pieces == 0
 
 
 def test_counted_by_hand() -> None:
     """mlp on 8x8 digits: a pass keeps what each linear layer and ReLU is given or gives."""
     stream, learner = build(config("er", batch_size=16))
-    need = footprint(learner, stream)
+    need = estimate_memory(learner, stream)
     weights = 4 * sum(p.numel() for p in learner.model.parameters())
     assert need.weights == module.COPIES * weights + 3 * 8 * 128**2  # and the Gram matrix of 128 features
     assert need.rows == 32
@@ -67,26 +76,26 @@ def test_kronecker_factors_are_counted_by_hand() -> None:
         layers = [m for m in learner.model.modules() if isinstance(m, nn.Linear)]
         factors = 4 * sum((m.in_features + 1) ** 2 + m.out_features**2 for m in layers)
         weights = 4 * sum(p.numel() for p in learner.model.parameters())
-        assert footprint(learner, stream).weights == module.COPIES * weights + 4 * factors + 3 * 8 * 128**2
+        assert estimate_memory(learner, stream).weights == module.COPIES * weights + 4 * factors + 3 * 8 * 128**2
 
 
 def test_what_a_process_holds_and_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < held_bytes() < 2**45
     assert 0 < free_bytes() <= 2**62
-    assert limit() > held_bytes()
+    assert memory_limit() > held_bytes()
     monkeypatch.setenv(VARIABLE, "3GB")
-    assert limit() == 3 * 10**9
+    assert memory_limit() == 3 * 10**9
 
 
 def in_memory_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if so many samples of a run had room."""
-    true = module.footprint
+    true = module.estimate_memory
 
-    def small(learner: Any, stream: Any) -> Footprint:
+    def small(learner: Any, stream: Any) -> MemoryEstimate:
         need = true(learner, stream)
-        return Footprint(0, 0, 0, 1000, need.rows, need.pieces)
+        return MemoryEstimate(0, 0, 0, 1000, need.rows, need.pieces)
 
-    monkeypatch.setattr(module, "footprint", small)
+    monkeypatch.setattr(module, "estimate_memory", small)
     monkeypatch.setenv(VARIABLE, str(1000 * rows))
 
 
@@ -141,11 +150,11 @@ def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.Monk
     in_memory_for(20, monkeypatch)
     stream, learner = build(normed)
     with pytest.raises(DoesNotFit, match=r"would take about .*batch norm.*--set batch_size=20, or .*--memory"):
-        fit(learner, stream)
+        fit_to_memory(learner, stream)
     with pytest.raises(DoesNotFit):
         time_steps(normed, stream)
     in_memory_for(32, monkeypatch)
-    assert fit(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
+    assert fit_to_memory(learner, stream).pieces == 32  # a step's batch fits; a task's end goes in pieces
     assert (learner.trained.micro_batch, learner.trained.rows_per_pass) == (None, 32)
 
 
@@ -161,7 +170,7 @@ def test_where_not_even_one_sample_fits(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv(VARIABLE, "1")
     stream, learner = build(config("naive"))
     with pytest.raises(DoesNotFit, match="try a smaller model, or --memory"):
-        fit(learner, stream)
+        fit_to_memory(learner, stream)
 
 
 @pytest.mark.slow
@@ -170,7 +179,7 @@ def test_no_more_is_held_than_was_said(method: str) -> None:
     x, y = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8), torch.arange(512) % 4
     stream = stream_of_classes((x, y), (x, y), 2)
     learner = Learner(make_model("convnet", stream.shape, 4, width=32), method, batch_size=128)
-    need = footprint(learner, stream)
+    need = estimate_memory(learner, stream)
     learner.learn(stream[0].train, classes=stream[0].classes)
     learner.evaluate(stream[0].test)
     assert held_bytes() <= need.total <= need.peak

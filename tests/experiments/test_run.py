@@ -209,7 +209,17 @@ def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("warm")
 def test_sigterm_saves_and_exits(tmp_path: Path) -> None:
-    words = ["run", "--benchmark", "split-digits", "--epochs", "100000", "--oracle", "none", "--runs", str(tmp_path)]
+    words = [
+        "run",
+        "--benchmark",
+        "split-digits",
+        "--epochs",
+        "100000",
+        "--int-reference",
+        "none",
+        "--runs",
+        str(tmp_path),
+    ]
     process = subprocess.Popen([sys.executable, "-m", "tmln", *words], stderr=subprocess.PIPE, text=True)
     try:
         end = time.monotonic() + PATIENCE
@@ -306,7 +316,7 @@ def test_steps_are_counted_before_they_are_taken(method: str, tmp_path: Path) ->
 def test_two_processes_do_not_work_on_one_run(tmp_path: Path) -> None:
     """The second waits, and says for whom; once the first has gone it does the run itself."""
     run = Store(tmp_path).open(config())
-    words = ["run", "--config", str(run.path / "config.yaml"), "--runs", str(tmp_path), "--oracle", "none"]
+    words = ["run", "--config", str(run.path / "config.yaml"), "--runs", str(tmp_path), "--int-reference", "none"]
     command = [sys.executable, "-m", "tmln", *words]
     with run.lock, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
         assert other.stderr is not None

@@ -14,7 +14,7 @@ import torch
 
 from tmln.experiments.config import RunConfig
 from tmln.experiments.machine import instructions
-from tmln.experiments.run import Execution, Moment
+from tmln.experiments.run import Execution, StepInfo
 from tmln.experiments.store import Store
 
 KEPT = Path(__file__).parent / "curves.json"
@@ -44,7 +44,7 @@ def curve(config: RunConfig) -> dict[str, Any]:
     """The loss of every step, and the accuracy matrix, on one thread."""
     losses: list[float] = []
 
-    def note(moment: Moment) -> None:
+    def note(moment: StepInfo) -> None:
         losses.append(moment.loss)
 
     threads = torch.get_num_threads()

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tests.hugging import MODELS
 from tests.integrations.test_transformers import arguments, model_of, samples, trainer
-from tmln.integrations.retention import Retention, scores
+from tmln.integrations.retention import AnchorRetention, scores
 from tmln.integrations.transformers import Continual, RetentionCallback
 from transformers import Trainer, default_data_collator
 
@@ -49,7 +49,7 @@ def test_nothing_to_score_is_refused() -> None:
 
 
 def test_beyond_a_bound() -> None:
-    kept = Retention()
+    kept = AnchorRetention()
     kept.add("before", {"a": {"loss": 1.0, "accuracy": 0.5}, "b": {"loss": 1.0, "accuracy": 0.5}})
     kept.add("after", {"a": {"loss": 1.25, "accuracy": 0.625}, "b": {"loss": math.nan, "accuracy": 0.25}})
     assert [said[:7] for said in kept.beyond({"loss": 0.25})] == ["b: loss"]

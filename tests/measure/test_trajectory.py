@@ -13,7 +13,7 @@ import torch
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import write_result
-from tmln.experiments.run import Execution, Moment, fingerprint
+from tmln.experiments.run import Execution, StepInfo, fingerprint
 from tmln.experiments.store import Store
 from tmln.measure import trajectory
 from tmln.measure.trajectory import Recording, record, record_all, recording_path
@@ -60,7 +60,7 @@ def test_methods_start_at_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_evenly_spaced_and_a_part_of_the_same_way(tmp_path: Path) -> None:
-    seen: list[Moment] = []
+    seen: list[StepInfo] = []
     store = Store(tmp_path)
     short = record(config("naive", epochs=3), store, tasks=2, checkpoints=4, on_step=seen.append)
     steps = [(point.task, point.step, point.solution) for point in short.checkpoints]

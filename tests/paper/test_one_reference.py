@@ -92,7 +92,7 @@ def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
     asked: tuple[Oracle, ...] = ("prefix", "final")
     for oracle in asked:
         assert execute(store, plan([wanted], oracle), RunOptions(oracle), ExecutorConfig("serial")) == []
-    found = {name: said("show", store.root, "--oracle", name) for name in ("prefix", "final", "none")}
+    found = {name: said("show", store.root, "--int-reference", name) for name in ("prefix", "final", "none")}
     assert "INT is against joint training" in found["prefix"]
     assert "INT is against the shortcut oracle" in found["final"]
     assert "INT is not there" in found["none"]
@@ -100,11 +100,13 @@ def test_another_reference_can_be_asked_for(tmp_path: Path) -> None:
         oracle: only_int(said("show", store.root, "--format", "json", *words))
         for oracle, words in (
             ("usual", ()),
-            ("prefix", ("--oracle", "prefix")),
-            ("final", ("--oracle", "final")),
+            ("prefix", ("--int-reference", "prefix")),
+            ("final", ("--int-reference", "final")),
         )
     }
     assert ints["usual"] == ints["prefix"] != ints["final"]
     assert "the shortcut oracle" in json.dumps(build_document(store.root, "final")["warnings"])
-    again = said("run", "--config", store.open(wanted).path / "config.yaml", "--runs", store.root, "--oracle", "final")
+    again = said(
+        "run", "--config", store.open(wanted).path / "config.yaml", "--runs", store.root, "--int-reference", "final"
+    )
     assert "INT is against the shortcut oracle" in again  # also of a run that was finished against another

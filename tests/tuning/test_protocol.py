@@ -74,7 +74,7 @@ def test_a_method_goes_without_a_field_that_its_parts_lack() -> None:
 
 
 def invoke(out: Path, *words: str) -> str:
-    few = [*FEW, "--oracle", "none", "--executor", "serial", "--runs", str(out)]
+    few = [*FEW, "--int-reference", "none", "--executor", "serial", "--runs", str(out)]
     done = CliRunner().invoke(app, ["tune", "--benchmark", "split-digits", *words, *few])
     assert done.exit_code == 0, done.output
     return done.output
@@ -136,7 +136,7 @@ def test_what_is_chosen_may_train_on_the_validation_data(tmp_path: Path) -> None
 
 
 def test_the_best_of_a_sweep_is_chosen_on_validation_data(tmp_path: Path) -> None:
-    few = [*FEW, "--oracle", "none", "--executor", "serial", "--runs", str(tmp_path), "--method", "naive"]
+    few = [*FEW, "--int-reference", "none", "--executor", "serial", "--runs", str(tmp_path), "--method", "naive"]
     done = CliRunner().invoke(app, ["sweep", "--benchmark", "split-digits", "--grid", "lr=0.001,0.1", "--best", *few])
     assert done.exit_code == 0, done.output
     runs = results(tmp_path).values()

@@ -205,7 +205,7 @@ def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
     assert first.exit_code == 0, first.output
     assert len(re.findall(r"^trial \d: ACC [\d.]+ \(lr=[\d.]+\)$", first.output, re.M)) == 2
     (command,) = re.findall(r"^  tmln (run .*)$", first.output, re.M)
-    again = CliRunner().invoke(app, [*command.split(), "--oracle", "none"])
+    again = CliRunner().invoke(app, [*command.split(), "--int-reference", "none"])
     assert again.exit_code == 0, again.output
     assert "done before" in again.output
     more = CliRunner().invoke(app, [*words, *FEW, "--space", "lr=0.001..1"])
@@ -217,7 +217,7 @@ def test_the_command_and_the_one_it_recommends(tmp_path: Path) -> None:
     [
         (["--objective", "fmm"], "did you mean 'fm'"),
         (["--objective", ","], "an objective is a metric"),
-        (["--oracle", "none", "--objective", "fm,int"], "INT needs a joint reference"),
+        (["--int-reference", "none", "--objective", "fm,int"], "INT needs a joint reference"),
         (["--set", "benchmark.validation=0", "--objective", "val_acc"], "val_acc needs a validation split"),
         (["--report-on", "rotated-digits", "--final-seeds", "0"], "--final-seeds must be at least 1"),
         (["--final-seeds", "2", "--objective", "fm,int"], "chosen by one objective"),

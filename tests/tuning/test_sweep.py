@@ -204,7 +204,7 @@ def test_every_method_has_something_to_search(method: str) -> None:
     ],
 )
 def test_mistakes_are_answered(words: list[str], said: str, tmp_path: Path) -> None:
-    words = ["sweep", "--benchmark", "split-digits", "--runs", str(tmp_path), "--oracle", "none", *words]
+    words = ["sweep", "--benchmark", "split-digits", "--runs", str(tmp_path), "--int-reference", "none", *words]
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
     assert isinstance(result.exception, ValueError)
@@ -252,7 +252,17 @@ def test_the_end_says_what_diverged_failed_or_is_of_other_versions(
             run.finish({**found, "diverged": diverged, "versions": {"tmln": f"0.{number}", "torch": "2"}})
     failure = Failure(Job(configs[3]), "no space left on device")
     monkeypatch.setattr("tmln.executors.execute.execute", lambda *words, **options: [failure])
-    words = ["sweep", "--benchmark", "split-digits", "--grid", "step.damping=0.1,1", "--seeds", "2", "--oracle", "none"]
+    words = [
+        "sweep",
+        "--benchmark",
+        "split-digits",
+        "--grid",
+        "step.damping=0.1,1",
+        "--seeds",
+        "2",
+        "--int-reference",
+        "none",
+    ]
     result = CliRunner().invoke(app, [*words, "--runs", str(tmp_path)], env={"COLUMNS": "200"})
     assert result.exit_code == 1
     for line in (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmln.experiments.files import from_json, make_folder, read_own, refuse_link, to_json, write_whole
+from tmln.experiments.files import from_json, make_folder, read_regular, refuse_link, to_json, write_whole
 
 FORMAT = 1
 FOLDER = ".analyses"  # within a folder of runs; a run's name never begins with a point
@@ -46,7 +46,7 @@ def load_analyses(runs: Path, kind: str | None = None) -> Iterator[Analysis]:
     for path in sorted((runs / FOLDER).glob("*.json")):
         try:
             refuse_link(path.parent)
-            analysis = parse_analysis(from_json(read_own(path)))
+            analysis = parse_analysis(from_json(read_regular(path)))
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("passed over %s: %s", path, error)
             continue

@@ -111,7 +111,7 @@ def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
         held = [row.label for row in rows if oracle in row.oracles]
         yield Note(f"INT is against {REFERENCE[oracle]}", tuple(held if len(kinds) > 1 else ()))
     if not kinds:
-        yield Note("INT is not there: no joint reference has run (tmln run --oracle prefix)")
+        yield Note("INT is not there: no joint reference has run (tmln run --int-reference prefix)")
 
 
 def _rates(rows: Sequence[Row]) -> Iterator[Note]:

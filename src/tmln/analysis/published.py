@@ -19,9 +19,9 @@ from typing import Any
 import tmln
 from tmln.analysis.measurements import Analysis, parse_analysis
 from tmln.experiments.command import commands_of
-from tmln.experiments.files import from_json, make_folder, read_own, to_json, write_whole
+from tmln.experiments.files import from_json, make_folder, read_regular, to_json, write_whole
 from tmln.experiments.identity import spell_numbers
-from tmln.experiments.result import CHECKSUM, USUAL_FORMAT, Result, believed, checksum_of, pack_long
+from tmln.experiments.result import CHECKSUM, USUAL_FORMAT, Result, check_result, checksum_of, pack_long
 from tmln.printable import one_line
 
 KIND = "tmln results"
@@ -113,7 +113,7 @@ def read_published(path: Path) -> tuple[list[Result], dict[str, str]]:
         try:
             if not isinstance(name, str) or name in found:
                 raise ValueError(f"entry {number} of {path.name} has no name of its own")
-            found[name] = believed(run, name, path.name)
+            found[name] = check_result(run, name, path.name)
         except ValueError as error:
             refused[str(name)] = str(error)
     return list(found.values()), refused
@@ -134,7 +134,7 @@ def read_measured(path: Path) -> list[Analysis]:
 def _content(path: Path) -> dict[str, Any]:
     """Return the checked content of a published file, without its checksum."""
     try:
-        content = from_json(read_own(path, MOST_BYTES))
+        content = from_json(read_regular(path, MOST_BYTES))
     except FileNotFoundError:
         raise ValueError(f"there is no file {path}; `tmln publish runs -o {path.name}` makes one") from None
     except UnicodeDecodeError:

@@ -13,7 +13,7 @@ from typing import Any
 from tmln.analysis.measurements import Analysis, load_analyses
 from tmln.analysis.published import NotPublished, read_measured, read_published
 from tmln.evaluation_counts import complaint_about
-from tmln.experiments.files import from_json, read_own
+from tmln.experiments.files import from_json, read_regular
 from tmln.experiments.result import ACCURACIES, ORACLES, Oracle, Result
 from tmln.experiments.store import Store
 
@@ -39,7 +39,7 @@ def read_searches(runs: Path) -> Iterator[SearchRecord]:
     """Yield searches by name; warn about files that cannot be read."""
     for path in sorted(runs.glob("tune-*.json")):
         try:
-            yield _searched(path.name, from_json(read_own(path)))
+            yield _searched(path.name, from_json(read_regular(path)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("passed over %s: %s", path, error)
 

@@ -27,6 +27,7 @@ RENAMED = {
     "--cpus": "--threads",
     "--keep": "--undo-levels",
     "--memory": "--memory-limit",
+    "--oracle": "--int-reference",
     "--out": "--runs",
     "--reference": "--baseline",
     "--trials": "--with-trials",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tmln.cli.echo import echo, echo_block
-from tmln.cli.options import OracleName, Recording, run_options
+from tmln.cli.options import RecordingOptions, ReferenceName, run_options
 from tmln.cli.tables import print_results
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def run_configs(
     configs: Sequence[RunConfig],
-    recording: Recording,
-    oracle: OracleName,
+    recording: RecordingOptions,
+    oracle: ReferenceName,
     executor: ExecutorConfig,
     dry_run: bool = False,
     pool: Executor | None = None,
@@ -54,7 +54,7 @@ def run_configs(
         return
     check_data_of([job.config for job in jobs if state_of(store, job) != "finished"], executor)
     if any(job.reference and state_of(store, job) != "finished" for job in jobs):
-        echo("INT needs reference runs first, which all methods share (--oracle none leaves it out)", err=True)
+        echo("INT needs reference runs first, which all methods share (--int-reference none leaves it out)", err=True)
     with display_of(jobs) as display:
         failures = execute(store, jobs, options, executor, pool=pool, on_event=display.update)
     _print_outcome(store, jobs, failures, options)

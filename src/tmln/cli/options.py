@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 TRAINING, RECORDING = "What to run", "Runs and what they record"
 
 
-class OracleName(str, Enum):
-    """Values of ``--oracle``, the reference of INT (:mod:`tmln.experiments.reference_runs`)."""
+class ReferenceName(str, Enum):
+    """Values of ``--int-reference``; :mod:`tmln.experiments.reference_runs` has what they mean."""
 
     prefix = "prefix"
     final = "final"
@@ -79,14 +79,16 @@ Settings = Annotated[
 ]
 Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder of runs; none is repeated.")]
 RunsArgument = Annotated[Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or a published file.")]
-ShownOracle = Annotated[
-    OracleName | None,
+ShownReference = Annotated[
+    ReferenceName | None,
     typer.Option(
-        "--oracle", metavar="KIND", help="Reference of INT: prefix, final, independent; the first that has run."
+        "--int-reference", metavar="KIND", help="Reference of INT: prefix, final, independent; the first that has run."
     ),
 ]
-ORACLE = "Reference of INT: prefix, final, independent or none."
-OracleOption = Annotated[OracleName, typer.Option("--oracle", metavar="KIND", help=ORACLE, rich_help_panel=RECORDING)]
+REFERENCE = "Reference of INT: prefix, final, independent or none."
+ReferenceOption = Annotated[
+    ReferenceName, typer.Option("--int-reference", metavar="KIND", help=REFERENCE, rich_help_panel=RECORDING)
+]
 Shard = Annotated[
     str | None,
     typer.Option("--shard", metavar="I/N", help="Do only share I of N, as in array jobs.", rich_help_panel=RECORDING),
@@ -157,7 +159,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordingOptions:
     """Where runs are, and what they record."""
 
     PANEL: ClassVar[str] = RECORDING
@@ -208,7 +210,7 @@ class DeviceOptions:
         return devices
 
 
-def run_options(recording: Recording, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
+def run_options(recording: RecordingOptions, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
     """Return the options that all runs of a command share."""
     from tmln.experiments.memory_estimate import VARIABLE, read_size
     from tmln.experiments.run_options import KEEPABLE, RunOptions

@@ -11,7 +11,7 @@ import typer
 
 from tmln.cli.echo import echo, echo_block
 from tmln.cli.execution import describe_share, display_of, print_failures
-from tmln.cli.options import DryRun, Recording, Shard, run_options
+from tmln.cli.options import DryRun, RecordingOptions, Shard, run_options
 from tmln.cli.tables import Format
 from tmln.executors.config import ExecutorConfig
 
@@ -73,7 +73,7 @@ def paper(
     format: Annotated[
         Format, typer.Option(metavar="NAME", help="Printed tables: table, md, latex, csv, json; files have all.")
     ] = Format.table,
-    recording: Recording = Recording(),
+    recording: RecordingOptions = RecordingOptions(),
     executor: ExecutorConfig = ExecutorConfig(),
     shard: Shard = None,
     dry_run: DryRun = False,

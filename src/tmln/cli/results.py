@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tmln.cli.echo import echo
-from tmln.cli.options import RunsArgument, ShownOracle
+from tmln.cli.options import RunsArgument, ShownReference
 from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
 
 
@@ -42,7 +42,7 @@ def show(
         str | None, typer.Option(metavar="TEXT", help="Label of a LaTeX table; tab:BENCHMARK by default.")
     ] = None,
     with_trials: Annotated[bool, typer.Option("--with-trials", help="Also show the trials of searches.")] = False,
-    oracle: ShownOracle = None,
+    oracle: ShownReference = None,
 ) -> None:
     """Show a table of finished runs, with tests of differences.
 
@@ -59,7 +59,7 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
-    oracle: ShownOracle = None,
+    oracle: ShownReference = None,
 ) -> None:
     """Write one self-contained HTML page of results.
 

@@ -17,9 +17,9 @@ from tmln.cli.options import (
     DryRun,
     Method,
     Methods,
-    OracleName,
-    OracleOption,
-    Recording,
+    RecordingOptions,
+    ReferenceName,
+    ReferenceOption,
     SeveralMethods,
     Shard,
     Spaces,
@@ -61,7 +61,7 @@ def demo(
     configs = Training(benchmark="split-digits", seeds=DEMO_SEEDS).configs(DEMO)
     rate = equal_rate(next(config for config in configs if config.method == "tmln"))
     at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLN_RATE]
-    run_configs([*configs, *at_rate], Recording(runs=runs), OracleName.prefix, ExecutorConfig())
+    run_configs([*configs, *at_rate], RecordingOptions(runs=runs), ReferenceName.prefix, ExecutorConfig())
     echo_block(
         "ACC: mean accuracy over all tasks at the end. FM: forgetting, the drop from each task's best accuracy.\n"
         "INT: intransigence, how much worse each new task is learned than by joint training.\n"
@@ -77,8 +77,8 @@ def run(
     method: Method = None,
     training: Training = Training(),
     components: Components = Components(),
-    recording: Recording = Recording(logger="auto"),
-    oracle: OracleOption = OracleName.prefix,
+    recording: RecordingOptions = RecordingOptions(logger="auto"),
+    oracle: ReferenceOption = ReferenceName.prefix,
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),
@@ -110,8 +110,8 @@ def compare(
     methods: Methods,
     training: Training = Training(seeds=3),
     components: Components = Components(),
-    recording: Recording = Recording(logger="auto"),
-    oracle: OracleOption = OracleName.prefix,
+    recording: RecordingOptions = RecordingOptions(logger="auto"),
+    oracle: ReferenceOption = ReferenceName.prefix,
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),
@@ -148,8 +148,8 @@ def sweep(
         bool,
         typer.Option("--best", help="Choose the best of each method on validation data.", rich_help_panel="Sweep"),
     ] = False,
-    recording: Recording = Recording(),
-    oracle: OracleOption = OracleName.prefix,
+    recording: RecordingOptions = RecordingOptions(),
+    oracle: ReferenceOption = ReferenceName.prefix,
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),

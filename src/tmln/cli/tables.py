@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tmln.cli.echo import echo, echo_block, echo_note
-from tmln.cli.options import OracleName, split_names
+from tmln.cli.options import ReferenceName, split_names
 
 if TYPE_CHECKING:
     from tmln.analysis.rows import Row
@@ -40,7 +40,7 @@ class TestOption(str, Enum):
 FormatOption = Annotated[Format, typer.Option(metavar="NAME", help="table, md, latex, csv or json.")]
 
 
-def finished_results(runs: Path, oracle: OracleName | None = None, trials: bool = False) -> list[Result]:
+def finished_results(runs: Path, oracle: ReferenceName | None = None, trials: bool = False) -> list[Result]:
     """Return a folder's finished results, with INT where its reference is; warn about the rest."""
     from tmln.analysis.notes import folder_notes
     from tmln.analysis.read import read_results

@@ -13,9 +13,9 @@ from tmln.cli.echo import echo
 from tmln.cli.execution import check_data_of, display_of, find_result, print_failures, run_configs
 from tmln.cli.options import (
     Method,
-    OracleName,
-    OracleOption,
-    Recording,
+    RecordingOptions,
+    ReferenceName,
+    ReferenceOption,
     SeveralMethods,
     Spaces,
     Training,
@@ -77,8 +77,8 @@ def tune(
         bool,
         typer.Option("--give-back", help="Train final runs on the validation data, too.", rich_help_panel=SEARCH),
     ] = False,
-    recording: Recording = Recording(),
-    oracle: OracleOption = OracleName.prefix,
+    recording: RecordingOptions = RecordingOptions(),
+    oracle: ReferenceOption = ReferenceName.prefix,
     executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
     """Search settings on validation data, a tenth of the training data.
@@ -117,8 +117,8 @@ def tune(
     if count and len(objectives) > 1:
         raise ValueError("what is run with fresh seeds is chosen by one objective: --objective val_acc, say")
     against_joint = any(metric_of(name).against_reference for name in objectives)
-    if against_joint and oracle is OracleName.none:
-        raise ValueError("INT needs a joint reference: leave --oracle none out, or tune --objective val_acc")
+    if against_joint and oracle is ReferenceName.none:
+        raise ValueError("INT needs a joint reference: leave --int-reference none out, or tune --objective val_acc")
     options = run_options(recording, oracle.value if against_joint else "none", executor)
     for note in notes:
         echo(note, err=True)

@@ -17,7 +17,7 @@ TARGET_KEYS = ("labels", "label", "target", "targets", "y")
 
 
 @dataclass(frozen=True)
-class Batch:
+class SampleBatch:
     """A call ``model(*args, **kwargs)`` whose output is scored against ``target``.
 
     ``by_sample`` says for each leaf of ``(args, kwargs)`` whether dim 0 are the samples, or whether
@@ -36,7 +36,7 @@ class Batch:
             leaves = pytree.tree_leaves((self.args, self.kwargs))
             object.__setattr__(self, "by_sample", tuple(_has_rows(leaf, self.size) for leaf in leaves))
 
-    def __getitem__(self, rows: slice) -> Batch:
+    def __getitem__(self, rows: slice) -> SampleBatch:
         return self.map_samples(lambda leaf: leaf[rows], len(range(*rows.indices(self.size))))
 
     def flatten(self) -> tuple[list[Any], list[bool], Any]:
@@ -45,42 +45,42 @@ class Batch:
         targets = leaves[len(self.by_sample) :]
         return leaves, [*self.by_sample, *(_has_rows(leaf, self.size) for leaf in targets)], form
 
-    def map_samples(self, change: Callable[[Tensor], Tensor], size: int) -> Batch:
+    def map_samples(self, change: Callable[[Tensor], Tensor], size: int) -> SampleBatch:
         """Return a batch of ``size`` samples: ``change`` applied to tensors that have samples."""
         leaves, rows, form = self.flatten()
         changed = [change(leaf) if has else leaf for leaf, has in zip(leaves, rows, strict=True)]
         args, kwargs, target = pytree.tree_unflatten(changed, form)
-        return Batch(args, kwargs, target, size, self.by_sample)
+        return SampleBatch(args, kwargs, target, size, self.by_sample)
 
-    def with_target(self, target: Any) -> Batch:
+    def with_target(self, target: Any) -> SampleBatch:
         """Return the same inputs with another target."""
-        return Batch(self.args, self.kwargs, target, self.size, self.by_sample)
+        return SampleBatch(self.args, self.kwargs, target, self.size, self.by_sample)
 
-    def chunks(self, size: int) -> Iterator[Batch]:
+    def chunks(self, size: int) -> Iterator[SampleBatch]:
         """Cut the batch into parts of at most ``size`` samples."""
         return (self[start : start + size] for start in range(0, self.size, size))
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> SampleBatch:
         """Return the batch on a device, detached."""
         return self._each(lambda leaf: leaf.detach().to(device))
 
-    def detach(self) -> Batch:
+    def detach(self) -> SampleBatch:
         """Return the same values without their graph."""
         return self._each(Tensor.detach)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _each(self, change: Callable[[Tensor], Tensor]) -> SampleBatch:
         def changed(leaf: Any) -> Any:
             return change(leaf) if isinstance(leaf, Tensor) else leaf
 
         args, kwargs, target = pytree.tree_map(changed, (self.args, self.kwargs, self.target))
-        return Batch(args, kwargs, target, self.size, self.by_sample)
+        return SampleBatch(args, kwargs, target, self.size, self.by_sample)
 
 
 def _has_rows(leaf: Any, size: int) -> bool:
     return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == size
 
 
-def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
+def read_batch(raw: Any, *, labelled: bool = True) -> SampleBatch:
     """Read ``(x, ..., y)``, or a mapping with the target under one of ``TARGET_KEYS``.
 
     The other entries of a mapping are keyword arguments of the model. Without ``labelled``, when
@@ -106,10 +106,10 @@ def read_batch(raw: Any, *, labelled: bool = True) -> Batch:
     targets = [leaf for leaf in pytree.tree_leaves(target) if isinstance(leaf, Tensor) and leaf.dim()]
     if any(len(leaf) != len(tensors[0]) for leaf in targets):
         raise ValueError(f"a batch has {len(tensors[0])} inputs but {len(targets[0])} targets")
-    return Batch(args, kwargs, target, len(tensors[0]))
+    return SampleBatch(args, kwargs, target, len(tensors[0]))
 
 
-def batch_signature(batch: Batch) -> Any:
+def batch_signature(batch: SampleBatch) -> Any:
     """Return what batches must have in common to be concatenated: all but their samples."""
     leaves, rows, form = batch.flatten()
 
@@ -121,13 +121,13 @@ def batch_signature(batch: Batch) -> Any:
     return str(form), tuple(map(kind, leaves, rows))
 
 
-def concatenate_batches(first: Batch, second: Batch) -> Batch:
+def concatenate_batches(first: SampleBatch, second: SampleBatch) -> SampleBatch:
     """Return the samples of two batches of one signature; shared arguments are the first's."""
     others = (leaf for leaf, has in zip(*second.flatten()[:2], strict=True) if has)
     return first.map_samples(lambda leaf: torch.cat([leaf, next(others)]), first.size + second.size)
 
 
-def call_model(model: nn.Module, batch: Batch) -> Any:
+def call_model(model: nn.Module, batch: SampleBatch) -> Any:
     """Return the model's output, or its ``logits`` if it is a mapping or object that has them."""
     return logits_of(model(*batch.args, **batch.kwargs))
 
@@ -155,7 +155,7 @@ SEVERAL = 5  # arguments of a batch up to which all combinations are tried; of m
 
 
 def find_sample_arguments(
-    model: nn.Module, score: LogLikelihood, batch: Batch, label: Callable[[Batch], Batch]
+    model: nn.Module, score: LogLikelihood, batch: SampleBatch, label: Callable[[SampleBatch], SampleBatch]
 ) -> tuple[bool, ...]:
     """Return ``by_sample`` of a batch of which several arguments are as long as it has samples.
 
@@ -204,7 +204,7 @@ def _candidates(by_sample: tuple[bool, ...]) -> Iterator[tuple[bool, ...]]:
             yield tuple(has and place not in shared for place, has in enumerate(by_sample))
 
 
-def _matches_alone(model: nn.Module, score: LogLikelihood, batch: Batch, whole: Any) -> bool:
+def _matches_alone(model: nn.Module, score: LogLikelihood, batch: SampleBatch, whole: Any) -> bool:
     """Return whether samples passed alone have the output that they have in the batch."""
     for n in sorted({0, batch.size // 2, batch.size - 1}):
         row = slice(n, n + 1)
@@ -213,7 +213,7 @@ def _matches_alone(model: nn.Module, score: LogLikelihood, batch: Batch, whole: 
     return True
 
 
-def _matches_moved(model: nn.Module, score: LogLikelihood, batch: Batch, whole: Any) -> bool:
+def _matches_moved(model: nn.Module, score: LogLikelihood, batch: SampleBatch, whole: Any) -> bool:
     """Return whether outputs move with their samples when each takes the place of the next."""
     order = torch.arange(batch.size).roll(1)
     moved = batch.map_samples(lambda leaf: leaf[order.to(leaf.device)], batch.size)
@@ -221,7 +221,7 @@ def _matches_moved(model: nn.Module, score: LogLikelihood, batch: Batch, whole: 
 
 
 def _outputs_match(
-    score: LogLikelihood, output: Any, batch: Batch, whole: Any, all_of_it: Batch, rows: slice | Tensor
+    score: LogLikelihood, output: Any, batch: SampleBatch, whole: Any, all_of_it: SampleBatch, rows: slice | Tensor
 ) -> bool:
     """Return whether the output of ``batch`` equals these ``rows`` of ``whole``."""
     pairs = [

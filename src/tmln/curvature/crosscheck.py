@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tmln.curvature.batches import Batch, call_model
+from tmln.curvature.batches import SampleBatch, call_model
 from tmln.curvature.functional import LoopPass
 from tmln.curvature.lazy_gradients import Piece, at_least_single, merge_products, sum_pieces, to_dense
 from tmln.curvature.likelihoods import LogLikelihood
@@ -102,7 +102,7 @@ class PairCheck:
     differences: dict[Tensor, list[Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, pair: Batch) -> PairCheck:
+    def of(cls, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, pair: SampleBatch) -> PairCheck:
         """Compute the expected gradients; a wrong model, target or loss raises here."""
         loop = LoopPass(model, trainable, score)  # a wrong model, target or loss raises here, in plain words
         first, second = pair.chunks(1)
@@ -177,7 +177,7 @@ class OrderCheck:
     order in the model; a pass multiplies the gradients that it takes for sample n by w_n.
     """
 
-    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, batch: Batch) -> None:
+    def __init__(self, model: nn.Module, trainable: set[Tensor], score: LogLikelihood, batch: SampleBatch) -> None:
         parameters = [p for p in model.parameters() if p in trainable]
         values = score(call_model(model, batch), batch.target)
         self.weights = torch.linspace(-1.0, WEIGHT, batch.size).to(values)
@@ -208,7 +208,7 @@ class OrderCheck:
             raise Mismatch(_describe(p), p)
 
 
-def draw_samples(chunk: Batch) -> Batch:
+def draw_samples(chunk: SampleBatch) -> SampleBatch:
     """Return some samples of a chunk in random order, the same in every call."""
     order = torch.randperm(chunk.size, generator=torch.Generator().manual_seed(chunk.size))[:DRAWN]
     return chunk.map_samples(lambda leaf: leaf[order.to(leaf.device)], len(order))

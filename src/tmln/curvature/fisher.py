@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, call_model, read_batch
+from tmln.curvature.batches import SampleBatch, call_model, read_batch
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
 from tmln.curvature.pass_selection import PASSES, PassSelector
 from tmln.curvature.preserve_state import preserve_model
@@ -171,14 +171,14 @@ def mean_gradient_magnitudes(
     def chunk(floats: int) -> int:
         return chunk_size or max(1, room // max(1, floats * width))
 
-    def label(part: Batch) -> Batch:
+    def label(part: SampleBatch) -> SampleBatch:
         return part if generator is None or not part.size else _draw_targets(inner, likelihood, part, generator)
 
-    def label_again(part: Batch) -> Batch:  # by draws that are not missing afterwards
+    def label_again(part: SampleBatch) -> SampleBatch:  # by draws that are not missing afterwards
         again = torch.Generator(device).manual_seed(0)
         return part if generator is None else _draw_targets(inner, likelihood, part, again)
 
-    def run_batches(selector: PassSelector, read: Iterable[Batch]) -> int:
+    def run_batches(selector: PassSelector, read: Iterable[SampleBatch]) -> int:
         samples = 0
         with preserve_model(model, training=False), _exact_precision(inner, device):
             for p in selector.trainable:
@@ -237,7 +237,7 @@ def mean_gradient_magnitudes(
     return GradientMeans(means, samples, max(strategies, key=PASSES.index) if ranks.size > 1 else selector.slowest)
 
 
-def _interleave_batches(batches: Iterator[Batch], ranks: Ranks) -> Iterator[Batch]:
+def _interleave_batches(batches: Iterator[SampleBatch], ranks: Ranks) -> Iterator[SampleBatch]:
     """Yield the batches of every rank in the same order on all: one of each at a time."""
     while True:
         turn = ranks.gather_objects(
@@ -290,7 +290,7 @@ def _exact_precision(model: nn.Module, device: torch.device) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-def _draw_targets(model: nn.Module, score: Likelihood, batch: Batch, generator: torch.Generator) -> Batch:
+def _draw_targets(model: nn.Module, score: Likelihood, batch: SampleBatch, generator: torch.Generator) -> SampleBatch:
     with torch.no_grad():
         drawn = score.draw(call_model(model, batch), batch.target, batch.kwargs.get("attention_mask"), generator)
     return batch.with_target(drawn)

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, call_model, total_log_likelihood
+from tmln.curvature.batches import SampleBatch, call_model, total_log_likelihood
 from tmln.curvature.lazy_gradients import at_least_single, to_dense
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.curvature.square_sums import SQUARE, Magnitude
@@ -48,10 +48,10 @@ class VmapPass:
         self.fixed = {name: p.detach() for name, p in model.named_parameters() if p not in trainable}
         self.fixed |= dict(model.named_buffers())
 
-    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+    def __call__(self, batch: SampleBatch) -> dict[Tensor, Tensor]:
         return {p: self.size.of(at_least_single(value)).sum(0) for p, value in self.gradients(batch).items()}
 
-    def gradients(self, batch: Batch) -> dict[Tensor, Tensor]:
+    def gradients(self, batch: SampleBatch) -> dict[Tensor, Tensor]:
         """Return each parameter's gradients [samples, *shape]."""
         leaves, rows, form = batch.flatten()
         dims = [0 if has else None for has in rows]
@@ -60,7 +60,7 @@ class VmapPass:
             args, kwargs, target = pytree.tree_unflatten(_add_sample_dim(sample, dims), form)
             wrapped = _Functional(self.model, weights | self.fixed)
             return total_log_likelihood(
-                self.score, call_model(wrapped, Batch(args, kwargs, target, 1, batch.by_sample)), target
+                self.score, call_model(wrapped, SampleBatch(args, kwargs, target, 1, batch.by_sample)), target
             )
 
         weights = {name: p.detach() for name, p in self.names.items()}
@@ -89,7 +89,7 @@ class LoopPass:
         self.model, self.score, self.size = model, score, size
         self.parameters = [p for p in model.parameters() if p in trainable]
 
-    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+    def __call__(self, batch: SampleBatch) -> dict[Tensor, Tensor]:
         sums: dict[Tensor, Tensor] = {}
         for sample in batch.chunks(1):
             for p, gradient in self.gradients(sample):
@@ -97,7 +97,7 @@ class LoopPass:
                 sums[p] = self.size.add_(sums[p], gradient) if p in sums else self.size.of(gradient)
         return sums
 
-    def gradients(self, sample: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    def gradients(self, sample: SampleBatch) -> Iterator[tuple[Tensor, Tensor]]:
         """Return each parameter that reaches the output with its gradient, for one sample."""
         total = total_log_likelihood(self.score, call_model(self.model, sample), sample.target)
         found = torch.autograd.grad(total, self.parameters, allow_unused=True)

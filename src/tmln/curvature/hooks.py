@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tmln.curvature.batches import Batch, call_model, total_log_likelihood
+from tmln.curvature.batches import SampleBatch, call_model, total_log_likelihood
 from tmln.curvature.crosscheck import Unsupported
 from tmln.curvature.functional import module_gradients, sample_dims
 from tmln.curvature.layer_rules import Rule, compute_attention, is_plain_attention, rule_for
@@ -81,14 +81,14 @@ class HookPass:
     def __post_init__(self) -> None:
         self.found = list(model_units(self.model, self.trainable, self.whole))
 
-    def __call__(self, batch: Batch) -> dict[Tensor, Tensor]:
+    def __call__(self, batch: SampleBatch) -> dict[Tensor, Tensor]:
         sums = GradientSums(self.size)
         self.add(batch, sums)
         return sums.values
 
     def add(
         self,
-        batch: Batch,
+        batch: SampleBatch,
         *takers: GradientConsumer,
         score: LogLikelihood | None = None,
         watch: Callable[[], AbstractContextManager[object]] = nullcontext,

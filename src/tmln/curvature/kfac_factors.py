@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, call_model, read_batch
+from tmln.curvature.batches import SampleBatch, call_model, read_batch
 from tmln.curvature.kfac_layers import Layer, factor_sizes, input_gram, kfac_layers, output_gram
 from tmln.curvature.lazy_gradients import at_least_single
 from tmln.curvature.likelihoods import Likelihood, LogLikelihood
@@ -165,10 +165,10 @@ class _Sums:
     rows: int = 0
 
 
-def to_batch(inputs: Inputs, targets: Any = None) -> Batch:
+def to_batch(inputs: Inputs, targets: Any = None) -> SampleBatch:
     """Return the batch ``model(inputs)``, or ``model(**inputs)`` of a mapping, with its targets."""
     if isinstance(inputs, Tensor):
-        return Batch((inputs,), {}, targets, len(inputs))
+        return SampleBatch((inputs,), {}, targets, len(inputs))
     if not isinstance(inputs, Mapping):
         raise TypeError(f"K-FAC takes a tensor or a mapping of the model's arguments, not a {type(inputs).__name__}")
     found = read_batch(inputs, labelled=False)
@@ -303,7 +303,7 @@ def reduce_factors(
 
 
 def _record_forward(
-    model: nn.Module, batch: Batch, layers: dict[str, Layer], sums: dict[str, _Sums], roots: list[Tensor]
+    model: nn.Module, batch: SampleBatch, layers: dict[str, Layer], sums: dict[str, _Sums], roots: list[Tensor]
 ) -> Any:
     """Return the logits; record each layer's input in ``sums``, and its output gradient later."""
     handles = [

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tmln.curvature.batches import Batch, batch_signature, concatenate_batches, find_sample_arguments
+from tmln.curvature.batches import SampleBatch, batch_signature, concatenate_batches, find_sample_arguments
 from tmln.curvature.crosscheck import (
     Mismatch,
     NoDataDependence,
@@ -69,8 +69,8 @@ class PassSelector:
         trainable: set[Tensor],
         score: LogLikelihood,
         chunk: Callable[[int], int],
-        label: Callable[[Batch], Batch],
-        label_again: Callable[[Batch], Batch],
+        label: Callable[[SampleBatch], SampleBatch],
+        label_again: Callable[[SampleBatch], SampleBatch],
         size: Magnitude = SQUARE,
         keep: Keep | None = None,
     ) -> None:
@@ -82,7 +82,9 @@ class PassSelector:
         self.reached = False  # plain autograd has given some parameter a gradient, be it zero
         self.loop = LoopPass(model, trainable, score, size)
         self._shared: dict[Any, tuple[bool, ...]] = {}  # what was found out by _find_shared_arguments
-        self._alone: tuple[Any, Batch] | None = None  # the last sample that came alone, only one: they may be large
+        self._alone: tuple[Any, SampleBatch] | None = (
+            None  # the last sample that came alone, only one: they may be large
+        )
 
     @property
     def slowest(self) -> str:
@@ -90,7 +92,7 @@ class PassSelector:
         found = {selected.strategy for selected in self.selected_by_kind.values()}
         return next((name for name in reversed(PASSES) if name in found), "loop")
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: SampleBatch) -> None:
         """Add the sizes of every sample's gradients."""
         batch = self._find_shared_arguments(batch)
         kind = batch_signature(batch)
@@ -100,7 +102,7 @@ class PassSelector:
         for chunk in batch.chunks(self.chunk(selected.floats)):
             self._add_chunk(selected, self.label(chunk))
 
-    def _find_shared_arguments(self, batch: Batch) -> Batch:
+    def _find_shared_arguments(self, batch: SampleBatch) -> SampleBatch:
         """Find out which arguments all samples share, where one is as long as the batch."""
         if batch.size == 1 or sum(batch.by_sample) < 2:
             return batch
@@ -112,7 +114,7 @@ class PassSelector:
     def _hooks(self, whole: frozenset[nn.Module] = frozenset()) -> HookPass:
         return HookPass(self.model, self.trainable, self.score, whole, self.size)
 
-    def _select(self, kind: Any, batch: Batch) -> Batch:
+    def _select(self, kind: Any, batch: SampleBatch) -> SampleBatch:
         """Select a pass for a new kind of batch; return what is left of the batch."""
         if batch.size == 1:
             known, other = self._alone or (None, batch)
@@ -143,7 +145,7 @@ class PassSelector:
                 self._add_chunk(selected, part)
         return batch[chunk.size :]
 
-    def _find_pass(self, chunk: Batch, check: PairCheck, sums: GradientSums, run: HookPass) -> SelectedPass:
+    def _find_pass(self, chunk: SampleBatch, check: PairCheck, sums: GradientSums, run: HookPass) -> SelectedPass:
         """Return the fastest pass that agrees with autograd on two samples; hooks fill ``sums``."""
         whole: frozenset[nn.Module] = frozenset()
         message = ""
@@ -175,7 +177,7 @@ class PassSelector:
         around = [m for m in self.model.modules() if culprit is not None and any(c is culprit for c in m.children())]
         return around[0] if len(around) == 1 and around[0] is not self.model else None
 
-    def _without_hooks(self, pair: Batch, check: PairCheck, message: str) -> SelectedPass:
+    def _without_hooks(self, pair: SampleBatch, check: PairCheck, message: str) -> SelectedPass:
         run = VmapPass(self.model, self.trainable, self.score, self.size)
         selected = SelectedPass("vmap", run, 3 * sum(p.numel() for p in self.trainable))
         try:
@@ -188,13 +190,13 @@ class PassSelector:
         _log_once(type(self.model).__name__, selected.strategy, message.split("\n")[0])
         return selected
 
-    def _check_order(self, run: HookPass, chunk: Batch) -> None:
+    def _check_order(self, run: HookPass, chunk: SampleBatch) -> None:
         """Raise unless hooks take gradients for the right samples; for chunks of more than two."""
         if chunk.size > 2:
             drawn = draw_samples(chunk)
             run.add(drawn, OrderCheck(self.model, self.trainable, self.score, drawn))
 
-    def _slow_down(self, selected: SelectedPass, chunk: Batch, reason: Exception) -> None:
+    def _slow_down(self, selected: SelectedPass, chunk: SampleBatch, reason: Exception) -> None:
         """Continue without hooks, which turned out to be wrong on this chunk."""
         slower = SelectedPass("loop", self.loop)
         if chunk.size > 1:
@@ -208,7 +210,7 @@ class PassSelector:
         )
         selected.ordered = True
 
-    def _add_chunk(self, selected: SelectedPass, chunk: Batch) -> None:
+    def _add_chunk(self, selected: SelectedPass, chunk: SampleBatch) -> None:
         if isinstance(selected.run, HookPass) and not selected.ordered and chunk.size > 2:
             try:
                 self._check_order(selected.run, chunk)
@@ -226,7 +228,7 @@ class PassSelector:
         self.sums.add_sums(found)
 
     def _recheck_untested(
-        self, selected: SelectedPass, chunk: Batch, found: dict[Tensor, Tensor], moving: set[Tensor]
+        self, selected: SelectedPass, chunk: SampleBatch, found: dict[Tensor, Tensor], moving: set[Tensor]
     ) -> dict[Tensor, Tensor]:
         """Check again with parameters that had zero gradients; return the chunk's true sums."""
         expected = self.loop(chunk)

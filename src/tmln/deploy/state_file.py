@@ -197,7 +197,7 @@ def learner_of_run(folder: str | Path) -> Learner:
     """
     from tmln.experiments.build import build
     from tmln.experiments.config import RunConfig, run_id
-    from tmln.experiments.files import read_own, refuse_links
+    from tmln.experiments.files import read_regular, refuse_links
     from tmln.experiments.run import fingerprint
     from tmln.experiments.store import Store
 
@@ -208,7 +208,7 @@ def learner_of_run(folder: str | Path) -> Learner:
         raise ValueError(
             f"{folder}: no finished run; tmln run finishes it, tmln show {folder.parent} lists what there is"
         )
-    config = RunConfig.from_yaml(read_own(folder / "config.yaml").decode())
+    config = RunConfig.from_yaml(read_regular(folder / "config.yaml").decode())
     if run_id(config) != folder.name:
         raise ValueError(
             f"{folder}: its config.yaml is the one of {run_id(config)}: the folder was renamed or the file changed; "

@@ -26,7 +26,7 @@ from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import SerialExecutor, run_job
 from tmln.experiments.launch import Devices, end, launched
 from tmln.experiments.process_memory import keep_memory
-from tmln.experiments.run import Execution, Moment, NullRun
+from tmln.experiments.run import Execution, NullRun, StepInfo
 from tmln.signals import AT_ONCE, SIGNALS, Interrupted
 
 PAUSE = 2.0  # seconds in which rank 0 reports an error that all ranks have
@@ -40,7 +40,7 @@ class DistributedExecutor(SerialExecutor):
         super().__init__(max(1, cores() // self.processes))
         self.fabric, self.ranks = fabric, ranks_of(None)
 
-    def execute(self, request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool]) -> Outcome:
+    def execute(self, request: RunRequest, on_step: Callable[[StepInfo], None], stop: Callable[[], bool]) -> Outcome:
         """Execute one run; one that fails or is stopped on any rank ends the job."""
         outcome = run_job(request, on_step, stop, self.fabric)
         if self.ranks.size > 1 and outcome.state == "stopped":

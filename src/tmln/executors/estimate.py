@@ -22,7 +22,7 @@ from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
 from tmln.executors.progress_display import duration
 from tmln.experiments.build import learner_of, steps_in, stream_of
 from tmln.experiments.config import RunConfig, canonical
-from tmln.experiments.memory_estimate import Footprint, fit, limit, shown
+from tmln.experiments.memory_estimate import MemoryEstimate, fit_to_memory, format_size, memory_limit
 from tmln.experiments.run_options import RunOptions
 from tmln.learner.checkpoint import KEEP
 from tmln.methods.recipes import FAMILIES
@@ -46,7 +46,7 @@ class StepTiming:
     seconds: float
     samples: float
     state: int
-    memory: Footprint
+    memory: MemoryEstimate
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def time_steps(config: RunConfig, stream: Stream) -> StepTiming:
     torch.set_num_threads(1)
     try:
         learner, data = learner_of(config, stream), stream[0].train
-        planned = fit(learner, stream)  # before any step: a model that does not fit is refused
+        planned = fit_to_memory(learner, stream)  # before any step: a model that does not fit is refused
         size, ratio, found = 2, 1.0, dict[int, list[float]]()
         for number in range(TASKS):
             at = [(time.perf_counter(), 0)]
@@ -210,8 +210,8 @@ class Estimate:
         load = f"; it is busy with other work, load {self.estimator.load:.1f} on {cores()} cores" if busy else ""
         return [
             f"about {duration(self.wall)} on this machine in its present state, {self.workers} at a time ({how}{load})",
-            f"at most {shown(self.memory)} of memory for each run (calculated), of {shown(limit())}{self._pieces}; "
-            f"up to {shown(self.disk)} of disk for checkpoints",
+            f"at most {format_size(self.memory)} of memory for each run (calculated), of {format_size(memory_limit())}"
+            f"{self._pieces}; up to {format_size(self.disk)} of disk for checkpoints",
         ]
 
     @property

@@ -19,7 +19,7 @@ from tmln.experiments.memory_estimate import LEFT
 from tmln.experiments.process_memory import free_bytes
 from tmln.experiments.reference_runs import reference_config
 from tmln.experiments.result import Result
-from tmln.experiments.run import Moment
+from tmln.experiments.run import StepInfo
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.shared_disk import check
 from tmln.experiments.store import Store
@@ -42,7 +42,7 @@ class Event:
 
     kind: Literal["skipped", "started", "step", "finished", "retried", "locked", "failed", "warning"]
     job: Job
-    moment: Moment | None = None
+    moment: StepInfo | None = None
     result: Result | None = None
     text: str = ""
 
@@ -202,7 +202,7 @@ class Scheduler:
 
     def _handle(self, name: str, message: Message) -> None:
         job = self.requests[name].job
-        if isinstance(message, Moment):
+        if isinstance(message, StepInfo):
             self.on_event(Event("step", job, moment=message))
         elif isinstance(message, Outcome):
             self.running.remove(name)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tmln.executors.plan import Job
     from tmln.experiments.result import Result
-    from tmln.experiments.run import Moment
+    from tmln.experiments.run import StepInfo
     from tmln.experiments.run_options import RunOptions
 
 
@@ -43,7 +43,7 @@ class Outcome:
 
 
 if TYPE_CHECKING:
-    Message = Literal["started"] | Moment | Outcome
+    Message = Literal["started"] | StepInfo | Outcome
     OnMessage = Callable[[str, Message], None]
 
 

@@ -22,7 +22,7 @@ from tmln.signals import SIGNALS, asked_to_stop, owned
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message, OnMessage
-    from tmln.experiments.run import Moment
+    from tmln.experiments.run import StepInfo
 
 # On other systems a fork breaks libraries of the system.
 START = get_context("forkserver") if sys.platform == "linux" else get_context("spawn")
@@ -170,7 +170,7 @@ def _receive(parent: Connection, requests: queue.SimpleQueue[RunRequest]) -> Non
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _send(parent: Connection, message: Moment | Outcome) -> None:
+def _send(parent: Connection, message: StepInfo | Outcome) -> None:
     try:
         parent.send(message)
     except OSError:

@@ -20,7 +20,7 @@ from tmln.executors.execute import Event
 from tmln.executors.plan import Job
 from tmln.experiments.config import run_id
 from tmln.experiments.result import Result
-from tmln.experiments.run import Moment
+from tmln.experiments.run import StepInfo
 from tmln.printable import printable
 
 PAUSE = 15.0  # seconds between plain lines while no run ends
@@ -46,7 +46,7 @@ class RunProgress:
     note: str = ""
     skipped: bool = False  # finished by an earlier command
     first: tuple[float, int] | None = None  # time and step of the first message of this attempt
-    moment: Moment | None = None
+    moment: StepInfo | None = None
     heard: float = 0.0
     result: Result | None = None
     changed: float = 0.0
@@ -204,7 +204,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elif self.live is None and self.clock() - self._printed_at > PAUSE:
             self._print(f"{run.label}: {self._describe_speed(run)}" if self._alone else str(self.progress))
 
-    def step(self, job: Job, moment: Moment) -> None:
+    def step(self, job: Job, moment: StepInfo) -> None:
         """Show a step of a run that :func:`~tmln.executors.execute.execute` does not execute."""
         self.update(Event("step", job, moment=moment))
 

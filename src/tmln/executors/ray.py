@@ -49,7 +49,7 @@ RESULT = "result.json"  # its presence means that a run is finished
 
 
 @dataclass(frozen=True)
-class Task:
+class RayTask:
     """A run and what it needs on another machine.
 
     ``token`` is a file in the folder of runs, by which a machine checks that its folder is the same
@@ -119,7 +119,7 @@ class RayExecutor:
                 return
         else:
             token = self._make_token(Path(request.root))
-        task = Task(name, request, os.environ.get("TMLN_DATA"), config.fetch, config.collect, token, files)
+        task = RayTask(name, request, os.environ.get("TMLN_DATA"), config.fetch, config.collect, token, files)
         self._futures[self._remote.options(num_cpus=request.threads).remote(task, self._mailbox)] = name
 
     def wait(self, seconds: float, on_message: OnMessage) -> None:
@@ -286,7 +286,7 @@ class Mailbox:
         return messages
 
 
-def execute_task(task: Task, mailbox: Any) -> tuple[Outcome, bytes]:
+def execute_task(task: RayTask, mailbox: Any) -> tuple[Outcome, bytes]:
     """Execute a run on one of Ray's machines; return its outcome and the files to be collected."""
     from tmln.executors.run_job import run_job, throttle
     from tmln.experiments.lock import RunLocked
@@ -317,7 +317,7 @@ def execute_task(task: Task, mailbox: Any) -> tuple[Outcome, bytes]:
         return outcome, files
 
 
-def check_folder(task: Task) -> None:
+def check_folder(task: RayTask) -> None:
     """Raise a ValueError unless the folder of runs here is that of the command."""
     token, end = Path(task.request.root) / task.token, time.monotonic() + VISIBLE
     while task.token and not token.exists():
@@ -344,7 +344,7 @@ def fetch_data(request: RunRequest) -> None:
             get_data(name)
 
 
-def receive(task: Task) -> Run:
+def receive(task: RayTask) -> Run:
     """Unpack a run into this machine's own folder, unless a lost worker got further here."""
     from tmln.experiments.files import make_folder
     from tmln.experiments.store import Store

@@ -17,7 +17,7 @@ from tmln.experiments.lock import LockLost, RunLocked
 from tmln.experiments.process_memory import keep_memory
 from tmln.experiments.reference_runs import reference_of
 from tmln.experiments.result import Result
-from tmln.experiments.run import Execution, Moment
+from tmln.experiments.run import Execution, StepInfo
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted, asked_to_stop
 from tmln.writing import CannotWrite
@@ -31,7 +31,7 @@ ERROR = "error.txt"  # in the run's folder: the traceback of a run that failed
 
 def run_job(
     request: RunRequest,
-    on_step: Callable[[Moment], None],
+    on_step: Callable[[StepInfo], None],
     stop: Callable[[], bool] = lambda: False,
     fabric: Any = None,
 ) -> Outcome:
@@ -63,11 +63,11 @@ def run_job(
     return Outcome(outcome.state, outcome.result, outcome.error, texts, outcome.cause)
 
 
-def throttle(report: Callable[[Moment], None], pause: float = PAUSE) -> Callable[[Moment], None]:
+def throttle(report: Callable[[StepInfo], None], pause: float = PAUSE) -> Callable[[StepInfo], None]:
     """Return a callback that passes on at most one progress message per ``pause`` seconds."""
     last = 0.0
 
-    def on_step(moment: Moment) -> None:
+    def on_step(moment: StepInfo) -> None:
         nonlocal last
         if time.monotonic() - last > pause:
             last = time.monotonic()
@@ -76,7 +76,7 @@ def throttle(report: Callable[[Moment], None], pause: float = PAUSE) -> Callable
     return on_step
 
 
-def _execute(request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool], fabric: Any) -> Result:
+def _execute(request: RunRequest, on_step: Callable[[StepInfo], None], stop: Callable[[], bool], fabric: Any) -> Result:
     keep_memory()
     store, config = Store(request.root), request.job.config
     run = store.open(config)
@@ -135,7 +135,7 @@ class SerialExecutor:
             torch.set_num_threads(threads)
         on_message(name, outcome)
 
-    def execute(self, request: RunRequest, on_step: Callable[[Moment], None], stop: Callable[[], bool]) -> Outcome:
+    def execute(self, request: RunRequest, on_step: Callable[[StepInfo], None], stop: Callable[[], bool]) -> Outcome:
         """Execute one run."""
         return run_job(request, on_step, stop)
 

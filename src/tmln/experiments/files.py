@@ -21,14 +21,16 @@ DEEPEST = 40  # lists and objects of a JSON text within each other
 GUARDED = ("checkpoint", ".lock")  # folders of a run whose content is overwritten and deleted
 
 
-class Linked(ValueError):
+class UnsafePath(ValueError):
     """A link, or something stranger, in place of a file or folder of a run."""
 
 
 def refuse_link(path: Path) -> None:
     """Raise if there is a link at this path."""
     if path.is_symlink():
-        raise Linked(f"{path} is a link, and links within a folder of runs are not followed; put the file itself there")
+        raise UnsafePath(
+            f"{path} is a link, and links within a folder of runs are not followed; put the file itself there"
+        )
 
 
 def refuse_links(folder: Path) -> None:
@@ -39,23 +41,23 @@ def refuse_links(folder: Path) -> None:
             for one in (path, *(path.iterdir() if place != folder and path.is_dir() else ())):
                 refuse_link(one)
                 if not (one.is_file() or one.is_dir()) and one.exists():
-                    raise Linked(f"{one} is neither a file nor a folder, and does not belong in a run; remove it")
+                    raise UnsafePath(f"{one} is neither a file nor a folder, and does not belong in a run; remove it")
 
 
-def open_own(path: Path, flags: int) -> int:
+def open_regular(path: Path, flags: int) -> int:
     """Return a descriptor of a plain file; nothing else of its name is followed or waited for."""
     refuse_link(path)
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     handle = os.open(path, flags | careful, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise Linked(f"{path.name} is not a plain file")
+        raise UnsafePath(f"{path.name} is not a plain file")
     return handle
 
 
-def read_own(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
     """Read a whole file of at most ``most`` bytes."""
-    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise ValueError(f"{path.name} has {size:,} bytes, more than the {most:,} that are read")
@@ -68,7 +70,7 @@ def write_whole(path: Path, text: str | bytes) -> None:
     with writing(path):
         aside.unlink(missing_ok=True)  # of a process of the same number that was killed
         try:
-            with os.fdopen(open_own(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            with os.fdopen(open_regular(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(text.encode() if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())

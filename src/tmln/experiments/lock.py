@@ -15,7 +15,7 @@ from types import TracebackType
 
 from filelock import FileLock, Timeout
 
-from tmln.experiments.files import read_own, write_whole
+from tmln.experiments.files import read_regular, write_whole
 from tmln.experiments.shared_disk import check
 from tmln.writing import writing
 
@@ -81,7 +81,7 @@ class RunLock:
         Called before results are written.
         """
         with suppress(FileNotFoundError):
-            if self.held and read_own(self._owner) == self._mine:
+            if self.held and read_regular(self._owner) == self._mine:
                 return
         raise LockLost(
             f"run {self.folder.parent} is not held by this process: its lock was not taken, or its folder was removed "
@@ -99,6 +99,6 @@ class RunLock:
 
     def _read_owner(self) -> str:
         with suppress(OSError, ValueError):
-            if lines := read_own(self._owner).decode(errors="replace").splitlines():
+            if lines := read_regular(self._owner).decode(errors="replace").splitlines():
                 return lines[0]
         return "another process"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tmln.experiments.files import from_json, open_own, to_json, write_whole
+from tmln.experiments.files import from_json, open_regular, to_json, write_whole
 from tmln.writing import write_all, writing
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def append_line(path: Path, record: Mapping[str, Any], check: Callable[[], None]
     line = f"{to_json(record)}\n".encode()
     with (
         writing(path),
-        os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file,
+        os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0) as file,
     ):
         check()
         before = os.fstat(file.fileno()).st_size
@@ -59,7 +59,7 @@ def truncate_after(path: Path, step: int, size: int | None = None) -> None:
         if (record is not None and record["step"] > step) or (size is not None and end + length > size):
             break
         end += length
-    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         kept = file.read(end)
     write_whole(path, kept)
 
@@ -71,7 +71,7 @@ def checksum(path: Path, size: int | None = None) -> int:
     """
     if not path.exists():
         return 0
-    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         return zlib.crc32(file.read() if size is None else file.read(size))
 
 
@@ -79,7 +79,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield the length of each finished line and its record, None if it is damaged."""
     if not path.exists():
         return
-    with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return

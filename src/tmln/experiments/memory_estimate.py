@@ -45,7 +45,7 @@ class DoesNotFit(ValueError):
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryEstimate:
     """Bytes that a run takes.
 
     ``held`` is what the process holds now, data included; ``weights`` includes all that is kept of
@@ -84,12 +84,12 @@ def read_size(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def shown(size: float) -> str:
+def format_size(size: float) -> str:
     """Return ``1.5 GB`` or ``20 MB``, in units of 10^9 and 10^6 bytes."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def footprint(learner: Learner, stream: Stream) -> Footprint:
+def estimate_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
     """Estimate the memory of a run; a training pass of two samples measures one of them."""
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
     inputs = prepare_inputs(learner.model, few, learner.prepare)
@@ -104,7 +104,7 @@ def footprint(learner: Learner, stream: Stream) -> Footprint:
     single = len(few) == 1 and any(isinstance(module, _BatchNorm) for module in learner.model.modules())
     kept = 0 if single else bytes_per_sample(learner.trained.masked, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
-    return Footprint(
+    return MemoryEstimate(
         held_bytes() + LIBRARIES,
         COPIES * weights + gathered + factor_bytes(learner) + gram_bytes(learner.model),
         0 if memory is None else memory.capacity * stored,
@@ -130,10 +130,10 @@ def check_weights(model: Callable[[], nn.Module], copies: int = COPIES) -> None:
         if "overflow" not in str(error):  # a model that can only be built with values; it is checked afterwards
             return
         size = 1 << 62
-    if size > max(most := limit(), LIBRARIES):  # a small model can be built, and is checked with all the rest
+    if size > max(most := memory_limit(), LIBRARIES):  # a small model can be built, and is checked with all the rest
         raise DoesNotFit(
-            f"the weights of the run would take {shown(size)} of memory or more, {shown(most)} are there; try a "
-            "smaller model, or --memory-limit, if more may be used"
+            f"the weights of the run would take {format_size(size)} of memory or more, {format_size(most)} are there; "
+            "try a smaller model, or --memory-limit, if more may be used"
         )
 
 
@@ -146,7 +146,7 @@ def factor_bytes(learner: Learner) -> int:
     return (held + FACTOR_COPIES) * size * factor_elements(learner.model)
 
 
-def limit() -> int:
+def memory_limit() -> int:
     """Return the bytes that the process may hold.
 
     ``TMLN_MEMORY`` (``tmln run --memory-limit 4GB``), else what it holds and what is free.
@@ -155,7 +155,7 @@ def limit() -> int:
     return read_size(given) if given else int(LEFT * free_bytes()) + held_bytes()
 
 
-def fitted(need: Footprint, most: int) -> Footprint:
+def fit_pieces(need: MemoryEstimate, most: int) -> MemoryEstimate:
     """Return the estimate with pieces that fit into ``most`` bytes; unchanged if it fits."""
     if need.total <= most:
         return need
@@ -163,11 +163,11 @@ def fitted(need: Footprint, most: int) -> Footprint:
     return replace(need, pieces=max(0, min(room, BOUNDARY)))
 
 
-def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
+def fit_to_memory(learner: Learner, stream: Stream, most: int | None = None) -> MemoryEstimate:
     """Let the learner work in pieces that fit; raise with the setting to change if none do."""
-    most = limit() if most is None else most
-    need = footprint(learner, stream)
-    found = fitted(need, most)
+    most = memory_limit() if most is None else most
+    need = estimate_memory(learner, stream)
+    found = fit_pieces(need, most)
     if found.pieces == need.pieces:
         return need
     normed = any(isinstance(module, _BatchNorm) for module in learner.model.modules())
@@ -179,11 +179,12 @@ def fit(learner: Learner, stream: Stream, most: int | None = None) -> Footprint:
     return found
 
 
-def _refusal(learner: Learner, samples: Samples, need: Footprint, most: int, pieces: int, normed: bool) -> str:
+def _refusal(learner: Learner, samples: Samples, need: MemoryEstimate, most: int, pieces: int, normed: bool) -> str:
     head = (
-        f"the run would take about {shown(need.total)} of memory, {shown(most)} are there: the process with its data "
-        f"holds {shown(need.held)}, weights and what is kept of each {shown(need.weights)}, {need.at_a_time} "
-        f"samples of {'x'.join(map(str, samples.shape))} at a time take {shown(need.at_a_time * need.sample)}"
+        f"the run would take about {format_size(need.total)} of memory, {format_size(most)} are there: the process "
+        f"with its data holds {format_size(need.held)}, weights and what is kept of each "
+        f"{format_size(need.weights)}, {need.at_a_time} samples "
+        f"of {'x'.join(map(str, samples.shape))} at a time take {format_size(need.at_a_time * need.sample)}"
     )
     remedies = []
     if normed and pieces >= 2:

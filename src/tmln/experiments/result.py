@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tmln.evaluation_counts import pack_rows, unpack_rows
-from tmln.experiments.files import from_json, read_own, to_json, write_whole
+from tmln.experiments.files import from_json, read_regular, to_json, write_whole
 from tmln.experiments.identity import HEAD, is_named, spell_numbers
 from tmln.methods.recipes import RECIPES
 from tmln.metrics import measure, metric_of
@@ -263,7 +263,7 @@ def _is_packed(value: Any) -> bool:
 
 def read_result(path: Path) -> Result:
     """Read a result; a ValueError says what is wrong with it."""
-    data = read_own(path, MOST_BYTES)
+    data = read_regular(path, MOST_BYTES)
     try:
         result = from_json(data)
     except ValueError:
@@ -275,10 +275,10 @@ def read_result(path: Path) -> Result:
     if (CHECKSUM in result or version not in (None, 1)) and result.pop(CHECKSUM, None) != checksum_of(result):
         raise ValueError(f"{path.name} does not match its checksum: it was damaged, or edited")
     halves = b"\\ud" in data.lower() or b"\0" in data  # the second: of an encoding that is wider than a byte
-    return believed(result, path.parent.name, path.name, halves)
+    return check_result(result, path.parent.name, path.name, halves)
 
 
-def believed(content: dict[str, Any], name: str, file: str, halves: bool | None = None) -> Result:
+def check_result(content: dict[str, Any], name: str, file: str, halves: bool | None = None) -> Result:
     """Return the result of the run ``name``; raise a ValueError if no run could have written it.
 
     Args:

@@ -26,7 +26,7 @@ from tmln.experiments.commit import commit
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.loggers import Logger, make_logger
 from tmln.experiments.machine import machine
-from tmln.experiments.memory_estimate import fit, limit
+from tmln.experiments.memory_estimate import fit_to_memory, memory_limit
 from tmln.experiments.process_memory import peak_bytes, reset_peak
 from tmln.experiments.reference_runs import reference_names
 from tmln.experiments.result import Observations, Result
@@ -51,7 +51,7 @@ LOG_EVERY = 50  # steps between lines of the log
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepInfo:
     """The progress of a run after a step."""
 
     task: int
@@ -113,7 +113,7 @@ class Execution:
         terms: RunOptions | None = None,
         reference: Sequence[float] | None = None,
         *,
-        on_step: Callable[[Moment], None] = lambda moment: None,
+        on_step: Callable[[StepInfo], None] = lambda moment: None,
         stop: Callable[[], bool] = lambda: False,
         fabric: Any = None,
     ) -> None:
@@ -146,7 +146,7 @@ class Execution:
 
     def _fit_memory(self) -> int | None:
         """Return how many samples fit at a time on every rank; all pass the same ones."""
-        pieces = self.learner.trained.ranks.gather_objects(lambda: fit(self.learner, self.stream).pieces)
+        pieces = self.learner.trained.ranks.gather_objects(lambda: fit_to_memory(self.learner, self.stream).pieces)
         least = min((piece for piece in pieces if piece is not None), default=None)
         if least != pieces[self.learner.trained.ranks.rank]:
             self.learner.trained.limit_rows(least)
@@ -215,7 +215,7 @@ class Execution:
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
             self._log({"loss": loss})
-        moment = Moment(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
+        moment = StepInfo(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
         self.on_step(moment)
         stop, late = self._agree(self.stop(), self._unsaved > self.terms.checkpoint_seconds)
         by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
@@ -308,7 +308,7 @@ class Execution:
         """
         run, learner = self.run, self.learner
         saved = learner.trained.ranks.broadcast_object(
-            lambda: read_newest(run.checkpoints, limit()) if isinstance(run, Run) else None
+            lambda: read_newest(run.checkpoints, memory_limit()) if isinstance(run, Run) else None
         )
         if saved is None:
             run.truncate_log(-1)

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tmln.evaluation_counts import CALIBRATION, COUNT, MOST_BYTES, pack_confusion
-from tmln.experiments.files import read_own, write_whole
+from tmln.experiments.files import read_regular, write_whole
 from tmln.experiments.result import MATRICES, Observations, describe_error, make_schema
 from tmln.learner.checkpoint import NewerFormat
 from tmln.learner.evaluation_statistics import Liveliness, Tally
@@ -159,7 +159,7 @@ def read_predictions(folder: Path, checksum: str) -> dict[str, Tensor]:
     """Read the predictions of a run; ``checksum`` is its result's ``predictions_sha256``."""
     if not checksum:
         raise ValueError(f"run {folder.name} kept no predictions; `tmln run --keep predictions` does")
-    data = read_own(folder / PREDICTIONS, MOST_PREDICTION_BYTES)
+    data = read_regular(folder / PREDICTIONS, MOST_PREDICTION_BYTES)
     if hashlib.sha256(data).hexdigest() != checksum:
         raise ValueError(f"{folder / PREDICTIONS} is not what the run wrote: it was damaged, or edited")
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tmln.experiments.files import make_folder, read_own, refuse_link, refuse_links, sync_folder, write_whole
+from tmln.experiments.files import make_folder, read_regular, refuse_link, refuse_links, sync_folder, write_whole
 from tmln.experiments.identity import is_named
 from tmln.experiments.lock import RunLock
 from tmln.experiments.logfile import append_line, checksum, read_lines, truncate_after
@@ -229,7 +229,7 @@ def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
     from tmln.experiments.yaml_reader import read_yaml  # finished runs need no YAML: whoever shows them imports none
 
     try:
-        config = read_yaml(read_own(path / "config.yaml").decode())
+        config = read_yaml(read_regular(path / "config.yaml").decode())
     except FileNotFoundError:
         return None, "no config.yaml"
     except (OSError, ValueError) as error:

@@ -59,10 +59,10 @@ def worse_by(metric: str, before: float, after: float) -> float:
 
 
 @dataclass
-class Retention:
+class AnchorRetention:
     """Readings of anchor sets: of each moment of the training, of each set, its metrics.
 
-    >>> kept = Retention()
+    >>> kept = AnchorRetention()
     >>> kept.add("before", {"general": {"accuracy": 0.9}})
     >>> kept.add("after", {"general": {"accuracy": 0.8}})
     >>> print(kept)

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.integrations.memory import TaskMemory, find_text_pads, get_batch_size, has_boundaries, join_batches, unwrapped
-from tmln.integrations.retention import Retention, Values, scores
+from tmln.integrations.retention import AnchorRetention, Values, scores
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.methods.replay import Reservoir
 from tmln.methods.replay.fields import Pad, pick_fields
@@ -95,7 +95,7 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
         self.sets, self.bounds, self.beyond, self.every = dict(sets), dict(bounds or {}), beyond, every
         self.measure: Measure = measure or (lambda model, batches: scores(model, batches, log_likelihood))
         self.collate, self.batch_size, self.page = collate, batch_size, page
-        self.retention = Retention()
+        self.retention = AnchorRetention()
         self.broken: list[str] = []  # bounds, in words
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **the: Any) -> None:
@@ -104,7 +104,7 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
         if state.global_step and not self.retention.readings:
             if not kept.is_file():
                 raise FileNotFoundError(f"no {kept}: what the model knew before the training is not known; start anew")
-            self.retention = Retention(**json.loads(kept.read_text(encoding="utf-8")))
+            self.retention = AnchorRetention(**json.loads(kept.read_text(encoding="utf-8")))
         if not self.retention.readings:
             self.retention.add("before", self._read(the))
             found = {metric for values in self.retention.readings[0].values() for metric in values}

@@ -20,7 +20,7 @@ from tmln.executors.run_job import throttle
 from tmln.experiments.build import build, steps_of
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.files import make_folder, refuse_link
-from tmln.experiments.run import Moment, fingerprint
+from tmln.experiments.run import StepInfo, fingerprint
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import NewerFormat, Torn, load_file, save_file
@@ -83,7 +83,7 @@ def record(
     tasks: int | None = None,
     least: int = 1,
     checkpoints: int = 20,
-    on_step: Callable[[Moment], None] = lambda moment: None,
+    on_step: Callable[[StepInfo], None] = lambda moment: None,
 ) -> Recording:
     """Train a run and record its weights, or read an earlier recording.
 
@@ -152,7 +152,7 @@ def _train(
     learner: Learner,
     tasks: int,
     checkpoints: int,
-    on_step: Callable[[Moment], None],
+    on_step: Callable[[StepInfo], None],
 ) -> dict[str, Any]:
     epochs = int(config.resolved()["epochs"])
     steps = steps_of(stream, learner, epochs)[:tasks]
@@ -172,7 +172,7 @@ def _train(
             done += 1
             if done in wanted:
                 keep(index, False)
-            on_step(Moment(index, tasks, epoch, epochs, done, sum(steps), learner.last_batch, loss))
+            on_step(StepInfo(index, tasks, epoch, epochs, done, sum(steps), learner.last_batch, loss))
 
         try:
             learner.learn(task.train, epochs, classes=task.classes, atomic=False, on_step=after)

@@ -108,7 +108,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Note:
+class MemoryNote:
     """The description of the columns.
 
     A branch is what one memory appended, from its beginning or from a loaded state: the rows from
@@ -131,13 +131,13 @@ class Note:
         end = self.branches[place + 1][1] if place + 1 < len(names) else rows
         return self.branches[place][1] <= rows <= end
 
-    def branch_off(self, branch: str, rows: int, new: str) -> Note:
+    def branch_off(self, branch: str, rows: int, new: str) -> MemoryNote:
         """Return the note with a new branch after the first ``rows`` rows of ``branch``."""
         names = [name for name, _ in self.branches]
         return replace(self, branches=(*self.branches[: names.index(branch) + 1], (new, rows)))
 
 
-def read_note(folder: Path) -> Note | None:
+def read_note(folder: Path) -> MemoryNote | None:
     """Return the folder's note; None where there is none."""
     if folder.is_symlink():
         raise ValueError(f"{folder} is a link, and a memory folder behind a link is not used; name the folder itself")
@@ -155,12 +155,12 @@ def read_note(folder: Path) -> Note | None:
             raise ValueError(f"it has format {plain['format']}, this tmln reads formats up to {FORMAT}: upgrade tmln")
         kinds = {name: _kind(**kind) for name, kind in plain["fields"].items()}
         branches = tuple((str(name), int(start)) for name, start in plain["branches"])
-        return Note(int(plain["capacity"]), kinds, branches, bool(plain["saved"]), str(plain["host"]))
+        return MemoryNote(int(plain["capacity"]), kinds, branches, bool(plain["saved"]), str(plain["host"]))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"{folder / NOTE} cannot be read: {error}") from error
 
 
-def write_note(folder: Path, note: Note) -> None:
+def write_note(folder: Path, note: MemoryNote) -> None:
     """Replace the note atomically."""
     fields = {
         name: {"dtype": str(kind.dtype).removeprefix("torch."), "shape": kind.shape, "ragged": kind.ragged}

@@ -29,7 +29,7 @@ from torch import Tensor
 from tmln.methods.replay.disk_files import (
     NOTE,
     Column,
-    Note,
+    MemoryNote,
     lock_folder,
     make_folder,
     name_path_in_errors,
@@ -49,7 +49,7 @@ class OnDisk:
         self.path = self.place  # until there is a folder
         self.kinds: dict[str, Kind] = {}
         self._rows = 0
-        self._note: Note | None = None
+        self._note: MemoryNote | None = None
         self._noted: tuple[int, int] | None = None  # inode and time of the note's file
         self._branch = ""
         self._lock: object | None = None  # while this memory appends
@@ -65,7 +65,7 @@ class OnDisk:
         """Make the folder and a file for each field; safe against a kill at any moment."""
         branch = secrets.token_hex(8)
         self.path, held = make_folder(self.place, branch)
-        self._set_note(Note(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
+        self._set_note(MemoryNote(self.capacity, kinds, ((branch, 0),), host=socket.gethostname()))
         self._lock, self._branch = held, branch
         self._open(kinds, 0)
         with name_path_in_errors(self.path):
@@ -208,7 +208,7 @@ class OnDisk:
             raise RuntimeError(f"another memory went on in {self.path} from a state before this one's; load a state")
         self._note, self._noted = note, self._stat_note()
 
-    def _set_note(self, note: Note) -> None:
+    def _set_note(self, note: MemoryNote) -> None:
         write_note(self.path, note)
         self._note, self._noted = note, self._stat_note()
 

@@ -14,7 +14,7 @@ const frontsSection = {
     if (!items.length) {
       const lacking = [x, y].filter((name) => !metrics.includes(name)).map((name) => metricOf(name).heading.toUpperCase());
       const text = lacking.length ? `No run here has ${lacking.join(" and ")}.` : "No run here has both.";
-      return [choose, empty(text, lacking.includes("INT") ? "tmln run --oracle prefix" : "")];
+      return [choose, empty(text, lacking.includes("INT") ? "tmln run --int-reference prefix" : "")];
     }
     const title = (name) => ({ fm: "Forgetting", int: "intransigence" })[name] ?? metricOf(name).heading;
     return [
