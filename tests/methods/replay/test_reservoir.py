@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from torch import Tensor
 
 from tests.methods.replay.oracle import one_by_one
-from tmln.methods.replay import Reservoir
-from tmln.methods.replay.reservoir import assign_slots
+from tmln.methods.replay import Reservoir, reservoir
+from tmln.methods.replay.reservoir import assign_slots, draw_permutation
 
 
 @settings(max_examples=60, deadline=None)
@@ -155,3 +159,123 @@ def test_bad_input_leaves_the_memory_as_it_was() -> None:
     with pytest.raises(ValueError, match="cannot draw -1"):
         memory.draw(-1)
     assert memory.seen == len(memory) == 6
+
+
+# -- the beginning of a permutation: torch's own, whatever is left out on the way
+
+
+def shortened(total: int, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The draw, and the generator after it, as if this total were a large one."""
+    generator = torch.Generator().manual_seed(seed)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reservoir, "LARGE", range(total, total + 1))
+        patched.setattr(reservoir, "FEW", 0)
+        patched.setattr(torch, "randperm", None)
+        return draw_permutation(total, count, generator), generator.get_state()
+
+
+@settings(max_examples=60, deadline=None)
+@given(total=st.integers(1, 3000), share=st.floats(0, 1), seed=st.integers(0, 9))
+def test_it_is_torchs_and_leaves_the_generator_as_torch_does(total: int, share: float, seed: int) -> None:
+    count = min(total - 1, round(share * total))
+    found, after = shortened(total, count, seed)
+    generator = torch.Generator().manual_seed(seed)
+    assert torch.equal(found, torch.randperm(total, generator=generator)[:count])
+    assert torch.equal(after, generator.get_state())
+
+
+@pytest.mark.parametrize("total", [2**18 - 1, 2**18, 700_001])
+def test_sizes_about_those_where_it_changes(total: int) -> None:
+    first, second = (torch.Generator().manual_seed(1) for _ in range(2))
+    found = draw_permutation(total, 100, first)
+    assert torch.equal(found, torch.randperm(total, generator=second)[:100])
+    assert torch.equal(first.get_state(), second.get_state())
+
+
+def test_a_large_memory_draws_without_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Reservoir(2**18)
+    memory.add(torch.arange(2**18))
+    generator = torch.Generator().manual_seed(0)
+    torch.rand(2**18, generator=generator, dtype=torch.float64)
+    expected = torch.randperm(2**18, generator=generator)[:50]
+    monkeypatch.setattr(torch, "randperm", None)
+    assert torch.equal(memory.sample(50), expected)
+
+
+# -- draws recorded on 2026-11-17, when a memory took (x, y) alone: the same seed still gives the same bits
+
+
+KEPT = [0, 16, 19, 8, 13, 12]
+
+
+def digest(value: Tensor) -> str:
+    return sha256(value.numpy().tobytes()).hexdigest()[:16]
+
+
+def filled() -> Reservoir:
+    """Twenty samples in batches of five through six slots."""
+    memory = Reservoir(6, seed=3)
+    for k in range(4):
+        n = torch.arange(5 * k, 5 * k + 5)
+        memory.add(torch.stack([n, -n], 1).to(torch.int16), n, logits=n[:, None] / 2)
+    return memory
+
+
+def goes_on(memory: Reservoir) -> tuple[list[int], list[int]]:
+    """What is kept after fifty more samples, and a draw then."""
+    memory.add(torch.zeros(50, 2, dtype=torch.int16), torch.arange(100, 150), logits=torch.zeros(50, 1))
+    return memory.state_dict()["fields"]["y"].tolist(), memory.draw(3)["y"].tolist()
+
+
+AFTER = ([149, 16, 119, 104, 133, 106], [119, 149, 133])
+
+
+def drawn_from(memory: Reservoir) -> None:
+    assert len(memory.draw(0)["y"]) == 0  # a draw all the same
+    assert [memory.draw(4)["y"].tolist(), memory.draw(9)["y"].tolist()] == [[8, 19, 12, 0], [12, 19, 8, 16, 13, 0]]
+    found = memory.draw(3)
+    assert found["x"].tolist() == [[16, -16], [19, -19], [12, -12]]
+    assert found["logits"].tolist() == [[8.0], [9.5], [6.0]]
+
+
+def test_what_is_kept_and_drawn() -> None:
+    memory = filled()
+    assert memory.state_dict()["fields"]["y"].tolist() == KEPT
+    drawn_from(memory)
+    assert goes_on(memory) == AFTER
+
+
+def test_the_state_has_the_same_form() -> None:
+    memory = filled()
+    drawn_from(memory)
+    state = memory.state_dict()
+    assert list(state) == ["capacity", "seen", "generator", "fields"]
+    assert (state["capacity"], state["seen"]) == (6, 20)
+    assert digest(state["generator"]) == "c8d191e4dc25b126"
+    assert {name: (value.dtype, tuple(value.shape)) for name, value in state["fields"].items()} == {
+        "x": (torch.int16, (6, 2)),
+        "y": (torch.int64, (6,)),
+        "logits": (torch.float32, (6, 1)),
+    }
+
+
+def test_a_state_saved_then_is_loaded() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(4):
+        torch.rand(5, generator=generator, dtype=torch.float64)
+    for _ in range(4):
+        torch.randperm(6, generator=generator)
+    kept = torch.tensor(KEPT)
+    fields = {"x": torch.stack([kept, -kept], 1).to(torch.int16), "y": kept, "logits": kept[:, None] / 2}
+    saved: dict[str, Any] = {"capacity": 6, "seen": 20, "generator": generator.get_state(), "fields": fields}
+    memory = Reservoir(6)
+    memory.load_state_dict(saved)
+    assert goes_on(memory) == AFTER
+
+
+def test_a_larger_memory() -> None:
+    memory = Reservoir(1000, seed=11)
+    for k in range(20):
+        memory.add(torch.zeros(500, 1), torch.arange(500 * k, 500 * k + 500))
+    assert digest(torch.cat([y for _, y in memory.batches(128)])) == "ffe021549c7eb1b5"
+    assert digest(torch.cat([memory.sample(10)[1] for _ in range(20)])) == "de6c4d09c89310a7"
