@@ -186,7 +186,7 @@ def test_headings_say_unit_and_direction() -> None:
         "seconds": ("seconds", "always"),
         "memory": ("MiB", ""),
     }
-    assert all(metric.about and metric.percent == metric.contest for metric in metrics.METRICS.values())
+    assert all(metric.about and metric.percent == metric.is_ranked for metric in metrics.METRICS.values())
     less = {name for name, metric in metrics.METRICS.items() if not metric.more_is_better}
     assert less == {"fm", "int", "int_all", "int_last", "val_fm", "ece", "dormant", "rate", "seconds", "memory"}
     assert [metrics.METRICS[name].digits for name in ("rate", "seconds")] == [".3g", ".1f"]
@@ -197,7 +197,7 @@ def test_a_metric_of_a_family_and_one_of_nobody() -> None:
     assert metrics.row_of("acc_official") == "acc_*"
     unknown = metrics.metric_of("account")
     assert metrics.row_of("account") is None
-    assert (unknown.title, unknown.digits, unknown.contest) == (
+    assert (unknown.title, unknown.digits, unknown.is_ranked) == (
         "account",
         ".3g",
         False,

@@ -90,16 +90,20 @@ def kill_before(root: Path, number: int) -> None:
 
 
 def refuse_from(root: Path, number: int, error: int, tell: Callable[[Any], None]) -> None:
-    """From this operation on the disk takes nothing more: read-only (EROFS), or full (ENOSPC) for what needs room."""
+    """From this operation on the disk takes nothing more: read-only (EROFS), or full (ENOSPC) for what needs room.
+
+    The first refusal is told, but for those of an old checkpoint's removal, which may fail without a word.
+    """
     seen, told = 0, False
 
     def on(operation: Operation) -> None:
         nonlocal seen, told
         seen += 1
         if seen > number and (error == errno.EROFS or operation.kind in MAKING):
-            if not told:
+            removes = operation.kind in ("os.remove", "os.rmdir")
+            if not told and not (removes and "/.old-" in operation.path):
                 tell(operation)
-            told = True
+                told = True
             raise OSError(error, os.strerror(error), operation.path)
 
     look(root, on)

@@ -145,7 +145,7 @@ class Metric:
     ``train_accuracy``, ``confusion``, ``calibration``, ``within``, ``online``, ``dormant_units``,
     ``feature_rank``, ``effective_rate``, ``seconds``, ``peak_memory_bytes``. The unit ``%`` marks
     fractions; ``digits`` formats other numbers. ``shown`` says when it is a column by default:
-    always, where it exists, or where rows differ. Without ``contest`` the best value is not marked.
+    always, where it exists, or where rows differ. The best value is marked if ``is_ranked``.
     """
 
     heading: str
@@ -157,7 +157,7 @@ class Metric:
     unit: str = "%"
     digits: str = ".1f"
     shown: Literal["always", "there", "differs", ""] = ""
-    contest: bool = True
+    is_ranked: bool = True
 
     @property
     def percent(self) -> bool:
@@ -172,12 +172,12 @@ class Metric:
     @property
     def title(self) -> str:
         """Return ``ACC % ↑``; the arrow says what is better."""
-        arrow = ("↑" if self.more_is_better else "↓") if self.contest else ""
+        arrow = ("↑" if self.more_is_better else "↓") if self.is_ranked else ""
         return " ".join(word for word in (self.heading, self.unit, arrow) if word)
 
 
 _loss = partial(Metric, more_is_better=False, within=CHANGE)
-_cost = partial(Metric, compute=as_observed, more_is_better=False, within=POSITIVE, unit="", contest=False)
+_cost = partial(Metric, compute=as_observed, more_is_better=False, within=POSITIVE, unit="", is_ranked=False)
 _REFERENCE = ("accuracy", "reference_accuracy")
 _WITHIN = ("accuracy", "within")
 
@@ -277,7 +277,7 @@ METRICS: dict[str, Metric] = {
         ("feature_rank",),
         within=POSITIVE,
         unit="",
-        contest=False,
+        is_ranked=False,
     ),
     "rate": _cost(
         "rate",
@@ -297,7 +297,7 @@ def metric_of(name: str) -> Metric:
         return METRICS[name]
     family = row_of(name)
     if family is None:
-        return Metric(name, "", as_observed, (), within=ANY, unit="", digits=".3g", contest=False)
+        return Metric(name, "", as_observed, (), within=ANY, unit="", digits=".3g", is_ranked=False)
     return replace(METRICS[family], heading=f"{METRICS[family].heading} {name.removeprefix(family[:-1])}")
 
 
@@ -308,9 +308,9 @@ def row_of(name: str) -> str | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Sort metrics as in the table; unknown ones come before those without contest."""
+    """Sort metrics as in the table; unknown ones come before those that are not ranked."""
     rows = list(METRICS)
-    end = next((k for k, row in enumerate(rows) if not METRICS[row].contest), len(rows))
+    end = next((k for k, row in enumerate(rows) if not METRICS[row].is_ranked), len(rows))
 
     def place(name: str) -> tuple[float, str]:
         row = row_of(name)

@@ -92,14 +92,14 @@ def test_bad_data_leaves_the_file_as_it_was(weeks: Path, tmp_path: Path) -> None
     (more / "Bee" / "a.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match="not an image"):
         learn_into(state, more)
-    for wish in (
+    for request in (
         LearnRequest(model="mlp"),
         LearnRequest(method="er"),
         LearnRequest(image_size=20),
         LearnRequest(settings={"lr": "1"}),
     ):
         with pytest.raises(ValueError, match=r"was made with|has its settings"):
-            learn_into(state, weeks / "week2", wish)
+            learn_into(state, weeks / "week2", request)
     assert state.read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""Equal footing: SGD at TMLN's first rate takes TMLN's first steps."""
+"""Matched rates: SGD at the rate that TMLN has in the first task takes the same first steps."""
 
 from __future__ import annotations
 

@@ -87,7 +87,10 @@ def ours(method: str, **options: Any) -> tmln.Learner:
 SCENES: dict[str, tuple[str, dict[str, Any]]] = {
     "TMLN": ("tmln", {"settings": {"replay.capacity": 10}}),
     "TMLN without a memory": ("tmln", {"replay": "none"}),
-    "TMLN under a penalty that bends its gradient": ("tmln", {"penalty": "ewc++", "settings": {"penalty.strength": 5}}),
+    "TMLN, its gradient changed by a penalty": (
+        "tmln",
+        {"penalty": "ewc++", "settings": {"penalty.strength": 5}},
+    ),
     "TMLN under distillation": ("tmln", {"penalty": "lwf"}),
     "TMLN on Adam": ("tmln-adam", {}),
     "OCAR": ("ocar", {}),

@@ -10,10 +10,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from tests.curvature.rankwork import both
-from tests.learner.test_together import HALF, FakeFabric
-from tests.learner.walk_of_methods import CASES, learned, left
-from tests.learner.walk_of_shards import (
+from tests.distributed.two_ranks import run_on_two_ranks
+from tests.learner.methods_on_ranks import CASES, learned, left
+from tests.learner.shards_on_ranks import (
     ALL_KEPT,
     OTHER_KEPT,
     compared,
@@ -24,6 +23,7 @@ from tests.learner.walk_of_shards import (
     recipe_of,
     weights,
 )
+from tests.learner.test_together import HALF, FakeFabric
 from tmln.distributed.sharding import sharding_units
 from tmln.learner import Learner
 from tmln.learner.fabric import check_shardable
@@ -34,7 +34,7 @@ KEPT = {"all": ALL_KEPT, "other": OTHER_KEPT}
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return both("tests.learner.walk_of_shards", tmp_path_factory)
+    return run_on_two_ranks("tests.learner.shards_on_ranks", tmp_path_factory)
 
 
 def close(found: dict[str, Tensor], expected: dict[str, Tensor], near: float = 1e-6) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.curvature.rankwork import both
-from tests.learner.walk_of_methods import CASES, learned, left
+from tests.distributed.two_ranks import run_on_two_ranks
+from tests.learner.methods_on_ranks import CASES, learned, left
 from tmln.distributed.process_group import Ranks
 from tmln.learner import Learner
 from tmln.learner.fabric import check_compile
@@ -21,7 +21,7 @@ HALF = ("bf16", "fp16")  # of which the last bits of products depend on how they
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return both("tests.learner.walk_of_methods", tmp_path_factory)
+    return run_on_two_ranks("tests.learner.methods_on_ranks", tmp_path_factory)
 
 
 @pytest.mark.slow

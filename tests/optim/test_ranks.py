@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.curvature.rankwork import both
+from tests.distributed.two_ranks import run_on_two_ranks
 from tmln.distributed.process_group import SINGLE, ShardValue, is_sharded, ranks_of, reduce_parts
 
 
 @pytest.mark.slow
 def test_two_ranks_do_what_one_process_with_all_samples_does(tmp_path_factory: pytest.TempPathFactory) -> None:
-    first, second = both("tests.optim.walk_of_ranks", tmp_path_factory)
+    first, second = run_on_two_ranks("tests.optim.optimizers_on_ranks", tmp_path_factory)
     assert first == second
     assert len(first) == 10
 

@@ -23,7 +23,7 @@ from tmln.optim.tmln import preconditioner, sensitivity_score
 D = torch.float64
 
 
-def walk(optimizer: torch.optim.Optimizer, p: Tensor, gradient: Callable[[Tensor], Tensor], steps: int) -> None:
+def take_steps(optimizer: torch.optim.Optimizer, p: Tensor, gradient: Callable[[Tensor], Tensor], steps: int) -> None:
     for _ in range(steps):
         p.grad = gradient(p.detach())
         optimizer.step()
@@ -52,16 +52,16 @@ def vector(**options: Any) -> tuple[nn.Parameter, TMLN]:
 @pytest.mark.parametrize("foreach", [None, True, False])
 def test_two_tasks_by_hand(foreach: bool | None) -> None:
     p, optimizer = vector(foreach=foreach)
-    walk(optimizer, p, first_task, 1)
+    take_steps(optimizer, p, first_task, 1)
     close(p, [0.4, -0.2])
-    walk(optimizer, p, first_task, 1)
+    take_steps(optimizer, p, first_task, 1)
     close(p, [0.64, -0.36])
     close(optimizer.path(p), [1.088, 0.328])
     optimizer.consolidate([torch.tensor([0.5, 0.1], dtype=D)])
     close(optimizer.state[p]["sensitivity"], [1.0, 0.3014705882], 1e-10)
     close(optimizer.state[p]["anchor"], [0.64, -0.36])
     close(optimizer.path(p), [0.0, 0.0])
-    walk(optimizer, p, second_task, 1)
+    take_steps(optimizer, p, second_task, 1)
     close(p, [0.5853333333, -0.0208312958], 1e-9)
     close(optimizer.path(p), [0.0896533333, 1.383808313], 1e-9)
     optimizer.consolidate([torch.tensor([0.3, 0.2], dtype=D)])
@@ -85,7 +85,7 @@ def test_the_denominator_by_hand() -> None:
 def test_one_step_task_scores_are_the_denominators() -> None:
     """s = relu(eta g^2/d) / (F eta^2 g^2/(2 d^2)) = 2 d / (eta F), whatever the gradient."""
     p, optimizer = vector(eps=1e-300)
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     optimizer.consolidate([torch.tensor([0.5, 0.1], dtype=D)])
     before = optimizer.state[p]["sensitivity"].clone()
     p.grad = torch.tensor([0.37, -12.0], dtype=D)
@@ -98,7 +98,7 @@ def test_one_step_task_scores_are_the_denominators() -> None:
 
 def test_one_step_euclidean_task_scores_are_the_denominators_too() -> None:
     p, optimizer = vector(geometry="euclidean", eps=1e-300)
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     optimizer.consolidate()
     shield = optimizer.state[p]["sensitivity"].clone()
     p.grad = torch.tensor([3.0, 0.01], dtype=D)
@@ -111,7 +111,7 @@ def test_one_step_euclidean_task_scores_are_the_denominators_too() -> None:
 
 def test_proximal_form_by_hand() -> None:
     p, optimizer = vector(form="proximal")
-    walk(optimizer, p, first_task, 1)
+    take_steps(optimizer, p, first_task, 1)
     close(p, [0.2, -0.1])  # 1/(1/eta) = eta: plain gradient descent
     optimizer.consolidate([torch.tensor([0.5, 0.1], dtype=D)])
     close(optimizer.state[p]["sensitivity"], [1.0, 0.25])
@@ -122,7 +122,7 @@ def test_proximal_form_by_hand() -> None:
 
 def test_current_fisher_in_the_score() -> None:
     p, optimizer = vector(score_fisher="current")
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     optimizer.consolidate([torch.tensor([0.5, 0.1], dtype=D)])
     s = torch.tensor([1.088 / (0.25 * 0.64**2 + 1e-8), 0.328 / (0.05 * 0.36**2 + 1e-8)], dtype=D)
     close(optimizer.state[p]["sensitivity"], (s / s.max()).tolist())
@@ -277,7 +277,7 @@ def test_first_task_is_sgd_at_lr_over_damping(options: dict[str, Any]) -> None:
 def test_static_ignores_the_shield_and_flat_metric_is_sgd() -> None:
     p, optimizer = vector()
     optimizer.param_groups[0]["trajectory"] = 0.0
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     optimizer.consolidate([torch.zeros(2, dtype=D)])
     at = p.detach().clone()
     p.grad = torch.tensor([1.0, -1.0], dtype=D)
@@ -336,7 +336,7 @@ def test_changing_damping_or_rate_within_a_task_keeps_the_path() -> None:
 
 def test_refresh_changes_the_metric_and_keeps_the_path() -> None:
     p, optimizer = vector()
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     optimizer.refresh([torch.tensor([1.0, 0.0], dtype=D)])
     close(optimizer.path(p), [1.088, 0.328])
     at = p.detach().clone()
@@ -665,7 +665,7 @@ def fisher_errors() -> dict[str, tuple[Any, type[Exception], str]]:
 def test_a_bad_fisher_changes_nothing(case: str) -> None:
     fisher, error, words = fisher_errors()[case]
     p, optimizer = vector()
-    walk(optimizer, p, first_task, 2)
+    take_steps(optimizer, p, first_task, 2)
     before = copy.deepcopy(optimizer.state_dict())
     with pytest.raises(error, match=words):
         optimizer.consolidate(fisher)
@@ -680,7 +680,7 @@ def test_boundaries_that_cannot_be() -> None:
     with pytest.raises(RuntimeError, match="before any step"):
         optimizer.consolidate([torch.ones(2, dtype=D)])
     euclidean = vector(geometry="euclidean")
-    walk(euclidean[1], euclidean[0], first_task, 1)
+    take_steps(euclidean[1], euclidean[0], first_task, 1)
     with pytest.raises(TypeError, match="without one"):
         euclidean[1].consolidate([torch.ones(2, dtype=D)])
     with pytest.raises(KeyError, match="not a parameter"):

@@ -36,7 +36,7 @@ SECTIONS = [
     "warnings",
 ]
 ROWS = {one.label: one for one in group_rows(read(usual()))}
-FACES = [label for label in ROWS if label != "tmln step.damping=0.5"]
+SHOWN = [label for label in ROWS if label != "tmln step.damping=0.5"]
 DARK, LIGHT = "rgb(18, 20, 23)", "rgb(247, 247, 244)"
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 GROUND = "getComputedStyle(document.body).backgroundColor"
@@ -85,7 +85,7 @@ def test_every_section_with_the_numbers_of_the_table(page: Any) -> None:
 def test_every_picture_is_drawn_when_it_comes_into_sight(page: Any) -> None:
     everything_drawn(page)
     drawn = page.eval_on_selector_all(".plot", "all => all.map(one => !!one.querySelector('svg.main-svg'))")
-    assert drawn == [True] * (len(FACES) + 6)  # a matrix a method, and the six other pictures
+    assert drawn == [True] * (len(SHOWN) + 6)  # a matrix a method, and the six other pictures
 
 
 def test_no_filter_changes_what_is_claimed(page: Any) -> None:
@@ -113,7 +113,7 @@ def test_rounding_is_pythons(page: Any) -> None:
 
 def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> None:
     page.uncheck('input[data-method="tmln"]')
-    assert labels(page) == [label for label in FACES if not label.startswith("tmln")]
+    assert labels(page) == [label for label in SHOWN if not label.startswith("tmln")]
     assert page.url.endswith("#hide=tmln")
     press(page.locator('input[data-method="tmln"]'))
     page.select_option('select[data-focus="Field"]', "step.damping")
@@ -121,18 +121,18 @@ def test_methods_and_fields_are_filtered_and_the_address_says_so(page: Any) -> N
     assert labels(page) == ["tmln step.damping=0.5"]
     assert page.url.endswith("#f=step.damping%3D0.5")
     press(page.locator('.chips button:has-text("step.damping=0.5")'))
-    assert labels(page) == FACES
+    assert labels(page) == SHOWN
     page.select_option('select[data-focus="Field"]', "penalty")
     page.select_option('select[data-focus="Value"]', "ewc")
     assert labels(page) == ["ewc"]
     press(page.locator(".reset"))
     assert "#" not in page.url
-    assert labels(page) == FACES
+    assert labels(page) == SHOWN
 
 
 def test_seeds_are_filtered(page: Any) -> None:
     look(page, "#f=seed%3D2")
-    assert labels(page) == [label for label in FACES if label not in ("er", "ewc")]
+    assert labels(page) == [label for label in SHOWN if label not in ("er", "ewc")]
     assert row(page, "naive").locator("td").nth(0).inner_text() == "3"  # a filter hides, and computes nothing anew
     everything_drawn(page)
     points = (
@@ -159,7 +159,7 @@ def test_columns_metric_and_reference_are_chosen(page: Any) -> None:
 
 def test_sorting_by_a_click(page: Any) -> None:
     press(page.locator('[data-sort="fm"]'))
-    assert labels(page) == sorted(FACES, key=lambda label: ROWS[label].summary("fm").mean)
+    assert labels(page) == sorted(SHOWN, key=lambda label: ROWS[label].summary("fm").mean)
     assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "ascending"
     press(page.locator('[data-sort="fm"]'))
     assert page.get_attribute("#table th:has([data-sort=fm])", "aria-sort") == "descending"

@@ -60,7 +60,7 @@ def shown(text: str) -> str:
 @pytest.mark.parametrize("metric", ["acc", "fm", "seconds"])
 def test_the_table_has_pythons_numbers_to_the_digit(opened: Any, metric: str) -> None:
     page, rows = opened
-    named = [None, *rows[:2]] if metric_of(metric).contest else [None]
+    named = [None, *rows[:2]] if metric_of(metric).is_ranked else [None]
     for reference in named:
         label = "" if reference is None else reference.label.replace(" ", "+")
         look(page, f"#show=all&all=1&m=acc&m=fm&m=int&by={metric}&ref={label}&hide={rows[-1].method}")

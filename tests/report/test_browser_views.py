@@ -27,7 +27,7 @@ CHOSEN = "tmln step.damping=0.1 step.trajectory=1.0"
 ROWS = group_rows(read(swept()))
 TABLES = group_by_table(ROWS)
 HERE = {one.label: one for one in TABLES["split-digits"]}
-FACES = ["joint", CHOSEN, "er replay.capacity=500", "naive"]
+SHOWN = ["joint", CHOSEN, "er replay.capacity=500", "naive"]
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +51,25 @@ def render_page(opened: Any, reader: Reader) -> Iterator[Any]:
 
 def test_it_opens_on_the_benchmark_with_most_runs_and_one_row_a_method(page: Any) -> None:
     assert page.inner_text("#headline") == write_headline(TABLES["split-digits"])
-    assert labels(page) == FACES
+    assert labels(page) == SHOWN
     assert row(page, CHOSEN).locator(".how").inner_text().startswith("chosen on validation data from 14")
-    assert row(page, FACES[2]).locator(".how.doubtful").inner_text().startswith("chosen on the test data from 2")
+    assert row(page, SHOWN[2]).locator(".how.doubtful").inner_text().startswith("chosen on the test data from 2")
     assert row(page, "naive").locator(".how").count() == 0
 
 
 def test_the_other_configurations_are_behind_their_method(page: Any) -> None:
     press(page.locator('[data-focus="unfold er"]'))
-    assert labels(page) == [*FACES[:3], "er replay.capacity=100", "naive"]
+    assert labels(page) == [*SHOWN[:3], "er replay.capacity=100", "naive"]
     assert page.get_attribute('[data-focus="unfold er"]', "aria-expanded") == "true"
     assert page.url.endswith("#unfold=er")
     assert page.locator("dialog[open]").count() == 0
     press(page.locator('[data-focus="unfold er"]'))
-    assert labels(page) == FACES
+    assert labels(page) == SHOWN
     page.select_option('select[data-focus="Configurations"]', "all")
     assert labels(page) == list(HERE)
     assert page.url.endswith("#show=all")
     press(page.locator(".reset"))
-    assert labels(page) == FACES
+    assert labels(page) == SHOWN
 
 
 def test_pictures_have_one_configuration_of_each_method_at_least(page: Any) -> None:
@@ -106,7 +106,7 @@ def test_bullets_are_large_and_stand_where_the_mean_is(page: Any) -> None:
         "all => all.map(one => [one.clientWidth, +one.querySelectorAll('line')[2].getAttribute('x1')])",
     )
     assert all(width >= 130 for width, _ in found)
-    means = [HERE[label].summary("acc") for label in FACES]
+    means = [HERE[label].summary("acc") for label in SHOWN]
     low, high = min(one.low for one in means), max(one.high for one in means)
     assert [at for _, at in found] == pytest.approx([4 + 128 * (one.mean - low) / (high - low) for one in means])
     ends = page.locator("#table .ends span").all_inner_texts()

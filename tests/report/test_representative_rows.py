@@ -57,7 +57,7 @@ def test_benchmarks_by_hand() -> None:
     found = describe_benchmarks(rows, faces, ["acc", "seconds"])
     assert found is not None
     assert found["tables"] == ["one", "split-digits", "two"]
-    assert list(found["maps"]) == ["acc"]  # seconds are no contest
+    assert list(found["maps"]) == ["acc"]  # seconds are not ranked
     assert found["maps"]["acc"]["notes"] == [UNRANKED]  # own is on a third table, where the others are not
     some = [row for row in rows if row.method != "own"]
     faces = {name: find_representative_rows(mine) for name, mine in group_by_table(some).items()}

@@ -34,7 +34,7 @@ def test_tests_are_those_of_python_for_every_metric_and_reference(name: str) -> 
         assert (found["headline"], found["summary"]) == (write_headline(table.rows), write_summary(table.rows))
         assert [rows[number].label for number in found["references"]] == [row.label for row in table.rows]
         for metric, tests in found["comparisons"].items():
-            named = [row for row in table.rows if row.summary(metric).n and metric_of(metric).contest]
+            named = [row for row in table.rows if row.summary(metric).n and metric_of(metric).is_ranked]
             assert list(tests) == ["", *(row.label for row in named)]
             for reference in [None, *named]:
                 wanted = assess_significance(table.rows, metric, reference=reference)
@@ -55,7 +55,7 @@ def test_tests_are_those_of_python_for_every_metric_and_reference(name: str) -> 
 @pytest.mark.parametrize("name", SETS)
 def test_summaries_and_bold_are_those_of_python(name: str) -> None:
     for table, *_ in tables(SETS[name]()):
-        bold = {m: assess_significance(table.rows, m).bold_labels for m in table.metrics if metric_of(m).contest}
+        bold = {m: assess_significance(table.rows, m).bold_labels for m in table.metrics if metric_of(m).is_ranked}
         for row in table.rows:
             given = describe_row(table, row)
             assert given["strong"] == [metric for metric in bold if row.label in bold[metric]]

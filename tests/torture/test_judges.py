@@ -26,7 +26,7 @@ from benchmarks.torture.operations import Operation, Place
 from benchmarks.torture.reached import RunConfig, Store, make_model, module
 from benchmarks.torture.readers import CORPUS, READERS, seeds, wrong
 from benchmarks.torture.runner import Row, torture
-from benchmarks.torture.scene import Scene, Seen, compare, config_of, newest
+from benchmarks.torture.scene import EVERY, Scene, Seen, compare, config_of, newest
 from benchmarks.torture.table import FAULTS, Fault
 from benchmarks.torture.verdict import Verdict, different, lost, unclear
 from benchmarks.torture.warm import Ended, Tell, call
@@ -59,9 +59,11 @@ def test_one_bit_is_seen(got: Seen, expected: tuple[int, int]) -> None:
     assert (found.lost, found.different) == expected
 
 
-def test_a_run_without_steps_need_not_have_checkpoints() -> None:
-    whole = Seen({**(WHOLE.result or {}), "steps": 0}, WHOLE.log, {})
-    assert compare(whole, whole, "a run").different == 0
+@pytest.mark.parametrize("steps", [0, EVERY - 1])
+def test_a_run_with_few_steps_need_not_have_the_same_checkpoints(steps: int) -> None:
+    whole = Seen({**(WHOLE.result or {}), "steps": steps}, WHOLE.log, {(4, 4): "x"})
+    assert compare(whole, Seen(whole.result, whole.log, {}), "a run").different == 0
+    assert compare(whole, Seen(whole.result, whole.log, {(4, 4): "y"}), "a run").different == 1
     assert compare(whole, Seen(whole.result, b"other", {}), "a run").different == 1
 
 

@@ -52,7 +52,7 @@ def row_lines(rows: Sequence[Row], metrics: Sequence[str] | None = None, test: T
     columns = columns_of(rows, metrics)
     lines = [["method", "n", *(metric_of(m).title for m in columns), "ACC 95%"]]
     strong = {
-        metric: assess_significance(rows, metric, test).bold_labels for metric in columns if metric_of(metric).contest
+        metric: assess_significance(rows, metric, test).bold_labels for metric in columns if metric_of(metric).is_ranked
     }
     unlearned = find_unlearned(rows)
     for row in rows:

@@ -115,7 +115,9 @@ def _print_table(
         print_grid(layout.format, column_lines(rows, found, split_names(layout.columns)), name, caption, label)
         return [*notes, *difference_notes(found)]
     columns = columns_of(rows, wanted)
-    spare = [] if wanted else [metric_of(metric).title for metric in reversed(columns) if not metric_of(metric).contest]
+    spare = (
+        [] if wanted else [metric_of(metric).title for metric in reversed(columns) if not metric_of(metric).is_ranked]
+    )
     if len({row.summary("acc").n for row in rows}) == 1:
         spare.append("n")  # which the summary says
     lines = row_lines(rows, columns, test)

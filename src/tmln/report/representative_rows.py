@@ -44,7 +44,7 @@ def describe_benchmarks(
     """Return methods by benchmarks for each ranked metric; None for one table."""
     if len(tables) < 2:
         return None
-    ranked = [metric for metric in metrics if metric_of(metric).contest]
+    ranked = [metric for metric in metrics if metric_of(metric).is_ranked]
     return {
         "tables": list(tables),
         "maps": {metric: _map(rank_methods(rows, metric), tables, metric) for metric in ranked},

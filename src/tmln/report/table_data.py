@@ -39,7 +39,7 @@ def make_table(name: str, rows: Sequence[Row], metrics: Iterable[str]) -> Table:
     """Test the rows of a table in every metric that some of its runs have."""
     there = [metric for metric in metrics if any(row.summary(metric).n for row in rows)]
     tests = {metric: assess_significance(rows, metric) for metric in there}
-    strong = {metric: found.bold_labels for metric, found in tests.items() if metric_of(metric).contest}
+    strong = {metric: found.bold_labels for metric, found in tests.items() if metric_of(metric).is_ranked}
     return Table(name, rows, there, find_representative_rows(rows), tests, strong, find_unlearned(rows))
 
 
@@ -86,7 +86,7 @@ def _comparisons(
 ) -> dict[str, dict[str, Any]]:
     """Return the tests against the best row (empty label) and each offered reference."""
     found = {"": table.tests[metric]}
-    for row in references if metric_of(metric).contest else ():
+    for row in references if metric_of(metric).is_ranked else ():
         if row.summary(metric).n:
             found[row.label] = assess_significance(table.rows, metric, reference=row)
     return {

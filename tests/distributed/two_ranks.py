@@ -29,7 +29,7 @@ dist.destroy_process_group()
 """
 
 
-def both(module: str, factory: pytest.TempPathFactory) -> list[Any]:
+def run_on_two_ranks(module: str, factory: pytest.TempPathFactory) -> list[Any]:
     """Return what ``work(rank)`` of that module returns on each of two ranks; once for all test processes."""
     together = factory.getbasetemp()
     together = together if os.environ.get("PYTEST_XDIST_WORKER") is None else together.parent
@@ -38,12 +38,12 @@ def both(module: str, factory: pytest.TempPathFactory) -> list[Any]:
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            run_both(module, folder)
+            start_two_ranks(module, folder)
             (folder / "done").touch()
     return [pickle.loads((folder / f"rank{rank}").read_bytes()) for rank in (0, 1)]
 
 
-def run_both(module: str, folder: Path) -> None:
+def start_two_ranks(module: str, folder: Path) -> None:
     """Run ``work(rank)`` of that module on each of two ranks."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "GLOO_SOCKET_IFNAME": "lo"}
     results = [folder / f"rank{rank}" for rank in (0, 1)]

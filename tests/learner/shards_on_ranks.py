@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tests.learner.walk_of_methods import BATCH, CASES, augment, fabric, learned, left, network, tasks
+from tests.learner.methods_on_ranks import BATCH, CASES, augment, fabric, learned, left, network, tasks
 from tmln.distributed.process_group import gather_full, local_part
 from tmln.learner import Learner
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
