@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tmln.analysis.read import find_defect
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import Result, checksum_of, read_result, write_result
 from tmln.experiments.store import Store
@@ -69,6 +70,20 @@ def test_what_is_of_another_kind_is_no_result(key: str, tmp_path: Path) -> None:
     (run.path / "result.json").write_text(json.dumps(read))
     with pytest.raises(ValueError, match=f"(?s)^(?!.*\n).*{key}"):
         read_result(run.path / "result.json")
+
+
+@pytest.mark.parametrize("key", ["dormant_units", "feature_rank", "extra_accuracy", "masked_accuracy"])
+def test_null_as_a_whole_is_nothing(key: str, tmp_path: Path) -> None:
+    """Behind a right checksum, as whoever writes a file can write it."""
+    run = Store(tmp_path).open(RunConfig(benchmark="split-digits", method="er"))
+    with run.lock:
+        run.finish({"accuracy": [[0.9, 0.1], [0.5, 0.7]], "metrics": {}})
+    content = {**json.loads((run.path / "result.json").read_text()), key: None}
+    del content["checksum"]
+    (run.path / "result.json").write_text(json.dumps({**content, "checksum": checksum_of(content)}))
+    found = read_result(run.path / "result.json")
+    assert found.metrics["acc"] == pytest.approx(0.6)
+    assert not find_defect(found)
 
 
 def test_a_reference_is_the_diagonal_or_the_last_row_and_nothing_if_it_diverged() -> None:

@@ -118,6 +118,7 @@ def test_an_error_names_the_file_and_a_remedy_in_one_line(code: int, said: str, 
         (1, "Traceback\n  File\nKeyError: 'a'\n", False),
         (0, "something\n", False),
         (2, "tmln: 'NoneType' object has no attribute 'x'\n", False),
+        (2, "tmln: a whole number, not 'out of range'\n", True),
     ],
 )
 def test_an_answer_is_one_line_of_ones_own(code: int, errors: str, fine: bool) -> None:

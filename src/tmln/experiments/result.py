@@ -291,7 +291,9 @@ def check_result(content: dict[str, Any], name: str, file: str, halves: bool | N
     check_content(content, file)
     _check_name(content, name, file)
     for key in (*ACCURACIES, "dormant_units", "feature_rank", "metrics"):
-        if key in content and not _is_packed(content[key]):
+        if content.get(key) is None:  # null as a whole is nothing, within it is no number
+            content.pop(key, None)
+        elif not _is_packed(content[key]):
             content[key] = _nan_for_null(content[key])
     if halves is None:
         halves = "\\ud" in json.dumps(content)  # a look at each string takes longer
