@@ -150,8 +150,8 @@ def fault_of(said: Said) -> str:
         return ""
     if said.code != 2 or len(lines) != 1 or not lines[0].startswith("tmln: ") or len(lines[0]) < len("tmln: ") + 8:
         return f"exit code {said.code}: {' / '.join(lines[-4:])[-300:]}"
-    said = re.sub(r"not '[^']*'", "", lines[0])  # what was typed may be anything
-    return f"raw: {lines[0][:300]}" if any(raw in said for raw in RAW) else ""
+    own = re.sub(r"not '[^']*'", "", lines[0])  # what was typed may be anything
+    return f"raw: {lines[0][:300]}" if any(raw in own for raw in RAW) else ""
 
 
 def tried(strategy: st.SearchStrategy[Any], words: Callable[[Any], list[str]], count: int, number: int) -> Verdict:
