@@ -57,10 +57,11 @@ def test_train_and_test_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_any_mixture_of_sizes_and_modes(tmp_path: Path) -> None:
-    """The shorter sides are 10, 20, 30: the side is 20. One has colours, so all do."""
+    """The longer sides are 20, 25, 40, 90, the shorter ones 10, 20, 20, 30. One has colours, so all do."""
     for number, (size, mode) in enumerate([((10, 40), "L"), ((20, 25), "RGB"), ((90, 30), "P"), ((20, 20), "RGBA")]):
         picture(tmp_path / "ant" / f"{number}.png", size, mode)
-    assert read_own_data(tmp_path).inputs.shape == (4, 20, 20, 3)
+    assert read_own_data(tmp_path).inputs.shape == (4, 32, 32, 3)
+    assert read_own_data(tmp_path, fit="crop").inputs.shape == (4, 20, 20, 3)
     assert read_own_data(tmp_path, shape=(1, 9, 9)).inputs.shape == (4, 9, 9, 1)
     assert read_own_data(tmp_path, side=16).inputs.shape == (4, 16, 16, 3)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.deploy.conftest import draw
 from tests.learner.test_atomic import same
+from tmln.data.fit import Fit
 from tmln.deploy.learn import LearnRequest, StepProgress, learn_into
 from tmln.deploy.state_file import ModelSpec, open_learner
 from tmln.learner import checkpoint
@@ -116,3 +119,28 @@ def test_about_survives_a_file() -> None:
         model="cnn", shape=(3, 12, 12), outputs=4, options={"width": 8}, mean=(0.1, 0.2, 0.3), std=(1.0, 1.0, 1.0)
     )
     assert ModelSpec.read({**spec.to_dict(), "method": "tmln"}, "s.tmln") == spec
+
+
+@pytest.mark.parametrize(("fit", "seen"), [(None, True), ("stretch", True), ("crop", False)])
+def test_a_state_keeps_how_pictures_become_squares(fit: Fit | None, seen: bool, tmp_path: Path) -> None:
+    """The mark is at the end of a wide part: cropped, both classes look the same."""
+    for name, level in (("good", 60), ("bad", 250)):
+        (tmp_path / "week1" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.random.RandomState(number).randint(0, 40, (16, 64, 3)).astype(np.uint8)
+            pixels[:, 56:] = level
+            Image.fromarray(pixels).save(tmp_path / "week1" / name / f"{number}.png")
+    request = LearnRequest(epochs=1, image_size=16, from_scratch=True, fit=fit)
+    learn_into(tmp_path / "s.tmln", tmp_path / "week1", request)
+    learner = open_learner(tmp_path / "s.tmln")
+    assert learner.seen.transforms is not None
+    assert learner.seen.transforms["fit"] == (fit or "pad")
+    found = learner.predict([tmp_path / "week1" / name / "0.png" for name in ("good", "bad")])
+    assert (found[0].probability != found[1].probability or found[0].label != found[1].label) == seen
+    with pytest.raises(ValueError, match="was made with --fit"):
+        learn_into(tmp_path / "s.tmln", tmp_path / "week1", LearnRequest(fit="crop" if seen else "pad"))
+    saved = load_file(tmp_path / "s.tmln")
+    del saved["state"]["intake"]["fit"]  # a state from before the choice cropped
+    older = open_learner(tmp_path / "s.tmln", saved)
+    assert older.seen.transforms is not None
+    assert older.seen.transforms["fit"] == "crop"

@@ -38,6 +38,17 @@ class PredictionFormat(str, Enum):
     json = "json"
 
 
+class FitName(str, Enum):
+    """How a picture becomes a square."""
+
+    pad = "pad"
+    stretch = "stretch"
+    crop = "crop"
+
+
+FITTED = {"pad": "shown whole, with a border", "stretch": "stretched to a square", "crop": "cropped to their centre"}
+
+
 def learn(
     state: State,
     data: Data,
@@ -80,6 +91,10 @@ def learn(
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Train a new network, also where a pre-trained one is installed.")
     ] = False,
+    fit: Annotated[
+        FitName | None,
+        typer.Option(metavar="NAME", help="Make images square: pad (default), stretch or crop; fixed by the first."),
+    ] = None,
 ) -> None:
     """Train a model on your data, or continue it with new data.
 
@@ -110,6 +125,7 @@ def learn(
         split_settings(settings),
         from_scratch,
         weights_partial,
+        fit=None if fit is None else fit.value,
     )
     begun = not state.exists()
     try:
@@ -125,6 +141,9 @@ def learn(
         size = "x".join(map(str, about["shape"]))
         echo("")
         echo(f"made {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
+        if data.is_dir() and learner.seen.transforms is not None:
+            applied = learner.seen.transforms["fit"]
+            echo(f"images that are not square are {FITTED[applied]} (--fit {applied})")
         for key in ("weights", "reason"):
             if key in about:
                 echo(about[key])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tmln.data.fit import Fit, fit_picture, place_picture
 from tmln.data.reading import DataError, read_bounded
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ TILE_TAGS = (322, 323)  # TIFF's width and height of tiles, which may be larger 
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reader of images; ``mode`` converts colours, ``size`` crops the centre and resizes it.
+    """Reader of images; ``mode`` converts colours, ``size`` makes squares as ``fit`` says.
 
     8-bit grey and RGB images need no conversion; palettes, transparency and 16 bits need a
     ``mode``. With ``shape`` (rows, columns, channels), images of other shapes are refused.
@@ -39,6 +40,7 @@ class ImageReader:
     mode: Literal["L", "RGB"] | None = None
     size: int | None = None
     shape: tuple[int, int, int] | None = None
+    fit: Fit = "crop"
 
     def __call__(self, path: Path) -> Pixels:
         try:
@@ -74,8 +76,8 @@ class ImageReader:
                 image = image.convert(self.mode)
             except ValueError as error:
                 raise DataError(f"{path}: mode {image.mode} does not become {self.mode} ({error})") from error
-        if self.size is not None and image.size != (self.size, self.size):
-            image = ImageOps.fit(image, (self.size, self.size), Image.Resampling.BILINEAR)
+        if self.size is not None:
+            image = fit_picture(image, self.size, self.fit)
         pixels = np.asarray(image)
         pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
         if self.shape not in (None, pixels.shape):
@@ -95,7 +97,7 @@ class DraftReader(ImageReader):
 
     def _decode(self, file: ImageFile) -> Picture:
         if self.size is not None:
-            file.draft(None, (self.size, self.size))
+            file.draft(None, place_picture(*file.size, self.size, self.fit).size)
         return super()._decode(file)
 
 

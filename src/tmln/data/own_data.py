@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tmln.data.fit import Fit
 from tmln.data.folder import list_entries, read_folder
 from tmln.data.image_files import load_images
 from tmln.data.images import FORMATS, DraftReader, ImageReader, Pixels
@@ -44,12 +45,17 @@ class OwnData:
 
 
 def read_own_data(
-    place: str | Path, shape: Sequence[int] | None = None, side: int | None = None, largest: int = DEFAULT_SIDE
+    place: str | Path,
+    shape: Sequence[int] | None = None,
+    side: int | None = None,
+    largest: int = DEFAULT_SIDE,
+    fit: Fit = "pad",
 ) -> OwnData:
     """Read images in ``place/class`` or ``place/domain/class``, or the arrays of an ``.npz``.
 
     ``shape`` is the input shape of a model, [C, H, W]: images are converted to it. Without it, the
-    side is ``side`` or follows from the images, up to ``largest``.
+    side is ``side`` or follows from the images, up to ``largest``. ``fit`` is how a picture becomes
+    a square (:mod:`tmln.data.fit`).
     """
     path = Path(place).expanduser()
     if path.suffix == ".npz":
@@ -62,7 +68,7 @@ def read_own_data(
         files = read_folder(path, bad, ImageReader())
         paths = [file.path for file in files.files]
         pixels, kept = load_images(
-            paths, choose_reader(paths, shape, side, largest), bad, data_root() / "prepared" / "own"
+            paths, choose_reader(paths, shape, side, largest, fit), bad, data_root() / "prepared" / "own"
         )
     sound = [files.files[row] for row in kept]
     split = (path / "train").is_dir() and (path / "test").is_dir()
@@ -77,26 +83,30 @@ def read_own_data(
 
 
 def choose_reader(
-    paths: Sequence[Path], shape: Sequence[int] | None, side: int | None, largest: int = DEFAULT_SIDE
+    paths: Sequence[Path],
+    shape: Sequence[int] | None,
+    side: int | None,
+    largest: int = DEFAULT_SIDE,
+    fit: Fit = "pad",
 ) -> ImageReader:
     """Return a reader that gives all images one size and one number of channels.
 
-    Without ``shape`` or ``side``, the side is the median of the shorter sides, at most
-    ``largest``. Images are read as grey if all are.
+    Without ``shape`` or ``side``, the side is the median of the longer sides (of the shorter ones
+    where ``fit`` crops), at most ``largest``. Images are read as grey if all are.
     """
     if shape is not None:
         if len(shape) != 3 or shape[0] not in (1, 3) or shape[1] != shape[2]:
             raise DataError(f"the model takes inputs of shape {tuple(shape)}; pictures become [1 or 3, side, side]")
-        return DraftReader("L" if shape[0] == 1 else "RGB", int(shape[1]))
+        return DraftReader("L" if shape[0] == 1 else "RGB", int(shape[1]), fit=fit)
     known = [found for path in paths if (found := _read_mode_and_size(path)) is not None]
     if not known:
         raise DataError(f"no readable picture among {len(paths)} file(s){f', first {paths[0]}' if paths else ''}")
     grey = all(mode in ("1", "L") for mode, _ in known)
     if side is None:
-        side = max(MIN_SIDE, min(largest, int(median(min(size) for _, size in known))))
+        side = max(MIN_SIDE, min(largest, int(median((min if fit == "crop" else max)(size) for _, size in known))))
     if side < MIN_SIDE:
         raise DataError(f"pictures of {side} pixels are too small; at least {MIN_SIDE}")
-    return DraftReader("L" if grey else "RGB", side)
+    return DraftReader("L" if grey else "RGB", side, fit=fit)
 
 
 def _read_mode_and_size(path: Path) -> tuple[str, tuple[int, int]] | None:
@@ -128,10 +138,10 @@ def find_pictures(places: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_pictures(paths: Sequence[Path], shape: Sequence[int]) -> Pixels:
+def read_pictures(paths: Sequence[Path], shape: Sequence[int], fit: Fit = "pad") -> Pixels:
     """Read images for a model of this input shape; an unreadable one is an error that names it."""
     with BadData("pictures", False) as bad:
-        return load_images(paths, choose_reader(paths, shape, None), bad, data_root() / "prepared" / "own")[0]
+        return load_images(paths, choose_reader(paths, shape, None, fit=fit), bad, data_root() / "prepared" / "own")[0]
 
 
 def read_inputs(path: Path, shape: Sequence[int]) -> NDArray[Any]:

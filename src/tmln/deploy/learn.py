@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.data.fit import Fit
 from tmln.data.own_data import DEFAULT_SIDE
 from tmln.deploy.backbone import (
     INSTALL,
@@ -62,6 +63,7 @@ class LearnRequest:
     settings: Mapping[str, str] = field(default_factory=dict)
     from_scratch: bool = False
     weights_partial: bool = False
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,12 @@ def learn_into(
     file = None if base is None else check_file(base, str(state), code_allowed())[1]
     if file is not None:
         _refuse_changes(state, file, request)
-    shape = None if file is None or file.state.intake is None else tuple(file.state.intake.shape)
+    intake = None if file is None else file.state.intake
+    shape = None if intake is None else tuple(intake.shape)
+    fit = request.fit or "pad" if intake is None else intake.fit
     chosen = base is None and uses_backbone(data, request)
     is_backbone = chosen or takes_pixels(request.model or "", model_options_of(request))
-    own = read_own_samples(data, shape, request.image_size, LARGEST if is_backbone else DEFAULT_SIDE)
+    own = read_own_samples(data, shape, request.image_size, LARGEST if is_backbone else DEFAULT_SIDE, fit)
     if own.names:
         check_names(own.names)
     mark = {
@@ -222,6 +226,7 @@ def _refuse_changes(state: Path, file: StateFile, request: LearnRequest) -> None
         "--model": (request.model, file.about.get("model")),
         "--method": (request.method, file.about.get("method")),
         "--image-size": (request.image_size, shape[-1] if shape else None),
+        "--fit": (request.fit, file.state.intake.fit if file.state.intake else None),
     }
     for option, (now, then) in was.items():
         if now is not None and now != then:

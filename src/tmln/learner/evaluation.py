@@ -211,7 +211,8 @@ def _read_unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Pat
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
         if learner.seen.transforms is None:
             raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
-        return read_own_inputs([Path(item) for item in data], learner.seen.transforms["shape"])
+        known = learner.seen.transforms
+        return read_own_inputs([Path(item) for item in data], known["shape"], known["fit"])
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
         data = (x, torch.zeros(len(x), dtype=torch.int64))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tmln.data.fit import Fit
 from tmln.distributed.sharding import gather_state
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.checks import check_model, check_trainable, explain_failure
@@ -23,7 +24,15 @@ from tmln.learner.heads import grow_for
 from tmln.learner.history import Retention, SeenData, TaskRecord, finish_record, measure_accuracies, start_record
 from tmln.learner.loop import StreamPosition, TaskPosition, learn_task
 from tmln.learner.state import check_file, full_recipe, restore_on_error, restore_state, take_state
-from tmln.learner.task_data import Augment, TaskData, read_task, read_test, skip_augmentation, to_float
+from tmln.learner.task_data import (
+    Augment,
+    TaskData,
+    read_task,
+    read_test,
+    record_transforms,
+    skip_augmentation,
+    to_float,
+)
 from tmln.learner.trained import Trained
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights, get_reference_weight, prepare_inputs
@@ -187,6 +196,7 @@ class Learner:
         test: Any = None,
         max_forgetting: float | None = None,
         image_size: int | None = None,
+        fit: Fit | None = None,
     ) -> None:
         """Learn one task, its boundary included.
 
@@ -217,8 +227,11 @@ class Learner:
             max_forgetting: if an earlier task loses more than this share, :class:`Forgot` is
                 raised.
             image_size: the size of pictures; that of those before unless given.
+            fit: how a picture becomes a square: ``"pad"`` shows all of it with a border,
+                ``"stretch"`` all of it without its proportions, ``"crop"`` the centre; ``"pad"``
+                unless given, or as before.
         """
-        task = read_task(self, dataset, classes, test, hold_out, image_size, name)
+        task = read_task(self, dataset, classes, test, hold_out, image_size, name, fit)
         if epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {epochs}")
         if not len(task.samples):
@@ -244,6 +257,8 @@ class Learner:
         max_forgetting: float | None,
     ) -> None:
         known, within = self.classes, self.position.within
+        if self.seen.transforms is None:
+            self.seen.transforms = record_transforms(task.samples, self.prepare, self.augment, task.fit)
         if within is None:
             earlier = TaskRecord(record.tasks, record.held[:-1])
             self.seen.earlier = measure_accuracies(self, earlier) if record.has_held_out else None

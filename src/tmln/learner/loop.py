@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.curvature.preserve_state import preserve_buffers, preserve_model
 from tmln.distributed.data_parallel import check_identical_weights
 from tmln.learner.frozen_features import reuse_features
-from tmln.learner.task_data import record_transforms
 from tmln.methods import Batch, Step, TaskContext, choose_heads, move_to_model, prepare_inputs
 from tmln.methods.fine_tuning import set_training_mode
 from tmln.streams.arrays import DatasetSource
@@ -68,8 +67,6 @@ def learn_task(
 ) -> None:
     """Learn one task with the classes ``new`` from the current position on, and its boundary."""
     position, seen, schedule = learner.position, learner.seen, learner.lr_schedule
-    if seen.transforms is None:
-        seen.transforms = record_transforms(samples, learner.prepare, learner.augment)
     if learner.recipe.joint:
         seen.history = [*seen.history[: position.tasks], samples]
         samples = concat(seen.history)

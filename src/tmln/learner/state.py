@@ -21,6 +21,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 from torch import Tensor
 
+from tmln.data.fit import Fit
 from tmln.distributed.sharding import load_model_weights, reshard_model
 from tmln.learner.checkpoint import NewerFormat
 from tmln.learner.forward import Precision
@@ -109,6 +110,7 @@ class IntakeState(Schema):
 
     shape: list[Count]
     dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
+    fit: Fit = "crop"  # of pictures; older states do not say, and cropped
     prepare: Tensor | None = None
     augment: Tensor | None = None
 

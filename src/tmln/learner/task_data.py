@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tmln.data.fit import Fit
 from tmln.methods import get_reference_weight
 from tmln.streams.arrays import as_samples, number_labels
 from tmln.streams.assemble import choose_validation
@@ -38,13 +39,14 @@ MOST_VALUES = 1 << 26  # of a sample, 512 MiB as the integers that the artificia
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """Samples of a task, held-out ones, all class names, the task's own classes, its name."""
+    """Samples of a task, held-out ones, all class names, the task's classes, its name, its fit."""
 
     samples: Samples
     held: Samples | None
     names: tuple[str, ...]
     classes: tuple[int, ...]
     name: str
+    fit: Fit = "crop"
 
 
 def read_task(
@@ -55,12 +57,15 @@ def read_task(
     hold_out: float | None,
     image_size: int | None,
     name: str | None,
+    fit: Fit | None = None,
 ) -> TaskData:
     """Read data as a task of this learner, which stays as it is."""
+    place = Path(data) if isinstance(data, (str, PathLike)) else None
     if hold_out is not None and not 0 <= hold_out < 1:
         raise ValueError(f"hold_out is a share from 0 up to 1, got {hold_out}")
+    data = _read_path(learner, data, image_size, fit)
     words = [c for c in classes or () if isinstance(c, str)]
-    samples, held, found = _read(learner, data, image_size, words)
+    samples, held, found = _read(learner, data, words)
     numbers = [int(c) for c in classes or () if not isinstance(c, str)]
     if words and numbers:
         raise TypeError(f"classes are names or numbers, not both: {list(classes or ())}")
@@ -75,15 +80,14 @@ def read_task(
         own = [names.index(word) for word in ([found[c] for c in numbers] or words)]
     if test is not None:
         held = read_test(learner, test, names=names, image_size=image_size)
-    is_path = isinstance(data, (str, PathLike))
-    share = hold_out if hold_out is not None else HOLD_OUT if is_path and held is None else 0.0
+    share = hold_out if hold_out is not None else HOLD_OUT if place is not None and held is None else 0.0
     classes_of_task = tuple(own) or samples.classes
     if share and held is None:
         chosen = choose_validation(samples.y, share, learner.seed)
         samples, held = (samples.subset((chosen == role).nonzero().squeeze(1)) for role in (False, True))
-    record = learner.seen.record
-    default = Path(data).expanduser().resolve().name if is_path else f"task {len(record.tasks) + 1}"
-    return TaskData(samples, held, names, classes_of_task, record.make_unique(name or default))
+    record, applied = learner.seen.record, (data.fit if isinstance(data, OwnSamples) else None) or "crop"
+    default = place.expanduser().resolve().name if place is not None else f"task {len(record.tasks) + 1}"
+    return TaskData(samples, held, names, classes_of_task, record.make_unique(name or default), applied)
 
 
 def read_test(
@@ -94,7 +98,7 @@ def read_test(
     image_size: int | None = None,
 ) -> Samples:
     """Read test data with the learner's labels; a class never learned is an error."""
-    samples, apart, found = _read(learner, data, image_size, classes)
+    samples, apart, found = _read(learner, _read_path(learner, data, image_size), classes)
     samples, found, known = apart or samples, tuple(classes or ()) or found, names or learner.names
     if found is not None and known:
         return match_labels(samples, found, known)
@@ -102,16 +106,25 @@ def read_test(
     return samples
 
 
+def _read_path(learner: Learner, data: Any, image_size: int | None, fit: Fit | None = None) -> Any:
+    """Return the samples at a path, in the learner's shape and fit; other data as they are."""
+    if not isinstance(data, (str, PathLike)):
+        return data
+    known = learner.seen.transforms
+    if known is None:
+        return read_own_samples(Path(data), None, image_size, fit=fit or "pad")
+    if fit not in (None, known["fit"]):
+        raise ValueError(f"the learner's pictures have fit={known['fit']!r}, not {fit!r}: leave fit out")
+    return read_own_samples(Path(data), known["shape"], image_size, fit=known["fit"])
+
+
 def _read(
-    learner: Learner, data: Any, image_size: int | None, classes: Sequence[str] | None
+    learner: Learner, data: Any, classes: Sequence[str] | None
 ) -> tuple[Samples, Samples | None, tuple[str, ...] | None]:
-    """Return samples, samples for tests only, and class names, of a path or data."""
-    if not isinstance(data, (OwnSamples, str, PathLike)):
+    """Return samples, samples for tests only, and class names."""
+    if not isinstance(data, OwnSamples):
         data, named = number_labels(data, classes)
         return as_samples(data, get_reference_weight(learner.model).dtype), None, named or find_names(data)
-    if not isinstance(data, OwnSamples):
-        shape = None if learner.seen.transforms is None else learner.seen.transforms["shape"]
-        data = read_own_samples(Path(data), shape, image_size)
     return data.train, data.test, data.names
 
 
@@ -191,12 +204,12 @@ def skip_augmentation(prepare: Prepare, x: Tensor, generator: torch.Generator) -
     return prepare(x)
 
 
-def record_transforms(samples: Samples, prepare: Prepare, augment: Augment) -> dict[str, Any]:
-    """Record shape and dtype of a sample, and what the transforms make of an artificial one."""
+def record_transforms(samples: Samples, prepare: Prepare, augment: Augment, fit: Fit = "crop") -> dict[str, Any]:
+    """Record shape, type and fit of a sample, and what transforms make of an artificial one."""
     stored = samples.gather(torch.arange(1))[0]
     if stored[0].numel() > MOST_VALUES:
         raise ValueError(f"a sample of {stored[0].numel():,} values; at most {MOST_VALUES:,} can be learned")
-    found = {"shape": list(stored.shape[1:]), "dtype": str(stored.dtype).removeprefix("torch.")}
+    found = {"shape": list(stored.shape[1:]), "dtype": str(stored.dtype).removeprefix("torch."), "fit": fit}
     return {**found, **_transform_artificial(found, prepare, augment)}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tmln.data.fit import Fit
 from tmln.data.own_data import DEFAULT_SIDE, OwnData, find_pictures, read_inputs, read_own_data, read_pictures
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples, TensorSource
@@ -16,27 +17,35 @@ from tmln.streams.samples import Samples, TensorSource
 
 @dataclass(frozen=True, eq=False)
 class OwnSamples:
-    """Samples to train on, samples for tests only (None if there are none), and class names."""
+    """Samples to train on, samples for tests only (None if there are none), and class names.
+
+    ``fit`` is how pictures became squares, None of arrays.
+    """
 
     train: Samples
     test: Samples | None
     names: tuple[str, ...] | None
+    fit: Fit | None = None
 
 
 def read_own_samples(
-    place: str | Path, shape: Sequence[int] | None = None, side: int | None = None, largest: int = DEFAULT_SIDE
+    place: str | Path,
+    shape: Sequence[int] | None = None,
+    side: int | None = None,
+    largest: int = DEFAULT_SIDE,
+    fit: Fit = "pad",
 ) -> OwnSamples:
     """Read a folder of classes or domains, or an ``.npz``.
 
     See :func:`tmln.data.own_data.read_own_data`.
     """
-    found = read_own_data(place, shape, side, largest)
+    found = read_own_data(place, shape, side, largest, fit)
     samples = _samples(found)
-    is_test = torch.from_numpy(found.is_test)
+    is_test, applied = torch.from_numpy(found.is_test), fit if found.pictures else None
     if not is_test.any():
-        return OwnSamples(samples, None, found.names)
+        return OwnSamples(samples, None, found.names, applied)
     train, test = (samples.subset((is_test == role).nonzero().squeeze(1)) for role in (False, True))
-    return OwnSamples(train, test, found.names)
+    return OwnSamples(train, test, found.names, applied)
 
 
 def _samples(found: OwnData) -> Samples:
@@ -45,7 +54,7 @@ def _samples(found: OwnData) -> Samples:
     return Samples.of(torch.from_numpy(found.inputs), torch.from_numpy(found.labels), channels_last=True)
 
 
-def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int]) -> tuple[Samples, list[Path]]:
+def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int], fit: Fit = "pad") -> tuple[Samples, list[Path]]:
     """Read images, or the rows of ``.npz`` files, without labels (all are 0), and their names."""
     files = [Path(place).expanduser() for place in places]
     if any(file.suffix == ".npz" for file in files):
@@ -57,5 +66,5 @@ def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int]) -> tuple
     paths = find_pictures(places)
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
-    source = TensorSource(torch.from_numpy(read_pictures(paths, shape)), channels_last=True)
+    source = TensorSource(torch.from_numpy(read_pictures(paths, shape, fit)), channels_last=True)
     return Samples(source, torch.zeros(len(paths), dtype=torch.int64), torch.arange(len(paths))), paths
