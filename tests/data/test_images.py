@@ -8,6 +8,7 @@ import subprocess
 import warnings
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,3 +232,33 @@ def test_a_large_jpeg_of_ones_own_is_nearly_the_same(tmp_path: Path) -> None:
         slow, quick = (reader("RGB", 32)(tmp_path / name).astype(float) for reader in (ImageReader, DraftReader))
         assert slow.shape == quick.shape == (32, 32, 3)
         assert np.abs(slow - quick).mean() <= most
+
+
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        (np.array([[0, 4095]], np.uint16), [0, 255]),  # a camera of 12 bits fills 16 with them
+        (np.array([[0, 65535]], np.uint16), [0, 255]),
+        (np.array([[0, 0]], np.uint16), [0, 0]),
+        (np.array([[0.0, 1.0]], np.float32), [0, 255]),
+        (np.array([[0.0, 200.4]], np.float32), [0, 200]),
+    ],
+)
+def test_other_ranges_are_not_read_dark(pixels: Any, expected: list[int], tmp_path: Path) -> None:
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    assert ImageReader(mode="L")(tmp_path / "a.tif")[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("pixels", "words"),
+    [
+        (np.array([[0, 200]], np.uint16), "up to 200 in 16 bits"),
+        (np.array([[-1.0, 0.5]], np.float32), "from -1 to 0.5; floats are read from 0 to 1"),
+        (np.array([[0.0, 4000.0]], np.float32), "from 0 to 4000"),
+        (np.array([[0.0, np.nan]], np.float32), "from nan to nan"),
+    ],
+)
+def test_ranges_that_cannot_be_told_are_refused(pixels: Any, words: str, tmp_path: Path) -> None:
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    with pytest.raises(DataError, match=words):
+        ImageReader(mode="L")(tmp_path / "a.tif")

@@ -13,6 +13,7 @@ from PIL import Image
 
 from tmln.data import DataError
 from tmln.data.own_data import choose_reader, find_pictures, read_own_data, read_pictures
+from tmln.data.reading import BadDataWarning
 
 
 def picture(
@@ -129,7 +130,7 @@ def test_pictures_wherever_they_are(tmp_path: Path) -> None:
     alone = picture(tmp_path / "b.png")
     found = find_pictures([tmp_path / "in", alone])
     assert found == [early, late, deep, alone]
-    assert read_pictures(found, (3, 8, 8)).shape == (4, 8, 8, 3)
+    assert read_pictures(found, (3, 8, 8))[0].shape == (4, 8, 8, 3)
     with pytest.raises(DataError, match=r"c\.png: no such file"):
         find_pictures([tmp_path / "c.png"])
 
@@ -209,3 +210,54 @@ def test_pipes_and_loops_of_links_are_left_out_with_a_word(tmp_path: Path, caplo
     ):
         assert f"{name}: left out ({why})" in said
     assert [path.name for path in find_pictures([tmp_path])] == ["a.png", "b.png"]
+
+
+def make_shop(root: Path) -> list[str]:
+    """Write two good classes and every kind of bad item; return where the bad ones are."""
+    for name in ("ant", "owl"):
+        for number in range(3):
+            picture(root / name / f"{number}.png")
+    (root / "ant" / "notes.txt").write_text("no picture")
+    (root / "ant" / "cut.png").write_bytes((root / "ant" / "0.png").read_bytes()[:40])
+    picture(root / "ant" / "backup" / "old.png")
+    (root / "bee").mkdir()  # sorts between the good ones
+    (root / "cat").mkdir()
+    (root / "cat" / "a.png").write_bytes(b"no picture")
+    picture(root / "stray.png")
+    return ["notes.txt", "cut.png", "backup", "bee", "cat/a.png", "stray.png"]
+
+
+def test_all_that_is_bad_is_one_error(tmp_path: Path) -> None:
+    bad = make_shop(tmp_path)
+    with pytest.raises(DataError, match=r"6 bad items: .*--skip-bad") as caught:
+        read_own_data(tmp_path)
+    assert all(str(Path(place)) in str(caught.value) for place in bad)
+
+
+def test_what_is_bad_is_left_out_and_listed_once(tmp_path: Path) -> None:
+    bad = make_shop(tmp_path)
+    found = read_own_data(tmp_path, skip_bad=True)
+    assert found.names == ("ant", "owl")  # no class without a picture
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len(found.left_out) == len(bad)
+    for place in bad:
+        assert sum(str(Path(place)) in line.partition(": ")[0] for line in found.left_out) == 1
+
+
+def test_a_stray_folder_makes_no_domains(tmp_path: Path) -> None:
+    picture(tmp_path / "day" / "ant" / "a.png")
+    picture(tmp_path / "night" / "ant" / "b.png")
+    (tmp_path / "night" / "notes.txt").write_text("no picture")
+    (tmp_path / "void").mkdir()
+    found = read_own_data(tmp_path, skip_bad=True)
+    assert (found.names, len(found.labels), len(found.left_out)) == (("ant",), 2, 2)
+
+
+def test_unreadable_pictures_are_left_out_of_predictions(tmp_path: Path) -> None:
+    paths = [picture(tmp_path / "a.png"), tmp_path / "b.png", picture(tmp_path / "c.png")]
+    paths[1].write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"b\.png: not an image .*--skip-bad"):
+        read_pictures(paths, (3, 8, 8))
+    with pytest.warns(BadDataWarning, match=r"left out 1 bad: .*b\.png"):
+        pixels, kept = read_pictures(paths, (3, 8, 8), skip_bad=True)
+    assert (len(pixels), kept) == (2, [paths[0], paths[2]])

@@ -30,7 +30,15 @@ COMMANDS = {
     "Train and compare": (runs.demo, runs.run, runs.compare, runs.sweep, tune.tune, paper.paper),
     "Results": (results.show, results.report, results.publish, results.verify),
     "Analysis": (analyses.pareto, analyses.ranks, analyses.overhead, analyses.landscape, analyses.barrier),
-    "Your own data": (deploy.learn, deploy.evaluate, deploy.predict, deploy.inspect, deploy.undo, deploy.export),
+    "Your own data": (
+        deploy.learn,
+        deploy.accept,
+        deploy.evaluate,
+        deploy.predict,
+        deploy.inspect,
+        deploy.undo,
+        deploy.export,
+    ),
 }
 LISTS = "Data and lists"
 

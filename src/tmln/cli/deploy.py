@@ -1,4 +1,4 @@
-"""The commands for your own data: tmln learn, evaluate, predict, inspect, undo, export."""
+"""The commands for your own data: tmln learn, accept, evaluate, predict, inspect, undo, export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tmln.cli.echo import echo, echo_block
+from tmln.cli.echo import echo, echo_block, echo_note
 from tmln.cli.options import split_settings
 from tmln.printable import csv_cell
 from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
-    from tmln.deploy.learn import StepProgress
+    from tmln.deploy.candidates import Candidate
+    from tmln.deploy.learn import LessonNotes, StepProgress
+    from tmln.learner import Retention
 
 FORGOT = 3  # the exit code when more was forgotten than --max-forgetting allows
 State = Annotated[Path, typer.Option(metavar="FILE", help="State file: model, replay memory, classes, history.")]
@@ -63,7 +65,7 @@ def learn(
         int | None, typer.Option(min=1, metavar="N", help="By default from the number of images.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Method (tmln list methods); tmln by default.")
+        str | None, typer.Option(metavar="NAME", help="Method (tmln list methods); chosen by default.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -84,7 +86,7 @@ def learn(
         typer.Option(
             min=0.0,
             metavar="POINTS",
-            help="Accuracy that earlier data may lose; beyond it exit code 3, and the state stays as it was.",
+            help="Accuracy that earlier data may lose, as far as held-out samples tell; else exit code 3.",
         ),
     ] = None,
     undo_levels: Annotated[int, typer.Option(min=0, metavar="N", help="How many calls can be undone.")] = 1,
@@ -95,6 +97,13 @@ def learn(
         FitName | None,
         typer.Option(metavar="NAME", help="Make images square: pad (default), stretch or crop; fixed by the first."),
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out bad files and empty folders; list them.")
+    ] = False,
+    try_candidates: Annotated[
+        bool,
+        typer.Option("--try", help="For a new state: compare two or three methods on held-out images, keep the best."),
+    ] = False,
 ) -> None:
     """Train a model on your data, or continue it with new data.
 
@@ -105,7 +114,7 @@ def learn(
     Example:
       tmln learn --state shop.tmln --data week2/ --max-forgetting 5
     """
-    from tmln.deploy.learn import LearnRequest, learn_into
+    from tmln.deploy.learn import LearnRequest, LessonNotes, learn_into
     from tmln.learner import Forgot
     from tmln.signals import asked_to_stop
 
@@ -126,16 +135,25 @@ def learn(
         from_scratch,
         weights_partial,
         fit=None if fit is None else fit.value,
+        skip_bad=skip_bad,
+        try_candidates=try_candidates,
     )
+    notes = LessonNotes()
     begun = not state.exists()
     try:
         with asked_to_stop() as stop, _progress() as shown:
-            learner, table = learn_into(state, data, request, _announce_resumption(shown), stop)
+            learner, table = learn_into(state, data, request, _announce_resumption(shown), stop, notes)
     except Forgot as error:
         echo_block(str(error.retention))
-        echo(f"tmln: {error}; {state} is as it was", err=True)
+        echo(
+            f"tmln: {error}; {state} answers as it did. tmln accept --state {state} takes the lesson all the same",
+            err=True,
+        )
         raise typer.Exit(FORGOT) from None
+    if notes.candidates:
+        _show_candidates(notes.candidates)
     echo_block(str(table))
+    _report_lesson(table, notes, most)
     if begun:
         about = learner.about
         size = "x".join(map(str, about["shape"]))
@@ -146,7 +164,54 @@ def learn(
             echo(f"images that are not square are {FITTED[applied]} (--fit {applied})")
         for key in ("weights", "reason"):
             if key in about:
-                echo(about[key])
+                echo_note(about[key])
+
+
+def accept(state: State) -> None:
+    """Take the lesson that --max-forgetting refused, as it was learned.
+
+    \b
+    Example:
+      tmln accept --state shop.tmln
+    """
+    from tmln.deploy.state_file import open_learner
+    from tmln.signals import saving
+
+    learner = open_learner(state)
+    learner.accept()
+    with saving():
+        learner.save(state)
+    echo_block(str(learner.retention))
+    echo("")
+    echo(f"{state} has learned {learner.seen.record.tasks[-1].name!r}; tmln undo takes it back")
+
+
+def _show_candidates(candidates: Sequence[Candidate]) -> None:
+    """Print what the methods of --try reached."""
+    best = max(candidates, key=lambda one: one.accuracy)
+    rows = [
+        (one.method, f"{one.accuracy:.1%}", f"{one.seconds:.0f} s", one.about + " (kept)" * (one is best))
+        for one in candidates
+    ]
+    _table(("method", "accuracy", "took", f"on {best.count:,} held-out images"), rows)
+    echo("")
+
+
+def _report_lesson(table: Retention, notes: LessonNotes, most: float | None) -> None:
+    """Print what was left out, what a lesson took, and what to do where it went badly."""
+    echo("")
+    echo(f"took {notes.seconds:.0f} s, {notes.read_seconds:.0f} s of it reading")
+    if notes.left_out:
+        echo(f"left out {len(notes.left_out):,} bad file{'s' * (len(notes.left_out) != 1)}:")
+        for problem in notes.left_out:
+            echo(f"  {problem}")
+    if most is not None and (unclear := table.undecided(most)):
+        echo_note(
+            f"{', '.join(unclear)} may have lost more than {100 * most:g} points, but too few images are held out to "
+            "tell (see the interval): learned; tmln undo takes it back, a larger --hold-out tells more"
+        )
+    for line in table.advice():
+        echo_note(line)
 
 
 def evaluate(state: State, data: Data) -> None:
@@ -174,6 +239,7 @@ def predict(
     format: Annotated[
         PredictionFormat, typer.Option(metavar="NAME", help="table, csv or json.")
     ] = PredictionFormat.table,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")] = False,
 ) -> None:
     """Predict the classes of images or arrays, with probabilities.
 
@@ -183,7 +249,7 @@ def predict(
     """
     from tmln.deploy.state_file import open_learner
 
-    found = open_learner(state).predict([str(path) for path in pictures], top)
+    found = open_learner(state).predict([str(path) for path in pictures], top, skip_bad=skip_bad)
     if format is PredictionFormat.json:
         records: list[dict[str, Any]] = []
         for one in found:

@@ -50,14 +50,23 @@ def read_folder(
     split = (root / "train").is_dir() and (root / "test").is_dir()
     first = root / "train" if split else root
     if nested is None:
-        places = [path for path in list_entries(first) if path.is_dir()]
-        nested = any(path.is_dir() and not find_defect(path) for place in places for path in place.iterdir())
+        nested = has_domains(first)
     found = list_labelled_files(first, nested, False, bad)
     found += list_labelled_files(root / "test", nested, True, bad) if split else []
     labels = tuple(sorted({item.label for item in found}, key=natural_key))
     tasks = tuple(sorted({item.task for item in found}, key=natural_key))
     files = [ImageFile(item.path, labels.index(item.label), tasks.index(item.task), item.test) for item in found]
     return ImageFiles(files if split else hold_out(files, fraction, seed), labels, read, tasks if nested else ())
+
+
+def has_domains(root: Path) -> bool:
+    """Return whether the folders in ``root`` hold folders of classes, as most of them do."""
+    places = [
+        [path.is_dir() for path in place.iterdir() if path.name[0] != "." and not find_defect(path)]
+        for place in list_entries(root)
+        if place.is_dir()
+    ]
+    return sum(any(place) for place in places) > sum(bool(place) and not any(place) for place in places)
 
 
 def list_entries(folder: Path) -> list[Path]:
@@ -115,6 +124,9 @@ def list_labelled_files(root: Path, nested: bool, test: bool, bad: BadData) -> l
     """Return all files in task/class (``nested``) or class folders; report empty class folders."""
     found = []
     for task in list_folders(root, bad) if nested else [None]:
+        if task is not None and bad.skip and not any(path.is_dir() for path in list_entries(task)):
+            bad.add(task, "holds no folders of images")
+            continue
         for place in list_folders(task or root, bad):
             files = list_entries(place)
             if not files:

@@ -71,6 +71,8 @@ class ImageReader:
             raise DataError(f"{path}: mode {image.mode}, not L or RGB; mode=RGB converts images")
         if image.mode.startswith("I"):
             image = Image.fromarray(_to_8_bits(path, np.asarray(image)))
+        elif image.mode == "F":
+            image = Image.fromarray(_scale_floats(path, np.asarray(image)))
         if self.mode is not None and image.mode != self.mode:
             try:
                 image = image.convert(self.mode)
@@ -115,7 +117,21 @@ def _check_size(path: Path, file: ImageFile) -> None:
 
 
 def _to_8_bits(path: Path, pixels: NDArray[np.integer]) -> Pixels:
-    """Return the upper 8 of 16 bits, whatever integer type the decoder chose."""
-    if pixels.min() < 0 or pixels.max() > 0xFFFF:
+    """Return the upper 8 of 16 bits, or of 12 where no value needs more.
+
+    Cameras of 12 bits fill 16 with them. Values that need 8 bits alone may be any of these.
+    """
+    most = int(pixels.max())
+    if pixels.min() < 0 or most > 0xFFFF:
         raise DataError(f"{path}: grey values of more than 16 bits")
-    return (pixels.astype(np.uint32) >> 8).astype(np.uint8)
+    if 0 < most <= 0xFF:
+        raise DataError(f"{path}: grey values up to {most} in 16 bits: black in all of these; save it with 8 bits")
+    return (pixels.astype(np.uint32) >> (4 if most <= 0xFFF else 8)).astype(np.uint8)
+
+
+def _scale_floats(path: Path, pixels: NDArray[np.floating]) -> Pixels:
+    """Return floats from 0 to 1, or from 0 to 255, as 8 bits; others are refused."""
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (np.isfinite(pixels).all() and low >= 0 and high <= 0xFF):
+        raise DataError(f"{path}: grey values from {low:g} to {high:g}; floats are read from 0 to 1, or from 0 to 255")
+    return np.round(pixels * (0xFF if high <= 1 else 1)).astype(np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -19,8 +20,9 @@ from tmln.data.fit import Fit
 from tmln.data.folder import list_entries, read_folder
 from tmln.data.image_files import load_images
 from tmln.data.images import FORMATS, DraftReader, ImageReader, Pixels
-from tmln.data.reading import BadData, DataError, data_root, read_bounded
+from tmln.data.reading import BadData, BadDataWarning, DataError, data_root, read_bounded
 
+SKIP = "--skip-bad"  # the option that an error names
 DEFAULT_SIDE = 64  # pixels; larger images are resized to it unless another side is given
 MIN_SIDE = 8
 MAX_ARRAYS = 1 << 33  # bytes of an .npz, packed or unpacked
@@ -33,7 +35,8 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".
 class OwnData:
     """Images [N, H, W, C] or plain arrays [N, ...], with labels and the names of classes.
 
-    ``is_test`` marks the images in a folder ``test`` beside ``train``.
+    ``is_test`` marks the images in a folder ``test`` beside ``train``; ``left_out`` says which
+    files and folders are bad, and why.
     """
 
     inputs: NDArray[Any]
@@ -42,6 +45,7 @@ class OwnData:
     is_test: NDArray[np.bool_]
     pictures: bool
     paths: tuple[Path, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def read_own_data(
@@ -50,12 +54,14 @@ def read_own_data(
     side: int | None = None,
     largest: int = DEFAULT_SIDE,
     fit: Fit = "pad",
+    skip_bad: bool = False,
 ) -> OwnData:
     """Read images in ``place/class`` or ``place/domain/class``, or the arrays of an ``.npz``.
 
     ``shape`` is the input shape of a model, [C, H, W]: images are converted to it. Without it, the
     side is ``side`` or follows from the images, up to ``largest``. ``fit`` is how a picture becomes
-    a square (:mod:`tmln.data.fit`).
+    a square (:mod:`tmln.data.fit`). All bad files and empty folders are one error, or with
+    ``skip_bad`` left out.
     """
     path = Path(place).expanduser()
     if path.suffix == ".npz":
@@ -64,21 +70,27 @@ def read_own_data(
         raise DataError(f"{path}: no such folder or file")
     if not path.is_dir():
         raise DataError(f"{path}: neither a folder of classes nor a file .npz of arrays")
-    with BadData(str(path), False) as bad:
-        files = read_folder(path, bad, ImageReader())
-        paths = [file.path for file in files.files]
-        pixels, kept = load_images(
-            paths, choose_reader(paths, shape, side, largest, fit), bad, data_root() / "prepared" / "own"
-        )
+    bad = BadData(str(path), True)
+    files = read_folder(path, bad, ImageReader())
+    paths = [file.path for file in files.files]
+    if bad.found and not paths:
+        bad.raise_all(SKIP)
+    pixels, kept = load_images(
+        paths, choose_reader(paths, shape, side, largest, fit), bad, data_root() / "prepared" / "own"
+    )
+    if not skip_bad:
+        bad.raise_all(SKIP)
     sound = [files.files[row] for row in kept]
+    labels = sorted({file.label for file in sound})  # a class without a readable image is not met
     split = (path / "train").is_dir() and (path / "test").is_dir()
     return OwnData(
         pixels[kept] if len(kept) < len(pixels) else pixels,
-        np.array([file.label for file in sound], np.int64),
-        files.class_names,
+        np.array([labels.index(file.label) for file in sound], np.int64),
+        tuple(files.class_names[label] for label in labels),
         np.array([split and file.test for file in sound], np.bool_),
         True,
         tuple(file.path for file in sound),
+        tuple(bad.found),
     )
 
 
@@ -138,10 +150,21 @@ def find_pictures(places: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_pictures(paths: Sequence[Path], shape: Sequence[int], fit: Fit = "pad") -> Pixels:
-    """Read images for a model of this input shape; an unreadable one is an error that names it."""
-    with BadData("pictures", False) as bad:
-        return load_images(paths, choose_reader(paths, shape, None, fit=fit), bad, data_root() / "prepared" / "own")[0]
+def read_pictures(
+    paths: Sequence[Path], shape: Sequence[int], fit: Fit = "pad", skip_bad: bool = False
+) -> tuple[Pixels, list[Path]]:
+    """Read images for a model of this input shape; return them and the paths that were read.
+
+    Unreadable ones are an error that names them all, or with ``skip_bad`` a warning.
+    """
+    bad = BadData("pictures", True)
+    reader = choose_reader(paths, shape, None, fit=fit)
+    pixels, kept = load_images(paths, reader, bad, data_root() / "prepared" / "own")
+    if bad.found and not skip_bad:
+        bad.raise_all(SKIP)
+    if bad.found:
+        warnings.warn(f"left out {len(bad.found)} bad: {'; '.join(bad.found)}", BadDataWarning, stacklevel=2)
+    return pixels[kept] if len(kept) < len(pixels) else pixels, [paths[row] for row in kept]
 
 
 def read_inputs(path: Path, shape: Sequence[int]) -> NDArray[Any]:

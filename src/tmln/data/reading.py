@@ -12,6 +12,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+SHOWN = 20  # problems that an error names
+
 
 class DataError(ValueError):
     """Data is missing or cannot be used; the message names the file and the remedy."""
@@ -39,6 +41,15 @@ class BadData:
         if not self.skip:
             raise DataError(f"{problem} (skip_bad leaves bad data out)")
         self.found.append(problem)
+
+    def raise_all(self, remedy: str) -> None:
+        """Raise one error for all problems that were collected; ``remedy`` is what to do."""
+        if len(self.found) == 1:
+            raise DataError(f"{self.found[0]} ({remedy} leaves bad data out)")
+        if self.found:
+            rest = f"; and {len(self.found) - SHOWN} more" * (len(self.found) > SHOWN)
+            shown = "; ".join(self.found[:SHOWN])
+            raise DataError(f"{self.what}: {len(self.found)} bad items: {shown}{rest} ({remedy} leaves bad data out)")
 
     def check_labels(self, labels: NDArray[np.int64], classes: int, path: Path) -> NDArray[np.bool_]:
         """Return a mask of the labels in 0..classes-1, and report each of the others."""

@@ -36,9 +36,17 @@ def choose_size(side: int) -> int:
     return min(max(side, SMALLEST), LARGEST)
 
 
+def explain_scratch(model: str, method: str) -> str:
+    """Return how a network without pre-trained weights is trained by default, in a line."""
+    return (
+        f"{model} trained on your images alone by {method} with AdamW: balanced replay, averaged weights, and a rate "
+        "that falls within each lesson (--try compares methods)"
+    )
+
+
 def explain(size: int) -> str:
     """Return why the backbone was chosen, in a line."""
     return (
         f"{MODEL} at {size} pixels, pre-trained, with the head {METHOD!r}: one pass and nothing forgotten, chosen "
-        "because its weights are installed (--from-scratch trains a network on your images alone)"
+        "because its weights are installed (--from-scratch trains a network on your images alone, --try compares)"
     )

@@ -23,16 +23,19 @@ from tmln.deploy.backbone import (
     MODEL,
     choose_size,
     explain,
+    explain_scratch,
     is_undecided,
     uses_backbone,
 )
+from tmln.deploy.candidates import DEFAULT, FROM_SCRATCH, WITH_BACKBONE, Candidate, compare_candidates
 from tmln.deploy.state_file import ModelSpec, open_learner
-from tmln.learner import Learner, Retention
+from tmln.learner import Forgot, Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
-from tmln.models import spell_options, takes_pixels
+from tmln.methods.recipes import Recipe, find_recipe
+from tmln.models import BACKBONES, spell_options, takes_pixels
 from tmln.models.weights_file import load_weights
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
@@ -40,6 +43,12 @@ from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
 from tmln.user_code import code_allowed
 
+# Without pre-trained weights and unless the user asks for a method; every network is trained with
+# a rate that falls within each task. Measured in docs/own_data.md over ten seeds.
+METHOD_FROM_SCRATCH = "er+"
+SCHEDULE = {"schedule": "cosine", "warmup": 0.1}
+LR, LR_FINE_TUNING = 0.01, 0.001  # the lower one where weights are loaded and all of them trained
+LEARNER_SETTINGS = ("lr", "batch_size", "seed", "head", "logit_mask", "micro_batch", "schedule", "warmup")
 SMALL = 32  # pixels up to which two convolutions are enough
 STEPS = 1000  # of a task, about, unless the user gives epochs
 EPOCHS = (5, 60)
@@ -64,6 +73,21 @@ class LearnRequest:
     from_scratch: bool = False
     weights_partial: bool = False
     fit: Fit | None = None
+    skip_bad: bool = False
+    try_candidates: bool = False
+
+
+@dataclass
+class LessonNotes:
+    """What is known of a call of :func:`learn_into` beside the learner, for a report.
+
+    ``left_out`` names bad files and folders; ``candidates`` are those that ``--try`` compared.
+    """
+
+    left_out: tuple[str, ...] = ()
+    read_seconds: float = 0.0
+    seconds: float = 0.0
+    candidates: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +107,7 @@ def learn_into(
     request: LearnRequest | None = None,
     on_step: Callable[[StepProgress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
+    notes: LessonNotes | None = None,
 ) -> tuple[Learner, Retention]:
     """Learn ``data`` into the file ``state``, which is replaced when all is done.
 
@@ -96,11 +121,13 @@ def learn_into(
         on_step: called after every step.
         stop: asked after every step; if True, progress is saved and
             :class:`~tmln.signals.Interrupted` raised.
+        notes: filled with what was left out, and the seconds that it took.
 
     Returns:
         The learner and its retention table.
     """
-    request, state = request or LearnRequest(), Path(state).expanduser()
+    request, state, notes = request or LearnRequest(), Path(state).expanduser(), notes or LessonNotes()
+    begun = time.monotonic()
     if not state.parent.is_dir():  # before any work
         raise ValueError(f"{state}: there is no folder {state.parent}; make it, or choose another")
     base = load_file(state) if state.exists() else None
@@ -112,7 +139,9 @@ def learn_into(
     fit = request.fit or "pad" if intake is None else intake.fit
     chosen = base is None and uses_backbone(data, request)
     is_backbone = chosen or takes_pixels(request.model or "", model_options_of(request))
-    own = read_own_samples(data, shape, request.image_size, LARGEST if is_backbone else DEFAULT_SIDE, fit)
+    largest = LARGEST if is_backbone else DEFAULT_SIDE
+    own = read_own_samples(data, shape, request.image_size, largest, fit, request.skip_bad)
+    notes.left_out, notes.read_seconds = own.left_out, time.monotonic() - begun
     if own.names:
         check_names(own.names)
     mark = {
@@ -120,18 +149,33 @@ def learn_into(
         "state": 0 if base is None else zlib.crc32(state.read_bytes()),
         "request": zlib.crc32(repr(replace(request, max_forgetting=None, keep=0)).encode()),
     }
+    name = Path(data).expanduser().resolve().name
+    if request.try_candidates:
+        if base is not None or request.method is not None:
+            raise ValueError(
+                f"--try compares methods for a new state: {state} exists already"
+                if base is not None
+                else f"--try compares methods by itself: leave --method {request.method} out"
+            )
+        best, notes.candidates = try_candidates(own, request, chosen, name)
+        with saving():
+            best.save(state)
+        notes.seconds = time.monotonic() - begun
+        return best, best.retention
     beside = state.with_name(f".{state.name}.learning")
     learner = _resume(beside, mark)
     if learner is None:
         learner = _make_learner(own, request, chosen) if base is None else open_learner(state, base)
-        if base is None and not chosen and is_undecided(data, request):
-            learner.about["reason"] = INSTALL
+        if base is None and not chosen and request.method is None and not begins_with_weights(request):
+            learner.about["reason"] = explain_scratch(learner.about["model"], METHOD_FROM_SCRATCH)
+            if is_undecided(data, request):
+                learner.about["reason"] += f"; {INSTALL}"
     learner.keep = request.keep
     share = request.hold_out if own.test is None else 0.0
     count = len(own.train) - (int(choose_validation(own.train.y, share, learner.seed).sum()) if share else 0)
     if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
         learner.batch_size = _avoid_single(count, learner.batch_size)
-    epochs = request.epochs or min(max(math.ceil(STEPS * learner.batch_size / count), EPOCHS[0]), EPOCHS[1])
+    epochs = request.epochs or choose_epochs(count, learner.batch_size)
     epochs = learner.about.get("underway", {}).get("epochs", epochs)
     steps, save_at = epochs * math.ceil(count / learner.batch_size), 0.0
 
@@ -149,11 +193,18 @@ def learn_into(
         if asked:
             raise Interrupted(f"stopped in epoch {epoch + 1} of {epochs}; the same command goes on from there")
 
-    name = Path(data).expanduser().resolve().name
     share, most = request.hold_out, request.max_forgetting
     try:
         learner.learn(own, epochs, name=name, hold_out=share, max_forgetting=most, atomic=False, on_step=after_step)
     except Interrupted:
+        raise
+    except Forgot as error:
+        if base is not None and error.refused is not None and request.keep:
+            kept = open_learner(state, base)
+            kept.keep, kept.seen.refused = request.keep, error.refused
+            with saving():
+                kept.save(state)
+        beside.unlink(missing_ok=True)
         raise
     except BaseException:
         beside.unlink(missing_ok=True)  # resuming would fail again
@@ -165,7 +216,37 @@ def learn_into(
     with saving():
         learner.save(state)
         beside.unlink(missing_ok=True)
+    notes.seconds = time.monotonic() - begun
     return learner, learner.retention
+
+
+def choose_epochs(count: int, batch_size: int) -> int:
+    """Return the passes over ``count`` samples that are about ``STEPS`` steps."""
+    return min(max(math.ceil(STEPS * batch_size / count), EPOCHS[0]), EPOCHS[1])
+
+
+def try_candidates(
+    own: OwnSamples, request: LearnRequest, chosen: bool, name: str
+) -> tuple[Learner, tuple[Candidate, ...]]:
+    """Learn the first task with each candidate; return the learner of the best, and all results."""
+    request = replace(request, try_candidates=False)
+    share = request.hold_out if own.test is None else 0.0
+    count = len(own.train) - (int(choose_validation(own.train.y, share, 0).sum()) if share else 0)
+
+    def learn(method: str, about: str, settings: Mapping[str, str], epochs: int | None) -> Learner:
+        wish = replace(request, settings={**settings, **request.settings})
+        wish = replace(wish, model=MODEL, image_size=None) if chosen else wish
+        size = {"model.size": str(choose_size(own.train.shape[1]))} if chosen else {}
+        wish = replace(wish, method=None if method == DEFAULT else method, settings={**size, **wish.settings})
+        learner = _make_learner(own, wish)
+        if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
+            learner.batch_size = _avoid_single(count, learner.batch_size)
+        learner.about["reason"] = f"{about}: the best of --try on held-out images"
+        epochs = request.epochs or epochs or choose_epochs(count, learner.batch_size)
+        learner.learn(own, epochs, name=name, hold_out=request.hold_out, atomic=False)
+        return learner
+
+    return compare_candidates(WITH_BACKBONE if chosen else FROM_SCRATCH, learn)
 
 
 def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) -> Learner:
@@ -185,8 +266,15 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     given = {key: value for key, value in request.settings.items() if "." not in key}
     dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
-    numbers = {"lr": 0.01, "batch_size": 32, "seed": 0, **{key: _parse(value) for key, value in given.items()}}
-    if unknown := numbers.keys() - {"lr", "batch_size", "seed", "head", "logit_mask", "micro_batch"}:
+    tuned = not request.freeze and begins_with_weights(request)
+    numbers = {
+        "lr": LR_FINE_TUNING if tuned and request.method is None else LR,
+        "batch_size": 32,
+        "seed": 0,
+        **SCHEDULE,
+        **{key: _parse(value) for key, value in given.items()},
+    }
+    if unknown := numbers.keys() - set(LEARNER_SETTINGS):
         raise ValueError(f"unknown setting {min(unknown)!r}; lr, batch_size, seed, head, model.NAME or step.NAME, say")
     spec = ModelSpec(
         model=request.model or usual,
@@ -204,8 +292,9 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     loaded = None
     if request.weights is not None:
         loaded = load_weights(model, request.weights, spec.find_head(model), request.weights_partial)
-    method = request.method or "tmln"
-    learner = Learner(model, method, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
+    recipe = choose_from_scratch() if request.method is None else find_recipe(request.method)
+    learner = Learner(model, recipe, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
+    method = request.method or METHOD_FROM_SCRATCH
     learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:
         learner.about["reason"] = explain(int(options["size"]))
@@ -217,6 +306,18 @@ def model_options_of(request: LearnRequest) -> dict[str, Any]:
     prefix = "model."
     asked = {key: value for key, value in request.settings.items() if key.startswith(prefix)}
     return {key.removeprefix(prefix): _parse(value) for key, value in asked.items()}
+
+
+def begins_with_weights(request: LearnRequest) -> bool:
+    """Return whether a new state's network is not trained from scratch."""
+    known = model_options_of(request).get("pretrained", request.model in BACKBONES)
+    return request.weights is not None or bool(known)
+
+
+def choose_from_scratch() -> Recipe:
+    """Return the recipe of a new state where no method is asked for: ``er+`` with AdamW."""
+    recipe = find_recipe(METHOD_FROM_SCRATCH).with_component("step", "adamw")
+    return recipe.with_setting("replay.selection", "class-balanced")
 
 
 def _refuse_changes(state: Path, file: StateFile, request: LearnRequest) -> None:

@@ -172,7 +172,9 @@ def predict_labels(learner: Learner, samples: Samples) -> Tensor:
     return torch.cat([scores.argmax(1).cpu() for scores in compute_scores(learner, samples)])
 
 
-def predict(learner: Learner, data: Any, top: int = 1, head: int | None = None) -> list[Prediction]:
+def predict(
+    learner: Learner, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False
+) -> list[Prediction]:
     """Return for each sample the ``top`` most probable classes.
 
     ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of
@@ -184,7 +186,7 @@ def predict(learner: Learner, data: Any, top: int = 1, head: int | None = None) 
         raise ValueError(f"every task has its own head: say which by head=0 to {len(learner.heads) - 1}, not {head}")
     if head is not None and not learner.heads:
         raise ValueError(f"head={head}, but the model has one head over all classes")
-    samples, paths = _read_unlabelled(learner, data)
+    samples, paths = _read_unlabelled(learner, data, skip_bad)
     found: list[Prediction] = []
     for scores in compute_scores(learner, samples, head):
         shares = scores.float().softmax(1)
@@ -205,14 +207,14 @@ def _explain_nan(model: nn.Module, inputs: Tensor) -> str:
     return "no prediction: the model's output is not a number, though its weights and inputs are"
 
 
-def _read_unlabelled(learner: Learner, data: Any) -> tuple[Samples, Sequence[Path]]:
+def _read_unlabelled(learner: Learner, data: Any, skip_bad: bool) -> tuple[Samples, Sequence[Path]]:
     if isinstance(data, (str, PathLike)):
         data = [data]
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
         if learner.seen.transforms is None:
             raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
         known = learner.seen.transforms
-        return read_own_inputs([Path(item) for item in data], known["shape"], known["fit"])
+        return read_own_inputs([Path(item) for item in data], known["shape"], known["fit"], skip_bad)
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
         data = (x, torch.zeros(len(x), dtype=torch.int64))

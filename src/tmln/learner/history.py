@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,15 +21,23 @@ if TYPE_CHECKING:
 
 MOST_HELD = 2000  # held-out samples in all, of which each task has an equal part
 
+WEAK = 0.6  # accuracy on held-out samples below which a class was learned badly
+
+Interval = tuple[float, float]
 Accuracies = list[dict[int, tuple[int, float]]]  # of each task, by class: held-out samples, and the share that is right
 
 
 class Forgot(RuntimeError):
-    """More was forgotten than allowed; the learner is as before. ``retention`` is the table."""
+    """More was forgotten than allowed; the learner is as before.
 
-    def __init__(self, message: str, retention: Retention) -> None:
+    ``retention`` is the table, ``refused`` the state and the record that
+    :meth:`tmln.Learner.accept` takes.
+    """
+
+    def __init__(self, message: str, retention: Retention, record: TaskRecord) -> None:
         super().__init__(message)
-        self.retention = retention
+        self.retention, self.record = retention, record
+        self.refused: tuple[dict[str, Any], TaskRecord] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Retention:
 
     rows: tuple[RetentionRow, ...] = ()
     new: int = 0  # classes that came with the task
+    intervals: Mapping[str, Interval] = field(default_factory=dict)  # of each earlier task's loss, at 95%
 
     def tasks(self) -> dict[str, tuple[float | None, float]]:
         """Return accuracy before and after of every task, over its held-out samples."""
@@ -99,6 +109,41 @@ class Retention:
         """The largest loss of accuracy of a task; 0 where none lost any."""
         return max((before - after for before, after in self.tasks().values() if before is not None), default=0.0)
 
+    def forgotten(self, most: float) -> list[str]:
+        """Return the earlier tasks that lost more than ``most``, as held-out samples can tell.
+
+        The lower end of the interval is beyond it; without an interval, the loss itself.
+        """
+        found = []
+        for name, (before, after) in self.tasks().items():
+            if before is not None and self.intervals.get(name, (before - after, 0.0))[0] > most + 1e-9:
+                found.append(name)
+        return found
+
+    def undecided(self, most: float) -> list[str]:
+        """Return the earlier tasks that lost more than ``most``, but too few samples tell."""
+        clear = self.forgotten(most)
+        lost = {name: before - after for name, (before, after) in self.tasks().items() if before is not None}
+        return [name for name, loss in lost.items() if loss > most + 1e-9 and name not in clear]
+
+    def advice(self) -> list[str]:
+        """Return what to do about classes that were learned badly and tasks that were forgotten."""
+        lines = []
+        weak = [row for row in self.rows if row.before is None and row.after < WEAK]
+        if weak:
+            some = ", ".join(f"{row.label} ({row.after:.0%})" for row in weak[:5]) + ", ..." * (len(weak) > 5)
+            lines.append(
+                f"learned badly: {some}. More images of these classes help most; a new state with --try compares "
+                "methods on held-out images"
+            )
+        if lost := self.forgotten(0.0):
+            lines.append(
+                f"forgotten in part: {', '.join(lost)}. tmln undo takes the lesson back; a lesson that also shows "
+                "images of the earlier classes, or a new state with --try or a larger memory (--set "
+                "replay.capacity=2000), forgets less"
+            )
+        return lines
+
     def summary(self) -> str:
         """Return the sentence above the table."""
         parts: list[str] = []
@@ -110,6 +155,9 @@ class Retention:
                 parts.append(f"{name} stays at {after:.0%}")
             else:
                 parts.append(f"{name} {'fell' if after < before else 'rose'} from {before:.0%} to {after:.0%}")
+                if after < before and name in self.intervals:
+                    low, high = self.intervals[name]
+                    parts[-1] += f" (95% interval of the loss: {100 * low:.0f} to {100 * high:.0f} points)"
         return "; ".join(parts) or "nothing was held out, so nothing is known of what was kept"
 
     def __str__(self) -> str:
@@ -136,6 +184,7 @@ class TaskRecord:
     tasks: tuple[TaskNote, ...] = ()
     held: tuple[HeldOut | None, ...] = ()
     rows: tuple[RetentionRow, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def has_held_out(self) -> bool:
@@ -163,6 +212,7 @@ class TaskRecord:
             "lessons": [{**asdict(note), "counts": dict(note.counts), "new": list(note.new)} for note in self.tasks],
             "held": [None if held is None else {"x": held.x, "y": held.y} for held in self.held],
             "rows": [[row.task, row.label, row.count, row.before, row.after] for row in self.rows],
+            "intervals": {name: list(interval) for name, interval in self.intervals.items()},
         }
 
     @classmethod
@@ -174,7 +224,8 @@ class TaskRecord:
             TaskNote(**{**note, "counts": dict(note["counts"]), "new": tuple(note["new"])}) for note in plain["lessons"]
         )
         held = tuple(None if one is None else HeldOut(one["x"], one["y"]) for one in plain["held"])
-        return cls(tasks, held, tuple(RetentionRow(*row) for row in plain["rows"]))
+        intervals = {name: (low, high) for name, (low, high) in plain.get("intervals", {}).items()}
+        return cls(tasks, held, tuple(RetentionRow(*row) for row in plain["rows"]), intervals)
 
 
 @dataclass
@@ -182,15 +233,16 @@ class SeenData:
     """What a learner remembers about the data it has seen.
 
     ``transforms`` is what was done to stored samples, ``history`` the tasks' data where a recipe
-    trains on all of them, ``previous`` the states that ``undo()`` goes back to, ``earlier`` the
-    accuracies from before the current task.
+    trains on all of them, ``previous`` the states that ``undo()`` goes back to, ``refused`` the one
+    that ``accept()`` takes, ``earlier`` which held-out samples were right before the current task.
     """
 
     transforms: dict[str, Any] | None = None
     history: list[Samples] = field(default_factory=list)
     record: TaskRecord = field(default_factory=TaskRecord)
     previous: list[tuple[dict[str, Any], TaskRecord]] = field(default_factory=list)  # the newest last
-    earlier: Accuracies | None = None
+    refused: tuple[dict[str, Any], TaskRecord] | None = None
+    earlier: list[Tensor | None] | None = None
 
 
 def start_record(record: TaskRecord, name: str, samples: Samples, held: Samples | None) -> TaskRecord:
@@ -199,6 +251,12 @@ def start_record(record: TaskRecord, name: str, samples: Samples, held: Samples 
         warnings.warn(
             f"{count} of the samples of {name!r} are those that {task!r} is judged by: now it is scored on "
             "what was learned; learn other samples",
+            stacklevel=3,
+        )
+    if held is not None and len(held) and (count := count_equal(samples, held)):
+        warnings.warn(
+            f"{count} of the {len(samples):,} samples of {name!r} equal one that is held out to measure its accuracy, "
+            "which is then too high: remove duplicates",
             stacklevel=3,
         )
     labels, counts = torch.unique(samples.y, return_counts=True)
@@ -210,30 +268,64 @@ def start_record(record: TaskRecord, name: str, samples: Samples, held: Samples 
 def finish_record(
     learner: Learner, record: TaskRecord, classes: Sequence[int], known: Sequence[int], most: float | None
 ) -> TaskRecord:
-    """Return the record with accuracies; raise :class:`Forgot` if one lost more than ``most``."""
-    after = measure_accuracies(learner, record) if record.has_held_out else [{} for _ in record.tasks]
+    """Return the record with accuracies; raise :class:`Forgot` if a task lost more than ``most``.
+
+    Only a loss that the held-out samples can tell counts (:meth:`Retention.forgotten`).
+    """
+    right, before = find_right(learner, record), learner.seen.earlier or []
+    after = count_accuracies(record, right)
     new = tuple(sorted(set(classes) - set(known)))
-    table = Retention(make_rows(record, learner.names, learner.seen.earlier or [], after), len(new))
-    if most is not None and table.lost > most + 1e-9:
-        raise Forgot(f"{table.summary()}: more than the {100 * most:g} points that may be lost", table)
+    intervals = {
+        note.name: bound_loss(then, now)
+        for note, then, now in zip(record.tasks, before, right, strict=False)
+        if then is not None and now is not None
+    }
+    rows = make_rows(record, learner.names, count_accuracies(record, before), after)
+    table = Retention(rows, len(new), intervals)
     mine = after[-1].values()
     total = sum(count for count, _ in mine)
     accuracy = sum(count * right for count, right in mine) / total if total else None
     note = replace(record.tasks[-1], new=new, accuracy=accuracy)
-    return replace(record, tasks=(*record.tasks[:-1], note), rows=table.rows)
+    finished = replace(record, tasks=(*record.tasks[:-1], note), rows=table.rows, intervals=intervals)
+    if most is not None and table.forgotten(most):
+        raise Forgot(f"{table.summary()}: more than the {100 * most:g} points that may be lost", table, finished)
+    return finished
 
 
-def measure_accuracies(learner: Learner, record: TaskRecord) -> Accuracies:
+def find_right(learner: Learner, record: TaskRecord) -> list[Tensor | None]:
+    """Return for each task which held-out samples are predicted rightly; None without any."""
+    return [None if held is None else learner.predict_labels(held.as_samples()) == held.y.cpu() for held in record.held]
+
+
+def count_accuracies(record: TaskRecord, right: Sequence[Tensor | None]) -> Accuracies:
     """Return for each task and class the number of held-out samples, and the accuracy."""
     found: Accuracies = []
-    for held in record.held:
-        if held is None:
-            found.append({})
-            continue
-        right = learner.predict_labels(held.as_samples()) == held.y
-        labels = torch.unique(held.y).tolist()
-        found.append({c: (int((held.y == c).sum()), float(right[held.y == c].float().mean())) for c in labels})
+    for held, mine in zip(record.held, right, strict=False):
+        labels = [] if held is None else torch.unique(held.y).tolist()
+        found.append({})
+        for label in labels:
+            assert held is not None
+            assert mine is not None
+            of_class = held.y == label
+            found[-1][label] = int(of_class.sum()), float(mine[of_class].float().mean())
     return found
+
+
+def bound_loss(before: Tensor, after: Tensor) -> Interval:
+    """Return the 95% interval of the accuracy that was lost, of the same samples before and after.
+
+    Agresti and Min 2005: half a sample is added to each of the four cells of right and wrong before
+    and after; then (lost - won) / n is bounded by the normal distribution.
+
+    >>> low, high = bound_loss(torch.tensor([True] * 20), torch.tensor([True] * 16 + [False] * 4))
+    >>> round(low, 3), round(high, 3)
+    (-0.002, 0.366)
+    """
+    count = len(before) + 2
+    lost = (int((before & ~after).sum()) + 0.5) / count
+    won = (int((~before & after).sum()) + 0.5) / count
+    margin = 1.96 * math.sqrt((lost + won - (lost - won) ** 2) / count)
+    return max(-1.0, lost - won - margin), min(1.0, lost - won + margin)
 
 
 def make_rows(
@@ -274,6 +366,12 @@ def count_overlap(samples: Samples, record: TaskRecord) -> dict[str, int]:
                 if held and checksum in held:
                     found[note.name] = found.get(note.name, 0) + 1
     return found
+
+
+def count_equal(samples: Samples, held: Samples) -> int:
+    """Return how many of the samples are, to the byte, among the held-out ones."""
+    known = {checksum for x, _ in held.batches(512) for checksum in _checksums(x)}
+    return sum(checksum in known for x, _ in samples.batches(512) for checksum in _checksums(x))
 
 
 def _checksums(x: Tensor) -> list[int]:

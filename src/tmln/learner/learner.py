@@ -21,7 +21,7 @@ from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predic
 from tmln.learner.export import export
 from tmln.learner.forward import Precision, check_heads
 from tmln.learner.heads import grow_for
-from tmln.learner.history import Retention, SeenData, TaskRecord, finish_record, measure_accuracies, start_record
+from tmln.learner.history import Forgot, Retention, SeenData, TaskRecord, find_right, finish_record, start_record
 from tmln.learner.loop import StreamPosition, TaskPosition, learn_task
 from tmln.learner.state import check_file, full_recipe, restore_on_error, restore_state, take_state
 from tmln.learner.task_data import (
@@ -35,7 +35,17 @@ from tmln.learner.task_data import (
 )
 from tmln.learner.trained import Trained
 from tmln.lr_schedule import Schedule, ScheduleName
-from tmln.methods import Answer, Component, Penalty, Replay, Step, Weights, get_reference_weight, prepare_inputs
+from tmln.methods import (
+    Answer,
+    Component,
+    Penalty,
+    Replay,
+    Step,
+    Weights,
+    copy_state,
+    get_reference_weight,
+    prepare_inputs,
+)
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -224,8 +234,9 @@ class Learner:
                 it :attr:`retention` measures this task and all later ones; at most 2000 such
                 samples are kept.
             test: samples to use in place of ``hold_out``.
-            max_forgetting: if an earlier task loses more than this share, :class:`Forgot` is
-                raised.
+            max_forgetting: if an earlier task loses more than this share, as far as its held-out
+                samples can tell (a 95% interval), :class:`Forgot` is raised, and :meth:`accept`
+                takes the task all the same.
             image_size: the size of pictures; that of those before unless given.
             fit: how a picture becomes a square: ``"pad"`` shows all of it with a border,
                 ``"stretch"`` all of it without its proportions, ``"crop"`` the centre; ``"pad"``
@@ -241,8 +252,13 @@ class Learner:
             self._check_online()
         before = self.seen.record
         record = start_record(before, task.name, task.samples, task.held) if boundary else before
-        with explain_failure(self, task.samples), restore_on_error(self) if atomic else nullcontext() as state:
-            self._learn(task, record, epochs, boundary, on_step, on_batch, max_forgetting)
+        try:
+            with explain_failure(self, task.samples), restore_on_error(self) if atomic else nullcontext() as state:
+                self._learn(task, record, epochs, boundary, on_step, on_batch, max_forgetting)
+        except Forgot as error:
+            self.seen.refused = error.refused if self.keep else None
+            raise
+        self.seen.refused = None
         if state is not None and boundary and self.keep:
             self.seen.previous = [*self.seen.previous, (state, before)][-self.keep :]
 
@@ -261,7 +277,7 @@ class Learner:
             self.seen.transforms = record_transforms(task.samples, self.prepare, self.augment, task.fit)
         if within is None:
             earlier = TaskRecord(record.tasks, record.held[:-1])
-            self.seen.earlier = measure_accuracies(self, earlier) if record.has_held_out else None
+            self.seen.earlier = find_right(self, earlier) if record.has_held_out else None
             self.names = task.names
             labels = (*task.classes, *task.samples.classes)
             grow_for(self, task.samples, max(len(task.names), *(label + 1 for label in labels)))
@@ -269,14 +285,19 @@ class Learner:
             known = within.known
         learn_task(self, task.samples, task.classes, epochs, boundary, on_step, on_batch)
         if boundary:
-            self.seen.record = finish_record(self, record, task.samples.classes, known, max_forgetting)
+            try:
+                self.seen.record = finish_record(self, record, task.samples.classes, known, max_forgetting)
+            except Forgot as error:
+                self.seen.earlier = None
+                error.refused = copy_state(take_state(self), torch.device("cpu")), error.record
+                raise
             self.seen.earlier = None
 
     @property
     def retention(self) -> Retention:
         """The accuracy of every task and class before and after the last task, as a table."""
-        tasks = self.seen.record.tasks
-        return Retention(self.seen.record.rows, len(tasks[-1].new) if tasks else 0)
+        record = self.seen.record
+        return Retention(record.rows, len(record.tasks[-1].new) if record.tasks else 0, record.intervals)
 
     def forget(self, dataset: Any, *, classes: Sequence[str] | None = None) -> None:
         """Remove samples from the head as if they had never been learned, exactly.
@@ -297,12 +318,27 @@ class Learner:
             )
         *rest, (state, record) = self.seen.previous
         restore_state(self, state, self.seen.history[: state["tasks"]])
-        self.seen.record, self.seen.previous = record, rest
+        self.seen.record, self.seen.previous, self.seen.refused = record, rest, None
 
-    def predict(self, data: Any, top: int = 1, head: int | None = None) -> list[Prediction]:
+    def accept(self) -> None:
+        """Take the task that :class:`Forgot` refused, as it was learned; :meth:`undo` goes back."""
+        if self.seen.refused is None:
+            raise RuntimeError("there is no refused task to accept: none was refused, or another was learned since")
+        state, record = self.seen.refused
+        if state["tasks"] != self.tasks + 1 or tuple(state["names"][: len(self.names)]) != self.names:
+            raise RuntimeError("the classes or tasks changed since the task was refused: learn it again")
+        before = copy_state(take_state(self), torch.device("cpu")), self.seen.record
+        restore_state(self, state, self.seen.history[: state["tasks"]])
+        self.seen.previous = [*self.seen.previous, before][-self.keep :] if self.keep else []
+        self.seen.record, self.seen.refused = record, None
+
+    def predict(
+        self, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False
+    ) -> list[Prediction]:
         """Return the most probable classes of tensors, arrays, data sets, pictures or folders.
 
         ``head`` says which task the data are of, where every task has a head of its own.
+        Files that cannot be read are an error, or with ``skip_bad`` left out with a warning.
 
         >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
         >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
@@ -311,7 +347,7 @@ class Learner:
         """
         if not self.classes:
             warnings.warn("nothing was learned yet: these predictions are the model's own", UserWarning, stacklevel=2)
-        return predict(self, data, top, head)
+        return predict(self, data, top, head, skip_bad)
 
     def predict_labels(self, samples: Samples) -> Tensor:
         """Return the index of the class of each sample, by the weights that predict."""
@@ -462,6 +498,9 @@ class Learner:
             "previous": [{"state": state, "record": record.to_dict()} for state, record in self.seen.previous],
             "about": self.about,
         }
+        if self.seen.refused is not None:
+            state, record = self.seen.refused
+            content["refused"] = {"state": state, "record": record.to_dict()}
         ranks = self.trained.ranks
         content = gather_state(content, ranks.rank)
         ranks.run_together(lambda: save_file(path, content) if ranks.rank == 0 else None)
@@ -530,5 +569,7 @@ class Learner:
         learner.seen.record = TaskRecord.from_dict(saved.get("record"))  # files of version 0.1 have none
         previous = saved.get("previous", ())
         learner.seen.previous = [(one["state"], TaskRecord.from_dict(one.get("record"))) for one in previous]
+        if "refused" in saved:
+            learner.seen.refused = saved["refused"]["state"], TaskRecord.from_dict(saved["refused"]["record"])
         learner.about = dict(saved.get("about", {}))
         return learner

@@ -43,6 +43,7 @@ CHANGED_DEFAULTS = {("replay", "der++"): ("alpha", "beta")}
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Text = Annotated[str, Field(max_length=100_000)]
+Real = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -139,7 +140,7 @@ class LearnerState(Schema):
     tasks: Count
     classes: list[Count]
     names: list[Text] = []
-    earlier: list[dict[int, tuple[int, float]]] | None = None
+    earlier: list[Any] | None = None  # which held-out samples were right; a file from before has accuracies
     intake: IntakeState | None = None
     place: PlaceState | None = None
     initial: dict[str, Any] | None = None
@@ -150,6 +151,16 @@ class LearnerState(Schema):
     def _name_families(cls, value: Any) -> Any:
         """Version 0.1 wrote a list: replay, penalty, step."""
         return dict(zip(("replay", "penalty", "step"), value, strict=True)) if isinstance(value, list) else value
+
+    @field_validator("earlier")
+    @classmethod
+    def _check_earlier(cls, value: list[Any] | None) -> list[Any] | None:
+        """Drop accuracies that an earlier tmln wrote: they do not say which samples were right."""
+        if value is not None and any(isinstance(one, Mapping) for one in value):
+            return None
+        if not all(one is None or (isinstance(one, Tensor) and one.dtype == torch.bool) for one in value or ()):
+            raise ValueError("earlier: which samples were right, a tensor of bool for each task")
+        return value
 
     @field_validator("generators")
     @classmethod
@@ -202,6 +213,7 @@ class RecordState(Schema):
     lessons: list[LessonState]
     held: list[HeldState | None]
     rows: list[Annotated[list[Any], Field(min_length=5, max_length=5)]]
+    intervals: dict[Text, Annotated[list[Real], Field(min_length=2, max_length=2)]] = {}
 
     @model_validator(mode="after")
     def _check_lengths(self) -> RecordState:
@@ -233,6 +245,7 @@ class StateFile(Schema):
     state: LearnerState
     record: RecordState | None = None
     previous: list[EarlierState] = []
+    refused: EarlierState | None = None
     about: dict[str, Any] = {}
 
 
@@ -245,7 +258,7 @@ def check_file(
     a folder for the memory is taken from ``memory_path``, or from the file if the samples of this
     state are there.
     """
-    for one in (saved, *_dicts(saved.get("previous"))):
+    for one in (saved, *_dicts(saved.get("previous")), *_dicts([saved.get("refused")])):
         _check_version(one.get("state"), what)
     file = _validate(StateFile, saved, what)
     recipe = Recipe.from_dict(file.recipe.model_dump(exclude_none=True))

@@ -19,13 +19,14 @@ from tmln.streams.samples import Samples, TensorSource
 class OwnSamples:
     """Samples to train on, samples for tests only (None if there are none), and class names.
 
-    ``fit`` is how pictures became squares, None of arrays.
+    ``fit`` is how pictures became squares, None of arrays; ``left_out`` names bad files.
     """
 
     train: Samples
     test: Samples | None
     names: tuple[str, ...] | None
     fit: Fit | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def read_own_samples(
@@ -34,18 +35,19 @@ def read_own_samples(
     side: int | None = None,
     largest: int = DEFAULT_SIDE,
     fit: Fit = "pad",
+    skip_bad: bool = False,
 ) -> OwnSamples:
     """Read a folder of classes or domains, or an ``.npz``.
 
     See :func:`tmln.data.own_data.read_own_data`.
     """
-    found = read_own_data(place, shape, side, largest, fit)
+    found = read_own_data(place, shape, side, largest, fit, skip_bad)
     samples = _samples(found)
     is_test, applied = torch.from_numpy(found.is_test), fit if found.pictures else None
     if not is_test.any():
-        return OwnSamples(samples, None, found.names, applied)
+        return OwnSamples(samples, None, found.names, applied, found.left_out)
     train, test = (samples.subset((is_test == role).nonzero().squeeze(1)) for role in (False, True))
-    return OwnSamples(train, test, found.names, applied)
+    return OwnSamples(train, test, found.names, applied, found.left_out)
 
 
 def _samples(found: OwnData) -> Samples:
@@ -54,7 +56,9 @@ def _samples(found: OwnData) -> Samples:
     return Samples.of(torch.from_numpy(found.inputs), torch.from_numpy(found.labels), channels_last=True)
 
 
-def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int], fit: Fit = "pad") -> tuple[Samples, list[Path]]:
+def read_own_inputs(
+    places: Sequence[str | Path], shape: Sequence[int], fit: Fit = "pad", skip_bad: bool = False
+) -> tuple[Samples, list[Path]]:
     """Read images, or the rows of ``.npz`` files, without labels (all are 0), and their names."""
     files = [Path(place).expanduser() for place in places]
     if any(file.suffix == ".npz" for file in files):
@@ -66,5 +70,6 @@ def read_own_inputs(places: Sequence[str | Path], shape: Sequence[int], fit: Fit
     paths = find_pictures(places)
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
-    source = TensorSource(torch.from_numpy(read_pictures(paths, shape, fit)), channels_last=True)
+    pixels, paths = read_pictures(paths, shape, fit, skip_bad)
+    source = TensorSource(torch.from_numpy(pixels), channels_last=True)
     return Samples(source, torch.zeros(len(paths), dtype=torch.int64), torch.arange(len(paths))), paths
