@@ -97,13 +97,23 @@ def learning(root: Path) -> Line:
         moments: list[float] = []
         state = root / f"{time.monotonic_ns()}.tmln"
         learn_into(
-            state, root / "week", LearnRequest(epochs=EPOCHS), lambda moment: moments.append(time.perf_counter())
+            state,
+            root / "week",
+            LearnRequest(method="er", epochs=EPOCHS),
+            lambda moment: moments.append(time.perf_counter()),
         )
         return moments
 
     def loop() -> list[float]:
         moments: list[float] = []
-        learner = Learner(make_model("convnet", own.train.shape, 2), batch_size=32, prepare=prepare)
+        learner = Learner(
+            make_model("convnet", own.train.shape, 2),
+            "er",
+            batch_size=32,
+            prepare=prepare,
+            schedule="cosine",
+            warmup=0.1,
+        )
         learner.learn(own.train, EPOCHS, on_step=lambda *step: moments.append(time.perf_counter()))
         return moments
 

@@ -90,6 +90,16 @@ def test_candidates_are_compared_and_the_best_is_kept(weeks: Path, tmp_path: Pat
     run("learn", "--state", state, "--data", weeks / "week2", "--epochs", 1)  # an ordinary state, which learns on
 
 
+def test_the_tour_learns_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weeks = {"week1": (("circle", "square"), 10), "week2": (("ring",), 10), "test": (("circle", "ring"), 4)}
+    monkeypatch.setattr("tmln.deploy.demo.WEEKS", weeks)
+    said = run("demo", "--pictures", "--runs", tmp_path / "tour").output
+    assert said.count("$ tmln learn") == 2
+    assert "accuracy " in said
+    assert open_learner(tmp_path / "tour" / "shapes.tmln").names == ("circle", "square", "ring")
+    assert "is there already" in str(run("demo", "--pictures", "--runs", tmp_path / "tour", code=1).exception)
+
+
 def test_with_a_backbone_closed_forms_are_tried(weeks: Path, tmp_path: Path) -> None:
     notes = LessonNotes()
     learner, _ = learn_into(tmp_path / "s.tmln", weeks / "week1", LearnRequest(try_candidates=True), notes=notes)

@@ -114,3 +114,35 @@ def test_duplicates_of_held_out_samples_are_warned_of() -> None:
     made, (x, y) = Learner(network(), "naive", batch_size=8), of_class(0)
     with pytest.warns(UserWarning, match=r"of the .* samples of 'twice' equal one that is held out"):
         made.learn((torch.cat([x, x]), torch.cat([y, y])), 1, classes=["a"], hold_out=0.2, name="twice")
+
+
+class Counted(nn.Module):
+    """A frozen network that counts the samples that pass through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.passed = nn.Linear(4, 8), nn.Linear(8, 2), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passed += len(x)
+        found: Tensor = self.head(self.body(x).relu())
+        return found
+
+
+@pytest.mark.parametrize("method", ["slda", "ranpac", "ncm-frozen"])
+def test_held_out_samples_pass_through_a_frozen_network_once(method: str, tmp_path: Path) -> None:
+    model = Counted()
+    made = Learner(model, method, batch_size=8)
+    (a, y), (b, _) = of_class(0), of_class(1)
+    made.learn((torch.cat([a, b]), torch.cat([y, y + 1])), classes=["a", "b"], hold_out=0.2)
+    made.save(tmp_path / "s.tmln")
+    made = Learner.load(tmp_path / "s.tmln", model)
+    model.passed = 0
+    made.learn(of_class(2), classes=["c"], hold_out=0.2)
+    assert model.passed <= 60 + 4  # the new samples, and a few to find the layer: not the 24 held out before
+    for held in made.seen.record.held:
+        assert held is not None
+        expected = (made.predict_labels(held.as_samples()) == held.y).float().mean()
+        rows = [row for row in made.retention.rows if row.label in {made.names[c] for c in held.y.tolist()}]
+        assert sum(row.count * row.after for row in rows) / len(held.y) == pytest.approx(float(expected))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tmln.cli.demo_pictures import show_pictures
 from tmln.cli.echo import echo, echo_block
 from tmln.cli.execution import find_result, run_configs
 from tmln.cli.options import (
@@ -42,15 +43,23 @@ def demo(
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs; finished runs are not repeated.")] = Path(
         "tmln-demo"
     ),
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Instead, a state that learns folders of images, week after week.")
+    ] = False,
 ) -> None:
     """Compare the paper's methods on small digits in about a minute.
 
-    The digits come with scikit-learn: pip install "tmln[digits,report]".
+    The digits come with scikit-learn: pip install "tmln[digits,report]". With --pictures, tmln
+    draws images, and learns, tests and predicts them by the commands for your own data.
 
     \b
     Example:
       tmln demo --runs tour
+      tmln demo --pictures
     """
+    if pictures:
+        show_pictures(runs)
+        return
     echo("Split-Digits: ten digits in five tasks of two; one head for all classes, no task identity at test time.")
     from tmln.executors.processes import start_server
 

@@ -18,6 +18,7 @@ from tmln.distributed.process_group import SINGLE, Ranks
 from tmln.learner.checks import explain_failure
 from tmln.learner.forward import mask_heads, mask_logits
 from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
+from tmln.methods.answers.closed_form import ClosedFormAnswer
 from tmln.streams.arrays import as_samples
 from tmln.streams.own_data import read_own_inputs
 from tmln.streams.samples import Samples
@@ -170,6 +171,27 @@ def compute_scores(learner: Learner, samples: Samples, head: int | None = None) 
 def predict_labels(learner: Learner, samples: Samples) -> Tensor:
     """Return the index of the predicted class of each sample."""
     return torch.cat([scores.argmax(1).cpu() for scores in compute_scores(learner, samples)])
+
+
+def find_features(learner: Learner, samples: Samples) -> Tensor | None:
+    """Return the features of samples, where the model is frozen and its answer is one of features.
+
+    They stay the same from task to task, so that held-out samples need no other pass.
+    """
+    answer, model, found = learner.answer, learner.model, []
+    if (
+        learner.heads
+        or not isinstance(answer, ClosedFormAnswer)
+        or not answer.is_frozen
+        or not bool(answer.counts.any())
+    ):
+        return None
+    with eval_mode(model):
+        for x, _ in samples.batches(2 * learner.trained.rows_per_pass):
+            features = answer.features_of(model, prepare_inputs(model, x, learner.prepare))
+            assert features is not None
+            found.append(features)
+    return torch.cat(found)
 
 
 def predict(

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from tmln.data.image_files import pick_evenly
+from tmln.learner.evaluation import find_features
+from tmln.methods.answers.closed_form import ClosedFormAnswer
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:
@@ -53,10 +55,19 @@ class TaskNote:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Samples as stored that were not trained on, and their labels."""
+    """Samples as stored that were not trained on, and their labels.
+
+    ``features``: what a frozen model makes of them, so that they pass through it once.
+    """
 
     x: Tensor
     y: Tensor
+    features: Tensor | None = None
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """Return plain values, as a state file holds them."""
+        features = {} if self.features is None else {"features": self.features}
+        return {"x": self.x, "y": self.y, **features}
 
     def as_samples(self) -> Samples:
         """Return them as samples to test on."""
@@ -210,7 +221,7 @@ class TaskRecord:
         """Return plain values, as a state file holds them."""
         return {
             "lessons": [{**asdict(note), "counts": dict(note.counts), "new": list(note.new)} for note in self.tasks],
-            "held": [None if held is None else {"x": held.x, "y": held.y} for held in self.held],
+            "held": [None if held is None else held.to_dict() for held in self.held],
             "rows": [[row.task, row.label, row.count, row.before, row.after] for row in self.rows],
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
         }
@@ -223,7 +234,7 @@ class TaskRecord:
         tasks = tuple(
             TaskNote(**{**note, "counts": dict(note["counts"]), "new": tuple(note["new"])}) for note in plain["lessons"]
         )
-        held = tuple(None if one is None else HeldOut(one["x"], one["y"]) for one in plain["held"])
+        held = tuple(None if one is None else HeldOut(one["x"], one["y"], one.get("features")) for one in plain["held"])
         intervals = {name: (low, high) for name, (low, high) in plain.get("intervals", {}).items()}
         return cls(tasks, held, tuple(RetentionRow(*row) for row in plain["rows"]), intervals)
 
@@ -272,6 +283,7 @@ def finish_record(
 
     Only a loss that the held-out samples can tell counts (:meth:`Retention.forgotten`).
     """
+    record = replace(record, held=tuple(held and keep_features(learner, held) for held in record.held))
     right, before = find_right(learner, record), learner.seen.earlier or []
     after = count_accuracies(record, right)
     new = tuple(sorted(set(classes) - set(known)))
@@ -292,9 +304,21 @@ def finish_record(
     return finished
 
 
+def keep_features(learner: Learner, held: HeldOut) -> HeldOut:
+    """Return held-out samples with their features, where a frozen model has some."""
+    return held if held.features is not None else replace(held, features=find_features(learner, held.as_samples()))
+
+
 def find_right(learner: Learner, record: TaskRecord) -> list[Tensor | None]:
     """Return for each task which held-out samples are predicted rightly; None without any."""
-    return [None if held is None else learner.predict_labels(held.as_samples()) == held.y.cpu() for held in record.held]
+    return [None if held is None else predict_held(learner, held) == held.y.cpu() for held in record.held]
+
+
+def predict_held(learner: Learner, held: HeldOut) -> Tensor:
+    """Return the label that is predicted for each held-out sample."""
+    if held.features is None or not isinstance(learner.answer, ClosedFormAnswer):
+        return learner.predict_labels(held.as_samples())
+    return learner.answer.label_features(held.features)
 
 
 def count_accuracies(record: TaskRecord, right: Sequence[Tensor | None]) -> Accuracies:
@@ -351,7 +375,7 @@ def thin_samples(held: HeldOut, most: int) -> HeldOut:
         rows = (held.y == label).nonzero().squeeze(1)
         chosen += rows[pick_evenly(len(rows), max(1, most // len(labels)))].tolist()
     at = torch.tensor(sorted(chosen))
-    return HeldOut(held.x[at], held.y[at])
+    return HeldOut(held.x[at], held.y[at], None if held.features is None else held.features[at])
 
 
 def count_overlap(samples: Samples, record: TaskRecord) -> dict[str, int]:

@@ -332,9 +332,7 @@ class Learner:
         self.seen.previous = [*self.seen.previous, before][-self.keep :] if self.keep else []
         self.seen.record, self.seen.refused = record, None
 
-    def predict(
-        self, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False
-    ) -> list[Prediction]:
+    def predict(self, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False) -> list[Prediction]:
         """Return the most probable classes of tensors, arrays, data sets, pictures or folders.
 
         ``head`` says which task the data are of, where every task has a head of its own.

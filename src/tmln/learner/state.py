@@ -205,6 +205,7 @@ class HeldState(Schema):
 
     x: Tensor
     y: Tensor
+    features: Tensor | None = None
 
 
 class RecordState(Schema):
@@ -222,6 +223,8 @@ class RecordState(Schema):
         for held in self.held:
             if held is not None and (held.y.dim() != 1 or held.y.dtype != torch.int64 or len(held.x) != len(held.y)):
                 raise ValueError("held: samples and labels do not fit together")
+            if held is not None and held.features is not None and held.features.shape[:1] != held.y.shape:
+                raise ValueError("held: features and labels do not fit together")
         for lesson, label, count, before, after in self.rows:
             shares = [share for share in (before, after) if share is not None]
             fits = isinstance(lesson, str) and isinstance(label, str) and type(count) is int

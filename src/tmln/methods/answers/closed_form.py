@@ -337,6 +337,16 @@ class ClosedFormAnswer(Answer[Any]):
         scores = scores.to(x.device)
         return (scores if output is None else output), scores
 
+    @torch.no_grad()
+    def features_of(self, model: nn.Module, x: Tensor) -> Tensor | None:
+        """Return the features of inputs of a frozen model, [n, d]; None of a model that learns."""
+        return None if self.cache is None else self._features_of(model, x, keep=False)[0].cpu()
+
+    def label_features(self, features: Tensor) -> Tensor:
+        """Return the label of the highest score for features that :meth:`features_of` gave."""
+        met = (self.counts > 0).nonzero().squeeze(1)
+        return met[self.raw_scores(self._check(features))[:, met].argmax(1)]
+
     @contextmanager
     def in_model(self, model: nn.Module, x: Tensor) -> Iterator[None]:
         """Replace the model's last layer by the head, whose output then is :meth:`scores`.
