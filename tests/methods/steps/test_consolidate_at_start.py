@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln import Learner
+from tmln.curvature import diagonal_fisher
 from tmln.methods.fine_tuning import FineTuning, set_fine_tuning
 
 X = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0], [1.0, 1.0]])
@@ -47,6 +48,21 @@ def test_by_hand(mask: Any, named: bool) -> None:
         torch.testing.assert_close(q, p - 0.1 * p.grad / (held + 0.5))
 
 
+def test_it_is_added_at_every_boundary() -> None:
+    """F after a task is that of its memory (here: of the task) at the new weights, and that of the start."""
+    model = network()
+    learner = Learner(model, "tmln", settings=ON, replay="none", lr=0.1, batch_size=4)
+    learner.learn((X, Y), epochs=2)
+    learner.learn((X, Y + 2), epochs=2)  # the head grows
+    r = torch.randn(4, 1, generator=torch.Generator().manual_seed(0))
+    start = (r.square() * X.square()).mean(0)
+    now = diagonal_fisher(model, [(X, Y + 2)])
+    state = learner.step.optimizer.state
+    held = {name: state[p]["fisher"] for name, p in model.named_parameters()}
+    torch.testing.assert_close(held["0.weight"], now["0.weight"] + start)
+    torch.testing.assert_close(held["1.weight"], now["1.weight"])
+
+
 def test_it_counts_as_a_task_in_the_first_score() -> None:
     """With F at the start the score is relu(omega) / (F d^2 / 2 + eps); without, omega / eps."""
     found = []
@@ -79,7 +95,8 @@ def test_a_state_taken_in_the_first_task_goes_on() -> None:
         return Learner(network(), "tmln", settings=ON, lr=0.1, batch_size=2)
 
     whole, part, again, saved = make(), make(), make(), {}
-    whole.learn((X, Y), epochs=2)
+    for y in (Y, Y + 2):
+        whole.learn((X, y), epochs=2)
 
     def stop(epoch: int, number: int, loss: float) -> None:
         saved.update(copy.deepcopy(part.state_dict()))
@@ -88,7 +105,8 @@ def test_a_state_taken_in_the_first_task_goes_on() -> None:
     with pytest.raises(KeyboardInterrupt):
         part.learn((X, Y), epochs=2, atomic=False, on_step=stop)
     again.load_state_dict(saved)
-    again.learn((X, Y), epochs=2)
+    for y in (Y, Y + 2):
+        again.learn((X, y), epochs=2)
     for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(a, b)
 

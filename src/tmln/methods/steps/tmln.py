@@ -8,7 +8,18 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from tmln.curvature import diagonal_fisher
-from tmln.methods import Batch, Closure, Guide, MemoryConditions, MemoryTerm, Step, TaskContext, weight_sums
+from tmln.methods import (
+    Batch,
+    Closure,
+    Guide,
+    MemoryConditions,
+    MemoryTerm,
+    Step,
+    TaskContext,
+    copy_state,
+    move_to_model,
+    weight_sums,
+)
 from tmln.methods.fine_tuning import find_fine_tuning
 from tmln.methods.steps.feature_fisher import feature_fisher
 from tmln.methods.steps.tmln_settings import TMLNSettings, make_guide
@@ -38,6 +49,7 @@ class TMLNStep(Step[TMLNSettings]):
         settings = self.settings
         self._check_settings()
         self.steps = self.boundary_step = 0  # steps so far, and at the last boundary
+        self.start_fisher: dict[str, Tensor] = {}  # F of the features before the first task, by name
         self.needs_boundary = not settings.boundary_every
         if settings.match_base_lr and not self._starts_at_lr:
             lr *= settings.damping
@@ -86,6 +98,7 @@ class TMLNStep(Step[TMLNSettings]):
         metric = ["sensitivity", "fisher"] if settings.geometry != "euclidean" else ["sensitivity"]
         names += ["momentum_buffer"] if settings.momentum else []
         names += ["exp_avg", "exp_avg_sq"] if settings.base == "adam" else []
+        names += ["start_fisher"] if settings.consolidate_at_start else []
         names += ["path"] if settings.fisher_refresh_every else []  # the path under the previous F
         names += ["way"] if conditions.trains and (conditions.gradient_modified or conditions.half) else []
         found = weight_sums(*names)
@@ -95,6 +108,11 @@ class TMLNStep(Step[TMLNSettings]):
         if settings.geometry == "kfac":
             found += [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
         return found
+
+    @property
+    def _first_weight(self) -> Tensor:
+        weight: Tensor = self.optimizer.param_groups[0]["params"][0]
+        return weight
 
     @property
     def _starts_at_lr(self) -> bool:
@@ -121,8 +139,11 @@ class TMLNStep(Step[TMLNSettings]):
             )
         if self.settings.consolidate_at_start and not self.steps:
             found = find_fine_tuning(context.model)
-            if fisher := feature_fisher(context, None if found is None else found[1].head):
+            fisher = feature_fisher(context, None if found is None else found[1].head)
+            if fisher:
                 self.optimizer.refresh(fisher)
+            named = context.model.named_parameters()
+            self.start_fisher = {name: fisher[p] for name, p in named if p in fisher and bool(fisher[p].any())}
 
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
         # A boundary comes before the next step: by then all updates of the last one are done.
@@ -141,11 +162,21 @@ class TMLNStep(Step[TMLNSettings]):
         self.steps += 1
         every = self.settings.fisher_refresh_every
         if every and self.steps % every == 0 and self.memory:
-            fisher = diagonal_fisher(context.model, context.rank_batches(self.memory), progress=False)
-            self.optimizer.refresh(fisher, *self._factor_batches(context))
+            self.optimizer.refresh(self._measure_fisher(context), *self._factor_batches(context))
 
     def after_update(self) -> None:
         self.optimizer.after_update()
+
+    def _measure_fisher(self, context: TaskContext) -> Mapping[Any, Tensor]:
+        """Return F of the memory or, without one, of the task; with that of the start, if kept."""
+        fisher = diagonal_fisher(context.model, context.rank_batches(self.memory), progress=False)
+        if not self.start_fisher:
+            return fisher
+        return {
+            p: fisher[name] + self.start_fisher[name] if name in self.start_fisher else fisher[name]
+            for name, p in context.model.named_parameters()
+            if name in fisher
+        }
 
     def end(self, context: TaskContext) -> None:
         fisher = None
@@ -155,7 +186,7 @@ class TMLNStep(Step[TMLNSettings]):
                     f"a boundary is due (tmln.boundary_every = {self.settings.boundary_every}), and the memory is "
                     "empty: set replay.fill=online, so that it has the samples seen so far"
                 )
-            fisher = diagonal_fisher(context.model, context.rank_batches(self.memory), progress=False)
+            fisher = self._measure_fisher(context)
         found = self.optimizer.consolidate(fisher, *self._factor_batches(context))
         self.boundary_step = self.steps
         self.diagnostics = {
@@ -166,12 +197,16 @@ class TMLNStep(Step[TMLNSettings]):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        extra = {"crossed": self.boundary_step} if self.settings.boundary_every else {}
+        extra: dict[str, Any] = {"crossed": self.boundary_step} if self.settings.boundary_every else {}
+        if self.settings.consolidate_at_start:
+            extra["start_fisher"] = copy_state(self.start_fisher)
         return {**super().state_dict(), **extra}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.boundary_step = state.get("crossed", 0)
+        found = copy_state(state.get("start_fisher", {}))
+        self.start_fisher = {name: move_to_model(self._first_weight, value) for name, value in found.items()}
 
 
 def find_last_layer(model: nn.Module) -> list[nn.Parameter]:

@@ -138,7 +138,7 @@ class TMLNSettings(Settings):
     consolidate_at_start: bool = Field(
         False,
         description="before the first task take F of the features at the weights given, on a sample of the task's "
-        "inputs: pre-training counts as a task",
+        "inputs, which is added to F at every boundary: pre-training counts as a task",
         json_schema_extra={"later": True},
     )
 
