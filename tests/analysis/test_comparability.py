@@ -43,6 +43,24 @@ def test_options_that_differ_are_tables_of_their_own_and_their_titles_say_which(
     assert list(split) == ["split-digits, no validation", "split-digits, validation=0.1"]
 
 
+def test_a_head_for_each_task_is_always_said() -> None:
+    """The task is told in its tests: without a word, the accuracy would be taken for that of one head."""
+    assert list(tables(on("er", 0, tasks=5, heads="per-task"))) == ["split-digits, heads=per-task"]
+    assert list(tables(on("er", 0, tasks=5), on("er", 0, tasks=5, heads="per-task"))) == [
+        "split-digits, heads=per-task",
+        "split-digits, heads=single",
+    ]
+
+
+def test_an_option_that_is_left_out_has_its_default() -> None:
+    found = tables(on("er", 0, "split-cifar10"), on("er", 0, "split-cifar10", augment="none"))
+    assert list(found) == ["split-cifar10, augment=auto", "split-cifar10, augment=none"]
+    assert len(tables(on("er", 0, "split-cifar10"), on("er", 0, "split-cifar10", normalise=False))) == 2
+    assert "split-cifar10, normalise=true" in tables(
+        on("er", 0, "split-cifar10"), on("er", 0, "split-cifar10", normalise=False)
+    )
+
+
 def test_folders_are_told_apart_by_as_little_of_their_paths_as_does_it() -> None:
     found = tables(*(on("er", 0, "folder", path=path) for path in ("/home/me/a/x", "/home/me/b/x", "/home/me/b/y")))
     assert list(found) == ["folder, path=a/x", "folder, path=b/x", "folder, path=b/y"]

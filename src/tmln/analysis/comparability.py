@@ -14,9 +14,11 @@ from typing import Any
 
 from tmln.experiments.identity import canonical
 from tmln.experiments.result import Result
+from tmln.streams.benchmarks import BENCHMARKS
 
 ORDERS = ("class_order", "session_order")
 Key = tuple[str, ...]
+ALWAYS_SAID = ("heads",)  # options by which the test itself is easier: titles never leave them out
 BY_RUN = "run-seed"  # as tmln.streams has it: each run by its own seed
 
 
@@ -108,7 +110,7 @@ def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[K
     titles: dict[Key, str] = {}
     for benchmark, found in kinds.items():
         names = sorted({name for mine in found.values() for name in mine})
-        differs = [n for n in names if len({canonical(mine.get(n)) for mine in found.values()}) > 1]
+        differs = [n for n in names if n in ALWAYS_SAID or len({canonical(mine.get(n)) for mine in found.values()}) > 1]
         short = _short_paths([mine.get("path") for mine in found.values()])
         for key, mine in found.items():
             said = [f"{name}={short.get(str(mine[name]), mine[name])}" for name in differs if name in mine]
@@ -119,8 +121,16 @@ def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[K
         if len(found) > 1:  # the variant without a word of its own has none to be told by
             for key in found:
                 if titles[key] == benchmark:
-                    titles[key] = f"{benchmark}, {', '.join(f'no {name}' for name in differs)}"
+                    titles[key] = f"{benchmark}, {', '.join(_describe_absent(benchmark, name) for name in differs)}"
     return titles
+
+
+def _describe_absent(benchmark: str, name: str) -> str:
+    """Return ``heads=single`` for an option that a configuration leaves out at its default."""
+    row = BENCHMARKS.get(benchmark)
+    field = None if row is None else row.options.model_fields.get(name)
+    usual = None if field is None else field.default
+    return f"{name}={str(usual).lower()}" if isinstance(usual, (str, bool)) else f"no {name}"
 
 
 def _short_paths(paths: Iterable[Any]) -> dict[str, str]:
