@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tests.experiments.test_run import comparable, finish
 from tests.experiments.test_run_numbers import stopped_at
 from tests.golden.fingerprints import digits_config
+from tmln.deploy.state_file import learner_of_run
 from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
 from tmln.learner.evaluation import predict
@@ -163,6 +164,13 @@ def test_what_does_not_go_together_is_one_line(options: dict[str, Any], message:
         make_learner("er", **options)
 
 
+def test_a_batch_that_does_not_fit_is_refused() -> None:
+    learner = make_learner("er")
+    learner.trained.limit_rows(None)
+    with pytest.raises(ValueError, match=r"only 4 samples fit .* raise --memory-limit"):
+        learner.trained.limit_rows(4)
+
+
 @pytest.mark.parametrize("heads", [[[0, 1], [1, 2]], [[0], []], [[-1]]])
 def test_heads_that_are_none(heads: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="each class in one of them"):
@@ -215,6 +223,12 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, method:
     assert comparable(found) == comparable(whole)
     assert whole.accuracy == whole.masked_accuracy  # the task is told
     assert whole.metrics["acc"] > 0.52  # a guess among two classes is right in a half
+
+
+def test_a_run_becomes_no_state_for_data_of_any_task(tmp_path: Path) -> None:
+    result = finish(tmp_path, per_task("naive"))
+    with pytest.raises(ValueError, match=r"run it with benchmark\.heads=single"):
+        learner_of_run(tmp_path / result.name)
 
 
 def test_domains_have_heads_in_a_run(tmp_path: Path) -> None:

@@ -217,6 +217,11 @@ def learner_of_run(folder: str | Path) -> Learner:
     settings = {key: value for key, value in config.settings.items() if key != "replay.path"}
     config = config.model_copy(update={"settings": settings})
     stream, learner = build(config)
+    if stream.heads:
+        raise ValueError(
+            f"{folder}: every task of this run has its own head, and nobody says which task new data are of; run it "
+            "with benchmark.heads=single"
+        )
     if not isinstance(stream.prepare, Normalise):
         raise ValueError(f"benchmark {stream.name} prepares its inputs in its own way, which a state cannot hold")
     saved = read_newest(folder / "checkpoint")

@@ -108,6 +108,11 @@ class Trained:
         and for tests.
         """
         has_norm = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        if rows is not None and not has_norm and isinstance(self.masked, TaskHeads):
+            raise ValueError(
+                f"heads=per-task passes batches whole, and only {rows} samples fit into memory: lower batch_size, or "
+                "raise --memory-limit"
+            )
         self.micro_batch, self.rows_per_pass = None if has_norm else rows, min(MAX_ROWS, rows or MAX_ROWS)
         self.make_forward()
 
