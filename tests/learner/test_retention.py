@@ -13,6 +13,8 @@ from tests.learner.test_atomic import same
 from tmln.learner import Forgot, Learner, Retention
 from tmln.learner.history import RetentionRow, bound_loss
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 
 def network() -> nn.Module:
     torch.manual_seed(0)

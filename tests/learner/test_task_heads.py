@@ -25,6 +25,8 @@ from tmln.methods.recipes import RECIPES
 from tmln.models import make_model
 from tmln.signals import Interrupted
 
+pytestmark = pytest.mark.usefixtures("narrow")
+
 HEADS = ((0, 1), (3, 2), (4,))
 INF = math.inf
 
