@@ -9,8 +9,9 @@ import math
 import pytest
 
 from tests.analysis.made import result
+from tmln.analysis.labels import label_methods
 from tmln.analysis.notes import CUT, table_notes
-from tmln.analysis.rows import best_rows, columns_of, group_rows, label_methods
+from tmln.analysis.rows import best_rows, columns_of, group_rows
 from tmln.analysis.significance import assess_significance
 from tmln.analysis.tables import difference_lines, find_row_by_label, row_lines, row_records, row_tree
 from tmln.analysis.text_table import Strong, grid_latex, grid_markdown, grid_rich, records_csv

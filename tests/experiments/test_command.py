@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from tmln.cli.options import parse_configs
+from tmln.cli.options import parse_configs, split_row_names
 from tmln.experiments.command import changed_of, command_of, commands_of
 from tmln.experiments.config import RunConfig, run_id
 from tmln.methods.recipes import RECIPES
@@ -48,6 +48,45 @@ def test_defaults_need_no_settings(method: str) -> None:
     config = RunConfig(**DIGITS, method=method)
     assert command_of(config) == f"tmln run --benchmark split-digits --method {method} --seeds 1"
     assert run_id(parsed(command_of(config))[0]) == run_id(config)
+
+
+def test_a_name_and_own_code_are_in_the_command() -> None:
+    named = RunConfig(**DIGITS, method="er", name="my method")
+    assert command_of(named) == "tmln run --benchmark split-digits --method er --seeds 1 --name 'my method'"
+    full = {**RunConfig(**DIGITS, method="er").resolved(), "replay": "a.b:Mine"}
+    (command,) = commands_of(full, ["replay"], [0])
+    assert command.endswith("--set replay=a.b:Mine --allow-code")
+    assert "--allow-code" not in commands_of({**full, "replay": "er", "model": "timm:resnet10t"}, ["model"], [0])[0]
+
+
+def test_a_name_changes_the_hash_of_its_run_and_no_other() -> None:
+    plain = RunConfig(**DIGITS, method="er")
+    assert "name" not in plain.resolved()
+    assert run_id(plain.with_setting("name", "mine")) != run_id(plain)
+    assert RunConfig.from_yaml(plain.with_setting("name", "mine").to_yaml()).name == "mine"
+
+
+def test_a_setting_applies_to_the_methods_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    found = parse_configs("split-digits", ["naive", "er"], sets=["replay.capacity=50", "epochs=2"])
+    assert [(one.method, one.settings, one.epochs) for one in found] == [
+        ("naive", {}, 2),
+        ("er", {"replay.capacity": 50}, 2),
+    ]
+    assert capsys.readouterr().err == "naive: run without replay.capacity (replay 'none' has no capacity)\n"
+    with pytest.raises(ValueError, match="'none' has no setting 'capacity'"):
+        parse_configs("split-digits", ["naive"], sets=["replay.capacity=50"])
+    with pytest.raises(ValueError, match="did you mean 'capacity'"):
+        parse_configs("split-digits", ["er", "tmln"], sets=["replay.capacty=50"])
+    (first, second) = parse_configs("split-digits", ["er", "naive"], sets=["replay=er", "replay.capacity=50"])
+    assert first.settings == second.settings == {"replay.capacity": 50}
+
+
+def test_rows_are_named_one_for_each_method() -> None:
+    assert split_row_names("a,b", ["er", "tmln"]) == ["a", "b"]
+    assert split_row_names(None, ["er", "tmln"]) == [None, None]
+    with pytest.raises(ValueError, match=r"1 name for 2 methods; give one for each"):
+        split_row_names("a", ["er", "tmln"])
+    assert [one.name for one in parse_configs("split-digits", ["er", "tmln"], names=["a", "b"])] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def difference_notes(found: Significance) -> list[str]:
 
 def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
     """Yield notes on problems of one table's rows."""
+    yield from _settings(rows)
     yield from _rates(rows)
     yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
     for group in find_identical(rows):
@@ -112,6 +113,17 @@ def reference_notes(rows: Sequence[Row]) -> Iterator[Note]:
         yield Note(f"INT is against {REFERENCE[oracle]}", tuple(held if len(kinds) > 1 else ()))
     if not kinds:
         yield Note("INT is not there: no joint reference has run (tmln run --int-reference prefix)")
+
+
+def _settings(rows: Sequence[Row]) -> Iterator[Note]:
+    """Yield notes on settings that differ from a method's own and that labels leave out."""
+    shared = sorted({setting for row in rows for setting in row.shared})
+    yield from _about("set alike in every row that has them", shared)
+    yield from _about("settings that a search chose", (_chosen(row) for row in rows))
+
+
+def _chosen(row: Row) -> str:
+    return f"{row.label}: {', '.join(row.chosen)}" if row.chosen else ""
 
 
 def _rates(rows: Sequence[Row]) -> Iterator[Note]:

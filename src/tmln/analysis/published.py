@@ -31,7 +31,7 @@ KEYS = {"kind", "format", "tmln", MEASURED, "runs", CHECKSUM}
 MOST_BYTES = 1 << 28  # of a file that is read
 MACHINE = ("processor", "instructions", "cores", "device", "threads", "system")  # what kind it is, not which
 COUNTED = ("confusion", "calibration", "class_names")
-OURS = ("name", "said", CHECKSUM)  # fields of a result that no file has under these names
+OURS = ("name", "said", "searched", CHECKSUM)  # fields of a result that no file has under these names
 # Where a folder or a home begins, at a word's beginning: POSIX, Windows, a share.
 PLACE = re.compile(r"""(?:^|[\s'"(=:,])(?:/[^\s/]|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\[^\s\\])""")
 

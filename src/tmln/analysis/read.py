@@ -33,6 +33,7 @@ class SearchRecord:
     trials: frozenset[str]
     finals: frozenset[str]
     how: str
+    searched: frozenset[str] = frozenset()  # settings
 
 
 def read_searches(runs: Path) -> Iterator[SearchRecord]:
@@ -58,7 +59,14 @@ def _searched(name: str, found: Mapping[str, Any]) -> SearchRecord:
     data = "validation" if all(str(name).startswith("val_") for name in found["objectives"]) else "the test"
     counts = ", ".join(f"{method} from {len(tried)}" for method, tried in methods)
     how = f"chosen on {data} data, {counts} trials"
-    return SearchRecord(name, trials, frozenset(map(str, found["final_runs"])), how)
+    searched = frozenset(str(key) for one in found["methods"] for key in one.get("spaces", ()))
+    return SearchRecord(name, trials, frozenset(map(str, found["final_runs"])), how, searched)
+
+
+def mark_searched(results: Iterable[Result], searches: Sequence[SearchRecord]) -> list[Result]:
+    """Return the results, with the settings that a search chose where it ran them."""
+    chosen = {name: tuple(sorted(search.searched)) for search in searches for name in search.finals}
+    return [replace(result, searched=chosen.get(result.name, ())) for result in results]
 
 
 def attach_references(results: Iterable[Result], oracle: Oracle | None = None) -> list[Result]:
@@ -185,7 +193,8 @@ def read_results(runs: Path, oracle: Oracle | None = None, trials: bool = False)
         elif list(result.accuracy) != list(results[result.name].accuracy):
             log.warning("run %s is there twice, with other numbers; the first that was found counts", result.name)
     problems += [Problem(one.name, "searched", one.how) for one in searches if one.trials & aside]
-    return attach_references((results[name] for name in sorted(results)), oracle), problems
+    marked = mark_searched((results[name] for name in sorted(results)), searches)
+    return attach_references(marked, oracle), problems
 
 
 def read_analyses(runs: Path, kind: str | None = None) -> list[Analysis]:

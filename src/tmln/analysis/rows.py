@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from tmln.analysis.comparability import assign_tables
+from tmln.analysis.labels import RunLabel, flat_fields, label_runs
 from tmln.analysis.statistics import Comparison, Summary, compare, mean, summarise
 from tmln.experiments.result import REFERENCES, Result
 from tmln.metrics import METRICS, in_order, metric_of, row_of
@@ -29,12 +29,15 @@ class Row:
     results: tuple[Result, ...] = ()
     table: str = ""  # what its table is called; by the benchmark unless given
     alone: bool = False  # asked for by name: a method of its own, not one of its method's settings to choose from
+    variant: str = ""  # the method with the components in which it differs, or the name given to it
+    shared: tuple[str, ...] = ()  # settings that differ from the method's, as in all rows that have them
+    chosen: tuple[str, ...] = ()  # settings that a search chose
     summaries: dict[str, Summary] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def method(self) -> str:
-        """Return the label's first word; the rest are settings."""
-        return self.label.partition(" ")[0]
+        """Return the method with the components in which it differs, or the name given to it."""
+        return self.variant or self.label.partition(" ")[0]
 
     @property
     def title(self) -> str:
@@ -43,13 +46,13 @@ class Row:
 
     @property
     def contender(self) -> str:
-        """Return what competes: the method with all its settings, or a row of its own."""
+        """Return what competes: a variant of a method, whatever its settings, or the row alone."""
         return self.label if self.alone else self.method
 
     @property
     def settings(self) -> str:
-        """Return the settings in which it differs from the method's other rows."""
-        return self.label.partition(" ")[2]
+        """Return the settings in which it differs from the method's own or from its other rows."""
+        return self.label.removeprefix(self.method).strip()
 
     def summary(self, metric: str) -> Summary:
         """Summarise a metric over seeds; ``n=0`` where the runs do not have it."""
@@ -94,8 +97,9 @@ def group_rows(results: Iterable[Result]) -> list[Row]:
     """
     given = [result for result in results if not result.merged]
     entries = assign_tables(given)
-    labels = label_methods([entry.config for entry in entries])
-    groups: dict[tuple[str, str], list[Result]] = {}
+    changed = [result.changed for result in given]
+    labels = label_runs([entry.config for entry in entries], changed, [result.searched for result in given])
+    groups: dict[tuple[str, RunLabel], list[Result]] = {}
     seeds: dict[str, set[int]] = {}
     for result, entry, label in zip(given, entries, labels, strict=True):
         groups.setdefault((entry.table, label), []).append(result)
@@ -113,22 +117,6 @@ def group_by_table(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         groups.setdefault(row.title, []).append(row)
     return groups
-
-
-def label_methods(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return method names, with the fields in which runs of one method differ."""
-    flat = [flat_fields({key: value for key, value in config.items() if key != "seed"}) for config in configs]
-    heads = [(config.get("benchmark"), config.get("method")) for config in configs]
-    found: dict[tuple[Any, Any], dict[str, set[str | None]]] = {}  # a method's fields, and the values they take
-    for fields, head in zip(flat, heads, strict=True):
-        kin = found.setdefault(head, {key: set() for key in fields})
-        for key in kin.keys() | fields.keys():
-            kin.setdefault(key, {None}).add(fields.get(key))
-    labels = []
-    for fields, head in zip(flat, heads, strict=True):
-        differs = [key for key in sorted(fields) if len(found[head][key]) > 1]
-        labels.append(" ".join([str(head[1]), *(f"{key.removeprefix('settings.')}={fields[key]}" for key in differs)]))
-    return labels
 
 
 def has_several_rates(rows: Iterable[Row]) -> bool:
@@ -168,7 +156,7 @@ def best_row(rows: Sequence[Row], metric: str = "acc") -> Row | None:
     return next((row for row in rows if row.label in top), None)
 
 
-def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
+def _row(table: str, label: RunLabel, members: list[Result], seeds: set[int]) -> Row:
     good = [result for result in members if not result.diverged]
     values: dict[str, dict[int, float]] = {}
     for result in good:
@@ -177,7 +165,7 @@ def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
     lr = members[0].config.get("lr")
     return Row(
         members[0].benchmark,
-        label,
+        label.text,
         values,
         missing=tuple(sorted(seeds - {result.seed for result in members})),
         diverged=tuple(sorted(result.seed for result in members if result.diverged)),
@@ -185,17 +173,10 @@ def _row(table: str, label: str, members: list[Result], seeds: set[int]) -> Row:
         lr=float(lr) if isinstance(lr, (int, float)) else math.nan,
         results=tuple(members),
         table=table,
+        variant=label.variant,
+        shared=label.shared,
+        chosen=label.chosen,
     )
-
-
-def flat_fields(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return a nested configuration as ``settings.step.damping: '0.1'``."""
-    if isinstance(value, Mapping) and value:
-        found: dict[str, str] = {}
-        for key, item in value.items():
-            found |= flat_fields(item, f"{prefix}.{key}" if prefix else str(key))
-        return found
-    return {prefix: str(value)}
 
 
 def _sortable(value: float) -> float:

@@ -76,7 +76,7 @@ def describe_share(mine: int, every: int, share: ArraySlice) -> str:
 
 def display_of(jobs: Sequence[Job], brief: bool = False) -> ProgressDisplay:
     """Return a progress display that names each job by method, differing settings and seed."""
-    from tmln.analysis.rows import label_methods
+    from tmln.analysis.labels import label_methods
     from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import run_id
 
@@ -104,7 +104,7 @@ def print_failures(failures: Sequence[Failure]) -> None:
 def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure], options: RunOptions) -> None:
     """Print the table of all finished runs, then what is missing or failed, and why."""
     from tmln.analysis.notes import version_notes
-    from tmln.analysis.read import attach_references
+    from tmln.analysis.read import attach_references, mark_searched, read_searches
     from tmln.experiments.config import run_id
 
     failed = {run_id(failure.job.config) for failure in failures}
@@ -112,7 +112,8 @@ def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure
         raise ValueError(failures[0].error) from failures[0].cause  # one mistake, one line
     found = [find_result(store, job.config) for job in jobs if run_id(job.config) not in failed]
     wanted = None if options.oracle == "none" else options.oracle
-    results = attach_references((result for result in found if result is not None), wanted)
+    marked = mark_searched((result for result in found if result is not None), [*read_searches(store.root)])
+    results = attach_references(marked, wanted)
     if results:
         print_results(results)
     if missing := _missing_observations(results, options):

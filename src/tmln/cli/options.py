@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from tmln.cli.echo import echo
 from tmln.methods.registry import FAMILIES
 
 if TYPE_CHECKING:
@@ -68,6 +69,15 @@ Methods = Annotated[str, typer.Option(metavar="A,B,...", help="Methods (tmln lis
 SeveralMethods = Annotated[
     str | None,
     typer.Option("--methods", metavar="A,B,...", help="Several methods, treated alike.", rich_help_panel=TRAINING),
+]
+RowName = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="What tables call the row; with several methods a name for each, A,B,...",
+        rich_help_panel=TRAINING,
+    ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0 on or --set seed.")]
 Epochs = Annotated[
@@ -150,12 +160,25 @@ class Training:
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile: a slow start, then faster.")] = False
 
     def configs(
-        self, methods: Sequence[str | None], seeds: int | None = None, components: Components | None = None
+        self,
+        methods: Sequence[str | None],
+        seeds: int | None = None,
+        components: Components | None = None,
+        names: str | None = None,
     ) -> list[RunConfig]:
         """Return a configuration for each method and seed; every error comes before any work."""
         named = {family: name for family, name in (vars(components) if components else {}).items() if name is not None}
-        count = self.seeds if seeds is None else seeds
-        return parse_configs(self.benchmark, methods, count, self.epochs, self.sets, self.config, self.compile, named)
+        return parse_configs(
+            self.benchmark,
+            methods,
+            self.seeds if seeds is None else seeds,
+            self.epochs,
+            self.sets,
+            self.config,
+            self.compile,
+            named,
+            split_row_names(names, methods),
+        )
 
 
 @dataclass(frozen=True)
@@ -249,6 +272,17 @@ def split_settings(texts: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def split_row_names(names: str | None, methods: Sequence[str | None]) -> list[str | None]:
+    """Return the name of each method's row, None where none is given."""
+    found: list[str | None] = [None] * len(methods) if names is None else [*split_names(names)]
+    if len(found) != len(methods):
+        raise ValueError(
+            f"--name {names} has {len(found)} name{'s' * (len(found) != 1)} for {len(methods)} "
+            f"method{'s' * (len(methods) != 1)}; give one for each, separated by commas"
+        )
+    return found
+
+
 def choose_methods(method: str | None, methods: str | None) -> Sequence[str | None]:
     """Return the names of ``--method`` or ``--methods``; None is the configuration's own."""
     if method is not None and methods is not None:
@@ -270,8 +304,12 @@ def parse_configs(
     file: Path | None = None,
     compile: bool = False,
     components: Mapping[str, str] | None = None,
+    names: Sequence[str | None] | None = None,
 ) -> list[RunConfig]:
-    """Return the configurations that options name, methods times seeds; check each of them."""
+    """Return the configurations that options name, methods times seeds; check each of them.
+
+    Of several methods, one whose components lack a setting goes without it, which is said.
+    """
     from tmln.experiments.config import RunConfig
     from tmln.methods.recipes import find_recipe
     from tmln.models.custom import check_allowed
@@ -283,16 +321,35 @@ def parse_configs(
     if file is None and benchmark is None:
         raise ValueError("which benchmark? --benchmark split-digits, say (tmln list benchmarks)")
     configs = []
-    for method in methods:
+    notes: dict[str, list[str]] = {}  # what is lacking -> the methods that lack it
+    for method, name in zip(methods, names or [None] * len(methods), strict=True):
         if method is not None:
             find_recipe(method)
         base = RunConfig.from_yaml(_read_text(file)) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
-        base = base.with_settings({**given, **changes})
+        base = base.with_settings({**given, **({} if name is None else {"name": name})})
+        lacking = _find_lacking(base, changes) if len(methods) > 1 else {}
+        for why in lacking.values():
+            notes.setdefault(why, []).append(str(method))
+        base = base.with_settings({key: value for key, value in changes.items() if key not in lacking})
         check_allowed(base.model or "", base.model_options)
         base.recipe().check_code()
         configs += [base.with_setting("seed", base.seed + k) for k in range(seeds)]
+    for why, lack in notes.items():
+        if len(lack) == len(methods):
+            key = why.partition(" ")[0]
+            configs[0].with_setting(key, changes[key])  # raises the error
+        echo(f"{', '.join(lack)}: run without {why}", err=True)
     return configs
+
+
+def _find_lacking(base: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that components of the configuration lack, and the reason for each."""
+    base.recipe().check_code()
+    heads = {key: value for key, value in changes.items() if "." not in key or key.endswith(".inner")}
+    whole = base.with_settings({key: value for key, value in heads.items() if not base.lacks(key)})
+    whole.recipe().check_code()
+    return {key: f"{key} ({why})" for key in changes if (why := whole.lacks(key))}
 
 
 def _read_text(file: Path) -> str:

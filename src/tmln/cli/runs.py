@@ -21,6 +21,7 @@ from tmln.cli.options import (
     RecordingOptions,
     ReferenceName,
     ReferenceOption,
+    RowName,
     SeveralMethods,
     Shard,
     Spaces,
@@ -84,6 +85,7 @@ def demo(
 
 def run(
     method: Method = None,
+    name: RowName = None,
     training: Training = Training(),
     components: Components = Components(),
     recording: RecordingOptions = RecordingOptions(logger="auto"),
@@ -101,7 +103,7 @@ def run(
 
     Options of one benchmark: tmln list benchmarks NAME.
     """
-    configs = spread.set_precision(training.configs([method], components=components))
+    configs = spread.set_precision(training.configs([method], components=components, names=name))
     devices = spread.make_devices(executor)
     for config in configs:
         devices.check_method(config.recipe())
@@ -117,6 +119,7 @@ def run(
 
 def compare(
     methods: Methods,
+    name: RowName = None,
     training: Training = Training(seeds=3),
     components: Components = Components(),
     recording: RecordingOptions = RecordingOptions(logger="auto"),
@@ -131,13 +134,14 @@ def compare(
     Example:
       tmln compare --benchmark split-digits --methods naive,er,tmln --seeds 5
     """
-    configs = training.configs(split_names(methods), components=components)
+    configs = training.configs(split_names(methods), components=components, names=name)
     run_configs(configs, recording, oracle, executor, dry_run, shard=shard)
 
 
 def sweep(
     method: Method = None,
     methods: SeveralMethods = None,
+    name: RowName = None,
     training: Training = Training(),
     grid: Annotated[
         list[str] | None,
@@ -180,7 +184,7 @@ def sweep(
         raise ValueError("--space says where to draw from; --random N says how often")
     if best and shard:
         raise ValueError("--best needs all runs: leave out --shard, once all shares are done")
-    bases = training.configs(choose_methods(method, methods), seeds=1)
+    bases = training.configs(choose_methods(method, methods), seeds=1, names=name)
     bases = [with_split(base) for base in bases] if best else bases
     found = combine(bases, read_grid(grid or []), draws=random, space=read_spaces(space or []), seeds=training.seeds)
     for note in found.notes:

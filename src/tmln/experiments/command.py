@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tmln.experiments.identity import canonical
 from tmln.methods.registry import FAMILIES
+from tmln.methods.registry import INNER as INNER_COMPONENT
+from tmln.user_code import is_code
 
 if TYPE_CHECKING:
     from tmln.experiments.config import RunConfig
 
+CODE = ("model", *FAMILIES)  # settings that may name a class of the user's
 INNER = {"benchmark_options": "benchmark.", "model_options": "model.", "settings": ""}
 
 
@@ -71,9 +74,20 @@ def _command(full: Mapping[str, Any], changed: Sequence[str], seeds: Sequence[in
             words += ["--epochs", str(value)]
         elif key == "compile":
             words += ["--compile"]
+        elif key == "name":
+            words += ["--name", str(value)]
         else:
             words += ["--set", f"{key}={_written(value)}"]
+    if any(_names_code(key, value) for key, value in values.items()):
+        words += ["--allow-code"]
     return shlex.join(words)
+
+
+def _names_code(key: str, value: Any) -> bool:
+    """Return whether a setting names a class of the user's; ``timm:NAME`` is a model of timm's."""
+    if not isinstance(value, str) or not (key in CODE or key.endswith(f".{INNER_COMPONENT}")):
+        return False
+    return is_code(value.removeprefix("timm:") if key == "model" else value)
 
 
 def _benchmark(full: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from tmln.experiments.identity import canonical, run_name
 from tmln.experiments.model_options import model_options, one_line
 from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
-from tmln.methods.recipes import Recipe, find_recipe
+from tmln.methods.recipes import RECIPES, Recipe, find_recipe
 from tmln.methods.registry import FAMILIES
 from tmln.models.registry import is_pretrained
 from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
@@ -29,6 +29,8 @@ __all__ = ["RunConfig", "canonical", "run_id"]
 # Families that every run's name has. One that came later is in it where it is not the default, so
 # that earlier runs keep their names.
 NAMED = ("replay", "penalty", "step")
+
+LONGEST_NAME = 60  # characters of a row's name
 
 if TYPE_CHECKING:
     _Parts = BaseModel
@@ -65,6 +67,7 @@ class RunConfig(_Parts):
     batch_statistics: Literal["global", "rank"] = "global"  # by which batch norm normalises where several ranks learn
     train_accuracy: bool = False  # test on the training data, too, when all is learned
     test_then_train: bool = False  # test on each batch of a task's first epoch before it is trained on
+    name: str | None = None  # of its row in tables, instead of the method's; computes nothing else
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -82,6 +85,11 @@ class RunConfig(_Parts):
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return "32" if value == 32 and not isinstance(value, bool) else value  # as YAML reads it
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _check_row_name(cls, value: Any) -> Any:
+        return None if value is None else check_row_name(str(value))
 
     @field_validator("warmup")
     @classmethod
@@ -175,6 +183,14 @@ class RunConfig(_Parts):
             recipe = recipe if name is None else recipe.with_component(family, name)
         return recipe.with_settings(self.settings)
 
+    def lacks(self, key: str) -> str:
+        """Return which component lacks a setting like ``replay.capacity``; empty if none does."""
+        family, _, name = key.partition(".")
+        if family not in FAMILIES or not name:
+            return ""
+        part, settings = self.recipe().resolve(family)
+        return "" if name in part.setting_fields(settings) else f"{family} {part.name!r} has no {name}"
+
     def resolved(self) -> dict[str, Any]:
         """Return every setting as plain values under sorted keys, defaults included.
 
@@ -225,6 +241,7 @@ class RunConfig(_Parts):
             **({"batch_statistics": self.batch_statistics} if self.batch_statistics != "global" else {}),
             **({"train_accuracy": True} if self.train_accuracy else {}),
             **({"test_then_train": True} if self.test_then_train else {}),
+            **({"name": self.name} if self.name else {}),
         }
         return {key: _sorted(complete[key]) for key in sorted(complete)}
 
@@ -267,6 +284,15 @@ class RunConfig(_Parts):
 def run_id(config: RunConfig) -> str:
     """Return a run's name: benchmark, method, seed, and 16 digits of a hash."""
     return run_name(config.resolved())
+
+
+def check_row_name(name: str) -> str:
+    """Return the name of a row, if it is one line that a table can show."""
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable() or "," in name:
+        raise ValueError(f"a row's name is 1 to {LONGEST_NAME} printable characters without a comma, not {name!r}")
+    if name in RECIPES:
+        raise ValueError(f"{name!r} is a method of its own (tmln list methods): choose another name for the row")
+    return name.strip()
 
 
 def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:

@@ -108,6 +108,7 @@ class Result(Observations):
     commit: str = ""  # of tmln's own source, where it ran from a checkout: tmln.experiments.machine
     said: Mapping[str, float] = field(default_factory=dict)
     checksum: bool = True
+    searched: Sequence[str] = ()  # settings that a search chose; in no file of the run
 
     @classmethod
     def of(cls, plain: Mapping[str, Any], name: str = "") -> Result:
@@ -190,7 +191,7 @@ def _content_schema() -> type[BaseModel]:
 
     number = Annotated[float, Field(gt=-MOST, lt=MOST)] | None
     more = {"format": int, "metrics": Mapping[str, float], "command": str}
-    return make_schema(Result, number, NEEDED, ("name", "said", CHECKSUM), **more)
+    return make_schema(Result, number, NEEDED, ("name", "said", "searched", CHECKSUM), **more)
 
 
 def describe_error(error: ValidationError) -> str:

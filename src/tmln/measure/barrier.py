@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tmln.analysis.rows import label_methods
+from tmln.analysis.labels import label_methods
 from tmln.analysis.statistics import summarise
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.store import Store

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tmln.analysis.rows import label_methods
+from tmln.analysis.labels import label_methods
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.measure.losses import (

@@ -109,7 +109,7 @@ def make_competitor(line: TableRow, found: RequestedRow) -> Row:
     """Return a row as it competes: a method of its own, or a setting of its method in a grid."""
     assert found.row is not None
     label = f"{line.method} {line.cells[1]}" if line.swept else line.label.removeprefix("+ ")
-    return replace(found.row, label=label, alone=not line.swept)
+    return replace(found.row, label=label, alone=not line.swept, variant="")
 
 
 def _write_summaries(competitors: Sequence[Row]) -> list[str]:

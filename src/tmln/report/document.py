@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import tmln
+from tmln.analysis.labels import flat_fields
 from tmln.analysis.measurements import Analysis
 from tmln.analysis.notes import CAPTION, page_notes
 from tmln.analysis.published import commands_to_repeat
 from tmln.analysis.read import read_analyses, read_results
-from tmln.analysis.rows import Row, flat_fields, group_by_table, group_rows, has_several_rates
+from tmln.analysis.rows import Row, group_by_table, group_rows, has_several_rates
 from tmln.analysis.text_table import LATEX_SIGNS
 from tmln.experiments.result import Oracle, Result
 from tmln.methods.recipes import RECIPES
@@ -87,10 +88,10 @@ def _row(row: Row, table: Table) -> dict[str, Any]:
         "benchmark": row.title,
         "of": row.benchmark,
         "label": row.label,
-        "method": first.method,
+        "method": row.method,
         "contender": row.contender,
         **describe_row(table, row),
-        "look": _look(first.method),
+        "look": _look(row.method),
         "fields": {key.removeprefix("settings."): value for key, value in fields.items()},
         "tasks": name_tasks(row.results),
         "matrix": shorten(mean_matrix(row.results)),

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmln.experiments.config import RunConfig, run_id
-from tmln.methods.registry import FAMILIES
 from tmln.seeds import seed_of
 from tmln.tuning.space import LR, Space, declared, declared_for, read_space, read_values
 
@@ -59,7 +58,7 @@ def sweep(
         for values in itertools.product(*grid.values()):
             changes = dict(zip(grid, values, strict=True))
             config = base.with_settings({key: value for key, value in changes.items() if "." not in key})
-            missing = {key: part for key in lacking if (part := _without(config, key))}
+            missing = {key: part for key in lacking if (part := config.lacks(key))}
             for key, part in missing.items():
                 lacking[key][part] = config
             used |= lacking.keys() - missing.keys()
@@ -128,10 +127,10 @@ def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> t
     """Return the spaces of several methods, each without settings that it lacks, and notes."""
     found, notes = [], []
     for key in given:
-        if all(_without(base, key) for base in bases):
+        if all(base.lacks(key) for base in bases):
             spaces_of(bases[0], {key: given[key]})  # raises the error
     for base in bases:
-        lacks = {key: part for key in given if (part := _without(base, key))}
+        lacks = {key: part for key in given if (part := base.lacks(key))}
         notes += [f"{base.method}: {part}, searched without it" for part in lacks.values()]
         mine = {key: text for key, text in given.items() if key not in lacks}
         if given and not mine:
@@ -150,12 +149,3 @@ def draw(config: RunConfig, draws: int, given: Mapping[str, str | None] | None =
         config.with_settings({key: space.at(generators[key].random()) for key, space in spaces.items()})
         for _ in range(draws)
     ]
-
-
-def _without(config: RunConfig, key: str) -> str:
-    """Return which component lacks this setting; empty if none does."""
-    family, _, name = key.partition(".")
-    if family not in FAMILIES or not name:
-        return ""
-    part, settings = config.recipe().resolve(family)
-    return "" if name in part.setting_fields(settings) else f"{family} {part.name!r} has no {name}"
