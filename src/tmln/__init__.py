@@ -11,11 +11,23 @@ if TYPE_CHECKING:
     from tmln import curvature, metrics, optim
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner
+    from tmln.methods import recipes
     from tmln.methods.replay import Reservoir
     from tmln.optim import TMLN, Boundaries
 
 __version__ = "0.2.0"  # the only place: the package's metadata read it here
-__all__ = ["TMLN", "Boundaries", "Fisher", "Learner", "Reservoir", "curvature", "diagonal_fisher", "metrics", "optim"]
+__all__ = [
+    "TMLN",
+    "Boundaries",
+    "Fisher",
+    "Learner",
+    "Reservoir",
+    "curvature",
+    "diagonal_fisher",
+    "metrics",
+    "optim",
+    "recipes",
+]
 
 # Loaded when first asked for: importing tmln alone costs nothing.
 _HOMES = {
@@ -31,6 +43,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "recipes":
+        return importlib.import_module("tmln.methods.recipes")
     if name in __all__:
         return importlib.import_module(f"tmln.{name}")
     raise AttributeError(f"module 'tmln' has no attribute {name!r}")

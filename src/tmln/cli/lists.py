@@ -71,7 +71,12 @@ def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
         from tmln.methods.recipes import RECIPES
 
         yield "name", "components", "about"
-        for method, recipe in RECIPES.items():
+        for method in RECIPES:
+            try:
+                recipe = RECIPES[method]
+            except ValueError as error:  # of an installed package
+                yield method, "-", str(error)
+                continue
             names = {family: recipe.components[family].name for family in FAMILIES}
             chosen = [f"{family} {name}" for family, name in names.items() if name != FAMILIES.default(family)]
             yield method, ", ".join(chosen) or "-", recipe.about

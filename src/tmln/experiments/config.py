@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -16,12 +17,12 @@ from tmln.experiments.model_options import model_options, one_line
 from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import RECIPES, Recipe, find_recipe
-from tmln.methods.registry import FAMILIES
+from tmln.methods.registry import FAMILIES, name_component
 from tmln.models.registry import is_pretrained
 from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
 from tmln.streams.options import LOCATION_OPTIONS, omit_later_defaults
 from tmln.suggest import did_you_mean
-from tmln.user_code import code_allowed
+from tmln.user_code import TRUSTED, code_allowed
 
 __all__ = ["RunConfig", "canonical", "run_id"]
 
@@ -79,12 +80,17 @@ class RunConfig(_Parts):
         for key, item in value.items():
             nested = isinstance(item, Mapping) and key in FAMILIES
             flat.update({f"{key}.{name}": inner for name, inner in item.items()} if nested else {key: item})
-        return flat
+        return {key: name_component(item) for key, item in flat.items()}
 
     @field_validator("precision", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return "32" if value == 32 and not isinstance(value, bool) else value  # as YAML reads it
+
+    @field_validator(*FAMILIES, mode="before")
+    @classmethod
+    def _name_class(cls, value: Any) -> Any:
+        return name_component(value)
 
     @field_validator("name", mode="before")
     @classmethod
@@ -196,13 +202,13 @@ class RunConfig(_Parts):
 
         A RunConfig again if read as one.
         """
-        allowed = code_allowed()  # on which the settings of a part of the user's depend
+        allowed = (code_allowed(), os.environ.get(TRUSTED, ""))  # on which the settings of a part of the user's depend
         if allowed not in self._complete:
             self._complete[allowed] = self._completed()
         return {key: _sorted(value) for key, value in self._complete[allowed].items()}  # a copy
 
     @cached_property
-    def _complete(self) -> dict[bool, dict[str, Any]]:
+    def _complete(self) -> dict[tuple[bool, str], dict[str, Any]]:
         """Resolved configurations by whether code is allowed.
 
         Hundreds of runs ask thousands of times.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tmln.evaluation_counts import pack_rows, unpack_rows
 from tmln.experiments.files import from_json, read_regular, to_json, write_whole
 from tmln.experiments.identity import HEAD, is_named, spell_numbers
-from tmln.methods.recipes import RECIPES
+from tmln.methods.recipes import BUILT_IN
 from tmln.metrics import measure, metric_of
 from tmln.printable import one_line, readable
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Oracle = Literal["prefix", "final", "independent", "none"]  # kinds of reference: tmln.experiments.reference_runs
 ORACLES: tuple[Oracle, ...] = ("prefix", "final", "independent")  # the first that is available, unless one is named
 REFERENCES: dict[str, Oracle] = {  # methods that see more data, or less, than those they are compared with
-    **{name: "prefix" for name, recipe in RECIPES.items() if recipe.joint},
-    **{name: "independent" for name, recipe in RECIPES.items() if recipe.independent},
+    **{name: "prefix" for name, recipe in BUILT_IN.items() if recipe.joint},
+    **{name: "independent" for name, recipe in BUILT_IN.items() if recipe.independent},
 }
 FORMAT = 4
 USUAL_FORMAT, PACKED_FORMAT, ONLINE_FORMAT = 2, 3, 4

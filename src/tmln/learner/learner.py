@@ -101,9 +101,9 @@ class Learner:
             :meth:`predict` is told ``head``. Without, one head over all classes.
         batch_statistics: of several processes; ``"rank"``: batch norm normalises each one's share
             by itself.
-        components: a component of any family by name, in place of the recipe's: ``replay="er",
-            penalty="ewc++", step="tmln", weights="average", answer="ncm"``, or one of your own,
-            ``step="package.module:Class"``.
+        components: a component of any family in place of the recipe's, by name (``replay="er",
+            penalty="ewc++", step="tmln", weights="average", answer="ncm"``) or as a class, your own
+            included; ``step="package.module:Class"`` imports it.
 
     ``trained`` is what is trained, ``position`` where in the stream the learner is, ``seen`` what
     it remembers about data. ``names`` are the classes by name in the order in which they were met;
@@ -139,7 +139,7 @@ class Learner:
         accumulate: int = 1,
         batch_statistics: Literal["global", "rank"] = "global",
         heads: Sequence[Sequence[int]] = (),
-        **components: str | None,
+        **components: str | type[Component[Any]] | None,
     ) -> None:
         check_model(model)
         if not 0 < lr < math.inf:

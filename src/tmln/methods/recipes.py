@@ -1,28 +1,40 @@
-"""Recipes: every named method as one component of each family, with its settings."""
+"""Recipes: every named method as one component of each family, with its settings.
+
+Methods of your own are registered by :func:`register`, or by an installed package's entry points of
+the group ``tmln.methods``: ``mine = "my_package:RECIPE"``, a recipe or a function that returns one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tmln.methods.registry import FAMILIES, INNER, Guide
+from tmln.methods.registry import FAMILIES, INNER, Guide, name_component
 from tmln.seeds import seed_of
 from tmln.suggest import did_you_mean
-from tmln.user_code import check_code, code_allowed, is_code
+from tmln.user_code import check_code, is_code, is_foreign, trust_code
 
 if TYPE_CHECKING:  # the table of methods is read without torch
     from tmln.methods import Component, MemoryTerm
 
-__all__ = ["FAMILIES", "RECIPES", "ComponentSpec", "Recipe", "find_recipe", "make_components"]
+__all__ = ["FAMILIES", "RECIPES", "ComponentSpec", "Recipe", "find_recipe", "make_components", "register"]
 
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A component by name, and the settings that differ from its defaults."""
+    """A component by name, and the settings that differ from its defaults.
+
+    A class may be given for the name.
+    """
 
     name: str = "none"
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", name_component(self.name))
 
 
 @dataclass(frozen=True, init=False)
@@ -119,7 +131,7 @@ class Recipe:
         Of code that is not allowed to be imported, those given.
         """
         spec = self.components[family]
-        if is_code(spec.name) and not code_allowed():
+        if is_foreign(spec.name):
             return dict(spec.settings)
         found: dict[str, Any] = self.resolve(family)[1].model_dump()
         return found
@@ -130,11 +142,11 @@ class Recipe:
         They are left out of a run's hash, so that old runs keep their names.
         """
         spec = self.components[family]
-        if is_code(spec.name) and not code_allowed():
+        if is_foreign(spec.name):
             return set()
         kind, settings = self.resolve(family)
         values = settings.model_dump()
-        if any(is_code(str(value)) for name, value in values.items() if _names_inner(name)) and not code_allowed():
+        if any(is_foreign(str(value)) for name, value in values.items() if _names_inner(name)):
             return set()
         return {
             name
@@ -144,11 +156,12 @@ class Recipe:
             and values.get(name) == about.default
         }
 
-    def with_component(self, family: str, name: str) -> Recipe:
+    def with_component(self, family: str, name: str | type[Component[Any]]) -> Recipe:
         """Return the recipe with another component at its defaults.
 
         The same component keeps its settings.
         """
+        name = name_component(name)
         if name == self.components[family].name:
             return self
         if not is_code(name):
@@ -167,7 +180,7 @@ class Recipe:
                 f"(write {' or '.join(f'{family}.NAME' for family in FAMILIES)})"
             )
         spec = self.components[family]
-        kept = dict(spec.settings)
+        kept, value = dict(spec.settings), name_component(value)
         if _names_inner(setting) and value != self.resolve_settings(family).get(setting):
             kept = {name: old for name, old in kept.items() if not name.startswith(f"{setting}.")}
         components = {**self.components, family: ComponentSpec(spec.name, {**kept, setting: value})}
@@ -230,7 +243,7 @@ _AVERAGE = ComponentSpec("average")
 _ADAMW = ComponentSpec("adamw")
 _FACTORED = ComponentSpec("tmln", {"geometry": "kfac", "factors": "running"})
 
-RECIPES: dict[str, Recipe] = {
+BUILT_IN: dict[str, Recipe] = {
     "naive": Recipe(
         step=_MOMENTUM,
         about="SGD with momentum, nothing against forgetting",
@@ -378,11 +391,138 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+class Recipes(MutableMapping[str, Recipe]):
+    """All methods by name: those of tmln, of installed packages, and of this program.
+
+    Entry points are listed when a name is not among tmln's own, and imported when they are used.
+    """
+
+    def __init__(self, own: dict[str, Recipe]) -> None:
+        self._own = own
+        self._installed: dict[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Recipe:
+        if name in self._own:
+            return self._own[name]
+        given = json.loads(os.environ.get(GIVEN, "{}"))  # of the program that started this process
+        entry = self._entry_points().get(name)
+        if name in given:
+            self._own[name] = Recipe.from_dict(given[name])
+        elif entry is not None:
+            self._own[name] = _load_entry_point(name, entry)
+        return self._own[name]
+
+    def __setitem__(self, name: str, recipe: Recipe) -> None:
+        self._own[name] = recipe
+
+    def __delitem__(self, name: str) -> None:
+        del self._own[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._others()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._own, *(name for name in self._others() if name not in self._own)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _others(self) -> list[str]:
+        return [*json.loads(os.environ.get(GIVEN, "{}")), *self._entry_points()]
+
+    def _entry_points(self) -> dict[str, Any]:
+        if self._installed is None:
+            from importlib.metadata import entry_points
+
+            self._installed = {found.name: found for found in entry_points(group=ENTRY_POINTS)}
+        return self._installed
+
+    def find_installed_again(self) -> None:
+        """Forget which packages were installed, after one was."""
+        self._installed = None
+
+
+ENTRY_POINTS = "tmln.methods"  # the group of installed packages' methods
+GIVEN = "TMLN_METHODS"  # methods that the program registered, as JSON, for the processes that it starts
+RECIPES = Recipes(dict(BUILT_IN))
+
+
 def find_recipe(name: str) -> Recipe:
     """Return the recipe of a method."""
     if name not in RECIPES:
         raise ValueError(f"unknown method {name!r}{did_you_mean(name, RECIPES)} (tmln list methods)")
     return RECIPES[name]
+
+
+def register(
+    name: str,
+    recipe: Recipe | str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    about: str = "",
+    guide: Guide | None = None,
+    **components: str | type[Component[Any]],
+) -> Recipe:
+    """Register a method of your own under a name, and return its recipe.
+
+    It then works wherever names of methods do, in this process and in the worker processes that it
+    starts. An installed package registers methods for every program by an entry point instead.
+
+    >>> mine = register("my-er", "er", settings={"replay.capacity": 50}, about="a small memory")
+    >>> mine.replay.settings["capacity"], "my-er" in RECIPES
+    (50, True)
+
+    Args:
+        name: The name, as in ``Learner(model, "my-er")`` and ``--method my-er``.
+        recipe: What to begin with: a recipe, or the name of a method; else the defaults.
+        settings: Settings such as ``{"step.momentum": 0.9}``.
+        about: One line for ``tmln list methods``.
+        guide: Documentation.
+        **components: A component of any family, by name or as a class.
+
+    Raises:
+        ValueError: The name is tmln's or not a name, or a component or setting does not exist.
+    """
+    if not name or not name.isprintable() or any(sign in name for sign in " ,=:/"):
+        raise ValueError(f"a method's name has no space and none of , = : /, not {name!r}")
+    if name in BUILT_IN and name not in json.loads(os.environ.get(GIVEN, "{}")):
+        raise ValueError(f"there is a method {name!r} already (tmln list methods); choose another name")
+    found = Recipe() if recipe is None else find_recipe(recipe) if isinstance(recipe, str) else recipe
+    for family, component in components.items():
+        if family not in FAMILIES:
+            raise TypeError(f"a method has no {family!r}{did_you_mean(family, FAMILIES)}")
+        found = found.with_component(family, component)
+    found = replace(found.with_settings(settings or {}), about=about or found.about, guide=guide)
+    _check_registered(name, found)
+    given = {**json.loads(os.environ.get(GIVEN, "{}")), name: found.to_dict()}
+    os.environ[GIVEN] = json.dumps(given)
+    RECIPES[name] = found
+    return found
+
+
+def _check_registered(name: str, recipe: Recipe) -> None:
+    """Raise an error for a recipe that is a reference or whose components do not exist."""
+    if recipe.restarts_each_task:
+        raise ValueError(f"method {name!r} learns every task afresh, which only tmln's references do")
+    for family, spec in recipe.components.items():
+        for code in (spec.name, *(str(value) for key, value in spec.settings.items() if _names_inner(key))):
+            if is_code(code):
+                trust_code(code)
+        recipe.resolve(family)
+
+
+def _load_entry_point(name: str, entry: Any) -> Recipe:
+    """Import an installed package's method: a recipe, or a function that returns one."""
+    where = f"method {name!r} of the entry point {entry.value}"
+    try:
+        found = entry.load()
+        found = found if isinstance(found, Recipe) or not callable(found) else found()
+    except Exception as error:  # whatever a package of others may raise
+        raise ValueError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Recipe):
+        raise ValueError(f"{where} is no tmln.methods.recipes.Recipe but {type(found).__name__}")
+    _check_registered(name, found)
+    return found
 
 
 def make_components(recipe: Recipe, model: Any, lr: float, seed: int) -> dict[str, Component[Any]]:

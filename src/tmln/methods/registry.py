@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from tmln.suggest import did_you_mean
-from tmln.user_code import found_code, is_code
+from tmln.user_code import found_code, is_code, name_class
 
 if TYPE_CHECKING:
     from tmln.methods.component import Component
@@ -83,6 +83,18 @@ class Family(dict[str, type[C]]):
         if not (isinstance(found, type) and issubclass(found, self.base)):
             raise ValueError(f"{self.name} {name!r} is not a subclass of tmln.methods.{self.base.__name__}")
         return found
+
+
+def name_component(given: Any) -> Any:
+    """Return the name of a component that is given as a class; anything else as it is."""
+    if not isinstance(given, type):
+        return given
+    family, name = getattr(given, "family", None), getattr(given, "name", None)
+    if family not in TABLES:
+        raise ValueError(
+            f"{given.__module__}.{given.__qualname__} is no component: derive it from tmln.methods.Replay, ..."
+        )
+    return name if FAMILIES[family].get(name) is given else name_class(given)
 
 
 class Families(Mapping[str, "Family[Any]"]):

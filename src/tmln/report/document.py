@@ -17,7 +17,7 @@ from tmln.analysis.read import read_analyses, read_results
 from tmln.analysis.rows import Row, group_by_table, group_rows, has_several_rates
 from tmln.analysis.text_table import LATEX_SIGNS
 from tmln.experiments.result import Oracle, Result
-from tmln.methods.recipes import RECIPES
+from tmln.methods.recipes import BUILT_IN
 from tmln.metrics import in_order, metric_of
 from tmln.plots.figure import get_look
 from tmln.printable import readable
@@ -60,7 +60,7 @@ def build_document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "problems": [asdict(problem) for problem in problems],
         "warnings": warnings,
         "analyses": analyses,
-        "afresh": [name for name, recipe in RECIPES.items() if recipe.restarts_each_task],
+        "afresh": [name for name, recipe in BUILT_IN.items() if recipe.restarts_each_task],
         "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
         "latex": {"caption": CAPTION, "signs": {chr(sign): written for sign, written in LATEX_SIGNS.items()}},
     }

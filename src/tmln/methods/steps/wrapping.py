@@ -13,7 +13,7 @@ from torch import nn
 
 from tmln.methods import INNER, Batch, MemoryConditions, MemoryTerm, Settings, Step, TaskContext, read_settings
 from tmln.methods.registry import FAMILIES
-from tmln.user_code import code_allowed, is_code
+from tmln.user_code import is_foreign
 
 
 class WrappingSettings(Settings):
@@ -60,7 +60,7 @@ class Wrapping(Step[W]):
 
     @classmethod
     def resolve_inner_settings(cls, settings: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        if is_code(settings.inner) and not code_allowed():
+        if is_foreign(settings.inner):
             return dict(given)  # validated when it is built
         kind = FAMILIES["step"].find(settings.inner)
         values: dict[str, Any] = read_settings(kind, given).model_dump()
