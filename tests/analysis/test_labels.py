@@ -46,10 +46,10 @@ def test_a_component_that_differs_from_the_method_is_in_the_label() -> None:
 
 
 def test_a_component_is_also_named_where_results_do_not_say_what_changed() -> None:
-    full = RunConfig(benchmark="split-digits", method="er", replay="none").resolved()
+    full = RunConfig.of({"benchmark": "split-digits", "method": "er", "replay": "none"}).resolved()
     assert find_changed_components(full) == {"replay": "none"}
     assert label_methods([full]) == ["er replay=none"]
-    average = RunConfig(benchmark="split-digits", method="tmln+", weights="last").resolved()
+    average = RunConfig.of({"benchmark": "split-digits", "method": "tmln+", "weights": "last"}).resolved()
     assert "weights" in average or find_changed_components(average) == {"weights": "last"}
     assert find_changed_components({"method": "gone", "replay": "er", "step": "sgd"}) == {}
 

@@ -180,8 +180,8 @@ def test_classes_are_accepted_wherever_names_are() -> None:
     by_name = weights(replay="tests.toys:LastReplay", step="tests.toys:SignStep")
     assert torch.equal(weights(replay=LastReplay, step=SignStep), by_name)
     assert Recipe(replay=ComponentSpec(ER)).replay.name == "er"  # type: ignore[arg-type]
-    config = RunConfig(benchmark="split-digits", method="naive", replay=LastReplay)
-    named = RunConfig(benchmark="split-digits", method="naive", replay="tests.toys:LastReplay")
+    config = RunConfig.of({"benchmark": "split-digits", "method": "naive", "replay": LastReplay})
+    named = RunConfig.of({"benchmark": "split-digits", "method": "naive", "replay": "tests.toys:LastReplay"})
     assert run_id(config) == run_id(named)
     assert config.with_setting("step", "sam").with_setting("step.inner", SignStep).settings == {
         "step.inner": "tests.toys:SignStep"

@@ -156,12 +156,12 @@ class Recipe:
             and values.get(name) == about.default
         }
 
-    def with_component(self, family: str, name: str | type[Component[Any]]) -> Recipe:
+    def with_component(self, family: str, component: str | type[Component[Any]]) -> Recipe:
         """Return the recipe with another component at its defaults.
 
         The same component keeps its settings.
         """
-        name = name_component(name)
+        name: str = name_component(component)
         if name == self.components[family].name:
             return self
         if not is_code(name):

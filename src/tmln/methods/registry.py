@@ -94,7 +94,7 @@ def name_component(given: Any) -> Any:
         raise ValueError(
             f"{given.__module__}.{given.__qualname__} is no component: derive it from tmln.methods.Replay, ..."
         )
-    return name if FAMILIES[family].get(name) is given else name_class(given)
+    return name if FAMILIES[family].get(str(name)) is given else name_class(given)
 
 
 class Families(Mapping[str, "Family[Any]"]):
