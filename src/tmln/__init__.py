@@ -8,7 +8,8 @@ TYPE_CHECKING = False  # typing is large, and a program must come to own its sig
 if TYPE_CHECKING:
     from typing import Any
 
-    from tmln import curvature, metrics, optim
+    from tmln import curvature, metrics, optim, streams
+    from tmln.comparison import compare, read_results
     from tmln.curvature import Fisher, diagonal_fisher
     from tmln.learner import Learner
     from tmln.methods import recipes
@@ -22,16 +23,21 @@ __all__ = [
     "Fisher",
     "Learner",
     "Reservoir",
+    "compare",
     "curvature",
     "diagonal_fisher",
     "metrics",
     "optim",
+    "read_results",
     "recipes",
+    "streams",
 ]
 
 # Loaded when first asked for: importing tmln alone costs nothing.
 _HOMES = {
     "TMLN": "tmln.optim",
+    "compare": "tmln.comparison",
+    "read_results": "tmln.comparison",
     "Boundaries": "tmln.optim",
     "Fisher": "tmln.curvature",
     "Learner": "tmln.learner",

@@ -117,8 +117,9 @@ def keys_are_sorted(value: Any) -> bool:
 @pytest.mark.parametrize("method", RECIPES)
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_every_benchmark_and_method_resolves_to_itself(benchmark: str, method: str) -> None:
-    name = "folder:photos" if benchmark == "folder" else benchmark
-    config = RunConfig(benchmark=name, method=method)
+    name = {"folder": "folder:photos", "own": "own:memory"}.get(benchmark, benchmark)
+    options = {"fingerprint": "0123456789abcdef"} if benchmark == "own" else {}
+    config = RunConfig(benchmark=name, method=method, benchmark_options=options)
     complete = config.resolved()
     assert keys_are_sorted(complete)
     assert json.loads(json.dumps(complete)) == complete
@@ -341,7 +342,7 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
         (
             "size",
             32,
-            r"unknown setting 'size'; that is an option of split-cub200, core50, pacs, folder; split-digits has",
+            r"unknown setting 'size'; that is an option of split-cub200, core50, pacs, folder, own; split-digits has",
         ),
         ("stp.damping", 1, r"unknown setting 'stp\.damping'; did you mean 'step\.damping'\?"),
         ("step.dampin", 1, r"'tmln' has no setting 'dampin'; did you mean 'damping'\?"),

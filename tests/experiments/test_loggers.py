@@ -161,13 +161,36 @@ def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert resumed is not None
     for step in (2, 3, 4):
         resumed.scalars({"loss": 1.0 / step, "accuracy/seen": 0.5}, step)
+    resumed.scalars({"boundary/step/slow-down, median": 0.5}, 4)  # MLflow refuses the comma
     resumed.close()
     (kept,) = server.runs.values()
     assert [entry for entry in kept["metrics"] if entry[0] == "loss"] == [("loss", n, 1.0 / n) for n in (1, 2, 3, 4)]
     assert [step for name, step, _ in kept["metrics"] if name == "accuracy/seen"] == [2, 3, 4]
+    assert ("boundary/step/slow-down median", 4, 0.5) in kept["metrics"]
     assert kept["status"] == "FINISHED"
     assert kept["params"]["benchmark"] == "split-digits"
     assert all(len(value) <= 500 for value in kept["params"].values())
+
+
+@pytest.mark.filterwarnings("ignore")  # of SQLAlchemy, about MLflow
+def test_every_number_of_a_run_reaches_mlflow_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package, with a database of its own: it refuses names that the stand-in above does not."""
+    pytest.importorskip("mlflow")
+    for needed in ("sqlalchemy", "alembic"):
+        pytest.importorskip(needed)
+    from mlflow.tracking import MlflowClient
+
+    place = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+    run = Store(tmp_path).open(RunConfig.of({**SMALL, "epochs": 1, "method": "tmln"}))
+    with run.lock:
+        result = Execution(run, RunOptions(logger="mlflow"))()
+    client = MlflowClient(place)
+    (experiment,) = [one for one in client.search_experiments() if one.name == "tmln"]
+    (kept,) = client.search_runs([experiment.experiment_id])
+    assert kept.info.status == "FINISHED"
+    assert kept.data.metrics["accuracy/task 5"] == pytest.approx(result.accuracy[-1][4])
+    assert "boundary/step/slow-down median" in kept.data.metrics
 
 
 def test_mlflow_without_a_server_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,10 @@ SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}, "split-cub
 
 
 def made(name: str, root: Path, **options: object) -> Stream:
-    called = f"folder:{root / 'own'}" if name == "folder" else name
+    called = {"folder": f"folder:{root / 'own'}", "own": str(root / "own.npz")}.get(name, name)
+    if name == "own":
+        pixels = np.random.RandomState(0).randint(0, 255, (80, 8, 8, 3)).astype(np.uint8)
+        np.savez(root / "own.npz", x=pixels, y=np.arange(80) % 4)
     return make_stream(called, root=root, **{**SIZES.get(name, {}), **options})
 
 

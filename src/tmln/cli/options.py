@@ -51,7 +51,7 @@ Benchmark = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Benchmark (tmln list benchmarks), or folder:PATH.",
+        help="A name (tmln list benchmarks), folder:PATH, FILE.npz, module:function.",
         autocompletion=complete_benchmarks,
         rich_help_panel=TRAINING,
     ),
@@ -75,7 +75,7 @@ RowName = Annotated[
     typer.Option(
         "--name",
         metavar="NAME",
-        help="What tables call the row; with several methods a name for each, A,B,...",
+        help="What tables call the row (for several methods: A,B,...).",
         rich_help_panel=TRAINING,
     ),
 ]

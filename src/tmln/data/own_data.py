@@ -169,13 +169,13 @@ def read_pictures(
 
 def read_inputs(path: Path, shape: Sequence[int]) -> NDArray[Any]:
     """Return the array ``x`` of an ``.npz``, whose rows have this shape; labels are ignored."""
-    x = _load_npz(path, ("x",))["x"]
+    x = load_npz(path, ("x",))["x"]
     if x.dtype.kind not in "uif" or x.ndim < 1 or list(x.shape[1:]) != list(shape) or not len(x):
         raise DataError(f"{path}: x is {x.dtype} {list(x.shape)}; the model takes [N, {', '.join(map(str, shape))}]")
     return x
 
 
-def _load_npz(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
+def load_npz(path: Path, needed: Sequence[str], kept: Sequence[str] = ("x", "y", "classes")) -> dict[str, NDArray[Any]]:
     """Return the arrays of an ``.npz``, checked before memory is allotted; nothing is unpickled."""
     data = read_bounded(path, MAX_ARRAYS)
     limit = min(MAX_ARRAYS, MIN_UNPACKED + MAX_RATIO * len(data))
@@ -187,7 +187,7 @@ def _load_npz(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
                 with packed.open(part) as file:
                     _check_header(part.filename, part.file_size, file)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files if name in ("x", "y", "classes")}
+            found = {name: arrays[name] for name in arrays.files if name in kept}
             names = ", ".join(arrays.files) or "none"
     except DataError:
         raise
@@ -211,7 +211,7 @@ def _check_header(name: str, size: int, file: IO[bytes]) -> None:
 
 def _read_npz(path: Path) -> OwnData:
     """Read ``x`` and ``y``, and ``classes`` if the labels have names."""
-    arrays = _load_npz(path, ("x", "y"))
+    arrays = load_npz(path, ("x", "y"))
     x, y = arrays["x"], arrays["y"]
     if x.dtype.kind not in "uif" or len(x) != len(y) or y.ndim != 1 or not len(y):
         raise DataError(

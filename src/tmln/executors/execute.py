@@ -24,6 +24,8 @@ from tmln.experiments.run_options import RunOptions
 from tmln.experiments.shared_disk import check
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted, asked_to_stop, saving
+from tmln.streams.benchmarks import split_name
+from tmln.streams.options import is_own_file
 
 if TYPE_CHECKING:
     from tmln.executors.interfaces import Message
@@ -133,8 +135,8 @@ def _find_open(
 
 def _resolve_folder(job: Job) -> Job:
     """Return the job with an absolute path in ``folder:PATH``, as workers need it."""
-    name, _, path = job.config.benchmark.partition(":")
-    if not path:
+    name, path = split_name(job.config.benchmark)
+    if not path or (name == "own" and not is_own_file(path)):
         return job
     benchmark = f"{name}:{Path(path).expanduser().resolve()}"
     return Job(job.config.model_copy(update={"benchmark": benchmark}), job.reference)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tmln.experiments.identity import canonical
 from tmln.methods.registry import FAMILIES
 from tmln.methods.registry import INNER as INNER_COMPONENT
+from tmln.streams.options import is_own_code
 from tmln.user_code import is_code
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def changed_of(config: RunConfig) -> list[str]:
 
     full, found = config.resolved(), []
     base = RunConfig(benchmark=_benchmark(full), method=full["method"])
+    if fingerprint := full["benchmark_options"].get("fingerprint"):  # whose data are not read again
+        base = base.model_copy(update={"benchmark_options": {"fingerprint": fingerprint}})
     for key in ("model", *FAMILIES):
         if full.get(key) != base.resolved().get(key):
             found.append(key)
@@ -85,6 +88,8 @@ def _command(full: Mapping[str, Any], changed: Sequence[str], seeds: Sequence[in
 
 def _names_code(key: str, value: Any) -> bool:
     """Return whether a setting names a class of the user's; ``timm:NAME`` is a model of timm's."""
+    if key == "benchmark.path" and isinstance(value, str) and is_own_code(value):
+        return True
     if not isinstance(value, str) or not (key in CODE or key.endswith(f".{INNER_COMPONENT}")):
         return False
     return is_code(value.removeprefix("timm:") if key == "model" else value)

@@ -19,8 +19,8 @@ from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import RECIPES, Recipe, find_recipe
 from tmln.methods.registry import FAMILIES, name_component
 from tmln.models.registry import is_pretrained
-from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options
-from tmln.streams.options import LOCATION_OPTIONS, omit_later_defaults
+from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options, split_name
+from tmln.streams.options import LOCATION_OPTIONS, OwnOptions, omit_later_defaults
 from tmln.suggest import did_you_mean
 from tmln.user_code import TRUSTED, code_allowed
 
@@ -226,7 +226,7 @@ class RunConfig(_Parts):
         model = self.model or row.model
         parts, settings = _spelled(recipe, find_recipe(self.method))
         complete = {
-            "benchmark": self.benchmark.partition(":")[0],
+            "benchmark": split_name(self.benchmark)[0],
             "benchmark_options": self._benchmark_options(row),
             "model": model,
             "model_options": self._model_options(model, parts["step"]),
@@ -263,6 +263,10 @@ class RunConfig(_Parts):
 
     def _benchmark_options(self, row: Benchmark) -> dict[str, Any]:
         parsed = parse_options(self.benchmark, self.benchmark_options)
+        if isinstance(parsed, OwnOptions) and not parsed.fingerprint:
+            from tmln.streams.own_benchmark import fingerprint_of
+
+            parsed = parsed.model_copy(update={"fingerprint": fingerprint_of(parsed)})
         options = parsed.model_dump(exclude=set(LOCATION_OPTIONS))
         options["tasks"] = options["tasks"] or len(options.get("task_classes") or ()) or row.tasks
         if row.options.model_fields["augment"].default == "auto" and options["augment"] == row.augment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -97,7 +98,7 @@ class MLflow:
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Log each value once, whatever was sent before a kill."""
         with _reaching_mlflow():
-            for name, value in values.items():
+            for name, value in ((NOT_IN_NAMES.sub("", given), value) for given, value in values.items()):
                 if name not in self.sent:
                     before = self.client.get_metric_history(self.id, name) if self.resumed else []
                     self.sent[name] = max((metric.step for metric in before), default=-1)
@@ -109,6 +110,7 @@ class MLflow:
             self.client.set_terminated(self.id)
 
 
+NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")  # which MLflow refuses in the name of a metric
 EXPERIMENT, TAG = "tmln", "tmln.run"
 LONGEST = 500  # letters of a parameter, which every server takes
 

@@ -76,7 +76,7 @@ class Family(dict[str, type[C]]):
             return self[name]
         if not is_code(name):
             raise ValueError(
-                f"unknown {self.name} {name!r}{did_you_mean(name, self)} ({self.name}s: {', '.join(self)}; tmln list "
+                f"unknown {self.name} {name!r}{did_you_mean(name, self)} (known: {', '.join(self)}; tmln list "
                 "components; a component of your own is package.module:Class)"
             )
         found = found_code(self.name, name)

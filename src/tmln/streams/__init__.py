@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tmln.data import BadDataWarning, DataError, check_data, data_root, download_bar, get_data, list_data
     from tmln.streams.arrays import as_samples, stream_of_classes, stream_of_tasks
     from tmln.streams.benchmarks import BENCHMARKS, Benchmark, make_stream
+    from tmln.streams.own_benchmark import from_arrays, from_dataset
     from tmln.streams.readahead import prefetch
     from tmln.streams.samples import Samples, concat
     from tmln.streams.stream import Stream, Task
@@ -18,14 +19,15 @@ _HOMES = {
     "tmln.data": "BadDataWarning DataError check_data data_root download_bar get_data list_data",
     "tmln.streams.arrays": "as_samples stream_of_classes stream_of_tasks",
     "tmln.streams.benchmarks": "BENCHMARKS Benchmark make_stream",
+    "tmln.streams.own_benchmark": "from_arrays from_dataset",
     "tmln.streams.readahead": "prefetch",
     "tmln.streams.samples": "Samples concat",
     "tmln.streams.stream": "Stream Task",
 }
 __all__ = [
     "BENCHMARKS", "BadDataWarning", "Benchmark", "DataError", "Samples", "Stream", "Task", "as_samples",
-    "check_data", "concat", "data_root", "download_bar", "get_data", "list_data", "make_stream", "prefetch",
-    "stream_of_classes", "stream_of_tasks",
+    "check_data", "concat", "data_root", "download_bar", "from_arrays", "from_dataset", "get_data", "list_data",
+    "make_stream", "prefetch", "stream_of_classes", "stream_of_tasks",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from tmln.streams.options import (
     FolderOptions,
     ImageOptions,
     Options,
+    OwnOptions,
     PictureOptions,
     SplitOptions,
     describe_options,
+    is_own_code,
+    is_own_file,
     read_options,
 )
 from tmln.suggest import did_you_mean
@@ -88,13 +92,29 @@ BENCHMARKS: dict[str, Benchmark] = {
     "folder": Benchmark(
         "Folder", "your own images: folder:PATH", "folder", None, FolderOptions,
         tasks=None, model="resnet18-slim", epochs=10),
+    "own": Benchmark(
+        "Own data", "your own data: module:function, FILE.npz, FILE.csv, FILE.parquet, hf:NAME", "own", None,
+        OwnOptions, tasks=None, model="mlp", epochs=10),
 }
 # fmt: on
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """Return row and path of a benchmark's name; data of one's own need no ``own:`` before them.
+
+    >>> split_name("folder:photos"), split_name("my_data:make"), split_name("split-digits")
+    (('folder', 'photos'), ('own', 'my_data:make'), ('split-digits', ''))
+    """
+    row, _, path = name.partition(":")
+    meant = difflib.get_close_matches(row, ("folder", "own"), 1, 0.8)  # a slip of the finger is no module
+    if row not in BENCHMARKS and (name.startswith("hf:") or is_own_file(name) or (is_own_code(name) and not meant)):
+        return "own", name
+    return row, path
+
+
 def find_benchmark(name: str) -> Benchmark:
     """Return the row of a benchmark; ``folder:PATH`` belongs to ``folder``."""
-    row, _, path = name.partition(":")
+    row, path = split_name(name)
     if row not in BENCHMARKS or (path and "path" not in BENCHMARKS[row].options.model_fields):
         raise ValueError(f"unknown benchmark {name!r}{did_you_mean(name, BENCHMARKS)} (tmln list benchmarks)")
     return BENCHMARKS[row]
@@ -103,7 +123,7 @@ def find_benchmark(name: str) -> Benchmark:
 def parse_options(name: str, given: Mapping[str, object]) -> Options:
     """Return a benchmark's options, checked, including the path in ``folder:PATH``."""
     kind = find_benchmark(name).options
-    row, _, path = name.partition(":")
+    row, path = split_name(name)
     given = {**({"path": path} if path else {}), **given}
     if "path" in kind.model_fields and "path" not in given:
         raise ValueError(f"benchmark {row!r} is called {row}:PATH")

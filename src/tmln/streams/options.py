@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
@@ -181,6 +182,44 @@ class FolderOptions(SplitOptions):
     """how training images are varied"""
     memory_limit: Bytes = 1 << 30
     """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
+
+
+IN_MEMORY = "memory"  # the path of data that a program gives
+
+
+class OwnOptions(SplitOptions):
+    """Further options for data of your own, from code, files or Hugging Face."""
+
+    path: str
+    """module:function, an .npz, a .csv or .parquet of paths, or hf:NAME"""
+    input: str | None = None
+    """the column of inputs, of data with columns; unless given, the one with a usual name"""
+    label: str | None = None
+    """the column of labels; unless given, the one with a usual name"""
+    layout: Literal["auto", "chw", "hwc"] = "auto"
+    """where images have their channels; unless given, it must follow from the sizes"""
+    test_fraction: Fraction = 0.2
+    """fraction of each class that is held out at random, if there is no test set"""
+    size: Count | None = None
+    """pixels a side to fit pictures to that a table names; unless given, it follows from them"""
+    fingerprint: str = ""
+    """of the data, part of a run's identity; taken of the data themselves unless given"""
+
+    @field_validator("path")
+    @classmethod
+    def _make_absolute(cls, value: str) -> str:
+        return str(Path(value).expanduser().resolve()) if is_own_file(value) else value
+
+
+def is_own_file(path: str) -> bool:
+    """Return whether data of one's own are in a file: an ``.npz`` or a table of paths."""
+    return path.lower().endswith((".npz", ".csv", ".parquet"))
+
+
+def is_own_code(path: str) -> bool:
+    """Return whether data of one's own come from a function, ``module:function``."""
+    named = re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*", path)
+    return named is not None and not path.startswith("hf:") and not is_own_file(path)
 
 
 class Described(NamedTuple):

@@ -24,7 +24,7 @@ from tmln.streams.incremental import (
     split_by_class,
     split_by_domain,
 )
-from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, Options, SplitOptions
+from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, Options, OwnOptions, SplitOptions
 from tmln.streams.samples import concat
 from tmln.streams.stream import Augment, Stream, Task
 from tmln.streams.train_test import TrainTestData, load_files, read_at_size, read_train_test, shrink_images
@@ -172,6 +172,13 @@ def make_group_tasks(
     ]
 
 
+def make_own(name: str, row: Benchmark, options: OwnOptions) -> Stream:
+    """Make tasks of the classes in data of one's own."""
+    from tmln.streams.own_benchmark import make_own_stream
+
+    return make_own_stream(options)
+
+
 SCENARIOS: dict[str, Callable[[str, Benchmark, Any], Stream]] = {
     "split": make_split,
     "permuted": make_permuted,
@@ -179,4 +186,5 @@ SCENARIOS: dict[str, Callable[[str, Benchmark, Any], Stream]] = {
     "sessions": make_sessions,
     "domains": make_domains,
     "folder": make_folder,
+    "own": make_own,
 }
