@@ -281,7 +281,7 @@ METRICS: dict[str, Metric] = {
     ),
     "rate": _cost(
         "rate",
-        "eta/lambda: the learning rate without curvature, at the start",
+        "eta/(lambda (1 - momentum)): the learning rate without curvature, at the start",
         needs=("effective_rate",),
         digits=".3g",
         shown="differs",

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
 from tests.tuning.test_search import FEW
 from tmln.cli import app
 from tmln.experiments.config import RunConfig
 from tmln.experiments.result import Result, read_result
+from tmln.learner import Learner
+from tmln.methods.recipes import RECIPES
 from tmln.tuning.protocol import Tuned, final_configs, fresh_seeds, has_split, how_chosen, with_split
 from tmln.tuning.search import Trial
-from tmln.tuning.space import LR
+from tmln.tuning.space import EFFECTIVE_LR, EFFECTIVE_RANGE, LR, apply_point
 from tmln.tuning.sweep import draw, spaces_for, spaces_of
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
@@ -51,13 +55,54 @@ def test_what_is_chosen_is_run_on_the_stage() -> None:
 def test_the_rate_is_searched_for_every_method_unless_it_is_set() -> None:
     for method in ("naive", "er", "tmln", "joint"):
         base = BASE.with_setting("method", method)
-        assert spaces_of(base, None)["lr"] == LR
+        assert spaces_of(base, None)[EFFECTIVE_LR] == EFFECTIVE_RANGE
         assert len({point.lr for point in draw(base, 4)}) == 4
-    assert "lr" not in spaces_of(BASE.with_setting("lr", 0.1), None)
+    assert EFFECTIVE_LR not in spaces_of(BASE.with_setting("lr", 0.1), None)
+    assert spaces_of(BASE, {"effective_lr": None}) == {EFFECTIVE_LR: EFFECTIVE_RANGE}
+    with pytest.raises(ValueError, match=r"--space effective_lr=-1\.\.1"):
+        spaces_of(BASE, {"effective_lr": "-1..1"})
     assert spaces_of(BASE, {"lr": None}) == {"lr": LR}
     fixed = RunConfig(benchmark="split-digits", method="naive", lr=0.1, settings={"step.momentum": 0.0})
     with pytest.raises(ValueError, match="lr is set, and no component of 'naive' declares"):
         spaces_of(fixed, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "factor"),
+    [
+        ({"method": "adamw"}, 1),
+        ({"method": "naive"}, 10),  # 1 / (1 - 0.9)
+        ({"method": "naive", "settings": {"step.momentum": 0.5}}, 2),
+        ({"method": "sam"}, 10),
+        ({"method": "tmln"}, 10),  # 1 / 0.1
+        ({"method": "tmln", "settings": {"step.damping": 0.5, "step.momentum": 0.75}}, 8),
+        ({"method": "tmln", "settings": {"step.damping": 0.5, "step.match_base_lr": True}}, 1),
+        ({"method": "tmln", "settings": {"step.form": "proximal"}}, 1),
+        ({"method": "tmln-adam"}, 1),
+        ({"method": "ocar", "settings": {"step.damping": 0.25}}, 4),
+        ({"method": "slda"}, 1),
+    ],
+)
+def test_an_effective_rate_by_hand(values: dict[str, Any], factor: float) -> None:
+    config = RunConfig.of({"benchmark": "split-digits", **values})
+    assert apply_point(config, {EFFECTIVE_LR: 0.4}).lr == pytest.approx(0.4 / factor)
+
+
+def test_an_effective_rate_counts_with_what_is_drawn_beside_it() -> None:
+    config = apply_point(BASE, {EFFECTIVE_LR: 0.4, "step.damping": 0.5, "step.momentum": 0.5})
+    assert (config.lr, config.settings["step.damping"]) == (0.1, 0.5)
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_the_factor_is_the_steps_own_without_momentum(method: str) -> None:
+    """The rate that a run reports, which takes no momentum into account, by a learner that is built."""
+    config = RunConfig.of({"benchmark": "split-digits", "method": method, "benchmark_options": {"per_class": 4}})
+    full = config.resolved()["settings"]
+    momentum = next((value for key, value in full.items() if key.endswith(".momentum")), 0.0)
+    kind, settings = config.recipe().resolve("step")
+    learner = Learner(nn.Linear(4, 4), config.recipe(), lr=0.01)
+    factor = kind.lr_factor(settings)  # type: ignore[attr-defined]
+    assert factor * (1 - momentum) == pytest.approx(learner.step.effective_lr / 0.01)
 
 
 def test_a_method_goes_without_a_field_that_its_parts_lack() -> None:
@@ -66,7 +111,7 @@ def test_a_method_goes_without_a_field_that_its_parts_lack() -> None:
     spaces, notes = spaces_for([BASE, naive], given)
     assert [list(space) for space in spaces] == [["lr", "step.damping"], ["lr"]]
     assert notes == ["naive: step 'sgd' has no damping, searched without it"]
-    with pytest.raises(ValueError, match=r"'naive' has none of step\.damping to search; add --space lr"):
+    with pytest.raises(ValueError, match=r"'naive' has none of step\.damping to search; add --space effective_lr"):
         spaces_for([BASE, naive], {"step.damping": None})
     for text in (None, "1..2"):  # a field that no method has is a slip of the finger
         with pytest.raises(ValueError, match="dampin"):
@@ -91,7 +136,7 @@ def test_several_methods_one_budget_and_fresh_seeds(tmp_path: Path) -> None:
     assert [one["method"] for one in kept["methods"]] == ["naive", "tmln"]
     for one in kept["methods"]:
         assert len(one["trials"]) == 2
-        assert "lr" in one["spaces"]
+        assert "effective_lr" in one["spaces"]
         best = max(one["trials"], key=lambda trial: runs[trial["runs"][0]].metrics["val_acc"])
         assert one["params"] == best["params"]
         for trial in one["trials"]:
@@ -100,11 +145,15 @@ def test_several_methods_one_budget_and_fresh_seeds(tmp_path: Path) -> None:
     final = [runs[name] for name in kept["final_runs"]]
     assert sorted((run.method, run.seed) for run in final) == [("naive", 1), ("naive", 2), ("tmln", 1), ("tmln", 2)]
     for run in final:
-        (params,) = [one["params"] for one in kept["methods"] if one["method"] == run.method]
-        assert run.config["lr"] == params["lr"]
+        (lr,) = [one["lr"] for one in kept["methods"] if one["method"] == run.method]
+        assert run.config["lr"] == lr
     assert len(runs) == 2 * 2 + 4
     assert said.count("chosen on validation data from 2 trials") == 3
     assert len(re.findall(r"^val ACC [\d.]+, test ACC [\d.]+ \(trial \d\)$", said, re.M)) == 2
+    assert "equal numbers of trials and unequal numbers of searched settings" in said
+    assert re.search(
+        r"^searched: naive: 2 trials over 2 settings \(effective_lr, step.momentum\); tmln: 2 ", said, re.M
+    )
     table = said[said.index("the search: ") :]
     assert "lr=" not in table  # one row a method: trials are in the file, not in the table
 
@@ -120,7 +169,7 @@ def test_tuned_on_one_benchmark_and_reported_on_another(tmp_path: Path) -> None:
     ]
     (other,) = [run for run in runs if run.benchmark == "rotated-digits"]
     best = max((run for run in runs if run is not other), key=lambda run: run.metrics["val_acc"])
-    assert other.config["lr"] == best.config["lr"]
+    assert other.config["lr"] == pytest.approx(best.config["lr"])
     assert "val_acc" not in other.metrics  # nothing is chosen there, and all data are trained on
     assert "chosen on validation data from 2 trials of split-digits" in said
 

@@ -134,7 +134,7 @@ def _rates(rows: Sequence[Row]) -> Iterator[Note]:
             groups.setdefault(row.rate, []).append(row.label)
     if len(groups) > 1:
         listed = tuple(f"{rate:.3g}: {', '.join(labels)}" for rate, labels in sorted(groups.items()))
-        yield Note("rows start at different rates (eta/lambda), and may differ for that alone", listed)
+        yield Note("rows start at different rates (with momentum), and may differ for that alone", listed)
 
 
 def _about(text: str, found: Iterable[str], rows: int = 0) -> Iterator[Note]:

@@ -54,10 +54,13 @@ def list_trial_runs(searches: Sequence[SearchRecord]) -> frozenset[str]:
 def _searched(name: str, found: Mapping[str, Any]) -> SearchRecord:
     if found["format"] > FORMAT:
         raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
-    methods = [(str(one["method"]), one["trials"]) for one in found["methods"]]
-    trials = frozenset(str(run) for _, tried in methods for trial in tried for run in trial["runs"])
+    methods = [(str(one["method"]), one["trials"], len(one.get("spaces", ()))) for one in found["methods"]]
+    trials = frozenset(str(run) for _, tried, _ in methods for trial in tried for run in trial["runs"])
     data = "validation" if all(str(name).startswith("val_") for name in found["objectives"]) else "the test"
-    counts = ", ".join(f"{method} from {len(tried)}" for method, tried in methods)
+    counts = ", ".join(
+        f"{method} from {len(tried)}" + (f" over {settings} setting{'s' * (settings != 1)}" if settings else "")
+        for method, tried, settings in methods
+    )
     how = f"chosen on {data} data, {counts} trials"
     searched = frozenset(str(key) for one in found["methods"] for key in one.get("spaces", ()))
     return SearchRecord(name, trials, frozenset(map(str, found["final_runs"])), how, searched)

@@ -68,8 +68,14 @@ class Row:
 
     @property
     def rate(self) -> float:
-        """Return eta/lambda without rounding noise: 0.01 / 0.1 is 0.1."""
+        """Return eta/(lambda (1 - momentum)) without rounding noise: 0.01 / 0.1 is 0.1."""
         return float(f"{self.summary('rate').mean:.9g}")
+
+    @property
+    def step_rate(self) -> float:
+        """Return eta/lambda, the rate of a single step, without rounding noise."""
+        found = [result.effective_rate for result in self.results if not result.diverged]
+        return float(f"{mean(found):.9g}") if found else math.nan
 
     @cached_property
     def accuracy_at_best(self) -> float:
@@ -194,11 +200,11 @@ def label_matched_rates(rows: Sequence[Row]) -> list[Row]:
     and its rate is one at which another method starts though its lr is not (TMLN's eta/lambda). It
     competes as a row of its own; rows with more settings belong to a search.
     """
-    rates = {row.rate for row in rows if row.competes and not math.isnan(row.rate) and row.rate != row.lr}
+    steps = {row.step_rate for row in rows if row.competes and row.step_rate != row.lr} - {math.nan}
     named: dict[str, tuple[str, bool]] = {}  # label -> the new one, and whether it is the control's
     for method in {row.method for row in rows if row.competes}:
         kin = [row for row in rows if row.method == method]
-        fast = [row for row in kin if row.lr == row.rate in rates and _is_plain(row)]
+        fast = [row for row in kin if row.lr == row.step_rate in steps and _is_plain(row)]
         if len(kin) == 2 and len(fast) == 1 and _differ_in(*kin) <= {"lr", MOMENTUM}:
             named |= {row.label: (method, False) for row in kin}
             named[fast[0].label] = (f"{method}{AT_RATE}", True)

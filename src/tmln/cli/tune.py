@@ -77,6 +77,12 @@ def tune(
         bool,
         typer.Option("--give-back", help="Train final runs on the validation data, too.", rich_help_panel=SEARCH),
     ] = False,
+    tune_seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Seeds of each trial, which counts by their mean.", rich_help_panel=SEARCH
+        ),
+    ] = None,
     recording: RecordingOptions = RecordingOptions(),
     oracle: ReferenceOption = ReferenceName.prefix,
     executor: ExecutorConfig = ExecutorConfig(),
@@ -95,6 +101,7 @@ def tune(
     from tmln.metrics import metric_of
     from tmln.seeds import seed_of
     from tmln.tuning.protocol import (
+        describe_effort,
         describe_searches,
         final_configs,
         fresh_seeds,
@@ -105,7 +112,7 @@ def tune(
     from tmln.tuning.search import database_errors, require_optuna
     from tmln.tuning.sweep import read_spaces, spaces_for
 
-    names, runs, seeds = choose_methods(method, methods), recording.runs, training.seeds
+    names, runs, seeds = choose_methods(method, methods), recording.runs, tune_seeds or training.seeds
     bases = [with_split(base) for base in training.configs(names, seeds=1)]
     objectives = _read_objectives(objective, bases)
     spaces, notes = spaces_for(bases, read_spaces(space or []))
@@ -147,6 +154,8 @@ def tune(
         run_configs(finals, recording, oracle, executor)
         where = f" of {bases[0].benchmark}" if report_on else ""
         echo(f"each method: {how_chosen(tuple(objectives), trials)}{where}, then run with seeds none of them saw")
+        for line in describe_effort(searches):
+            echo(line)
     elif count:
         raise ValueError("no trial succeeded; see the reason of each above")
 

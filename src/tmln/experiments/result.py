@@ -123,7 +123,16 @@ class Result(Observations):
     def metrics(self) -> dict[str, float]:
         """Metrics by the names of :data:`tmln.metrics.METRICS`."""
         said = {key: v for key, v in self.said.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        return {**said, **measure(vars(self))}
+        return {**said, **measure({**vars(self), "effective_rate": self.rate})}
+
+    @property
+    def rate(self) -> float:
+        """The effective learning rate at the start, momentum included: eta/(lambda (1 - mu))."""
+        settings = self.config.get("settings")
+        found = settings if isinstance(settings, Mapping) else {}
+        momentum = next((v for k, v in found.items() if k.startswith("step.") and k.endswith(".momentum")), 0.0)
+        is_share = isinstance(momentum, (int, float)) and not isinstance(momentum, bool) and 0 <= momentum < 1
+        return self.effective_rate / (1.0 - momentum) if is_share else self.effective_rate
 
     @property
     def merged(self) -> bool:

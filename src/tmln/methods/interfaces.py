@@ -152,9 +152,17 @@ class Step(Component[S]):
         """Return whether it updates weights in the task ``index``; if not, no step is taken."""
         return True
 
+    @classmethod
+    def lr_factor(cls, settings: Any) -> float:
+        """Return the effective learning rate at ``lr=1``, at the start, without curvature.
+
+        With momentum it is that of a steady gradient, 1 / (1 - momentum).
+        """
+        return 1.0 / (1.0 - float(getattr(settings, "momentum", 0.0)))
+
     @property
     def effective_lr(self) -> float:
-        """The learning rate in directions without curvature."""
+        """The learning rate of one step in directions without curvature, without momentum."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def grow(self, growth: Growth) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tmln.experiments.config import RunConfig, run_id
 from tmln.tuning.search import Trial
-from tmln.tuning.space import Space
+from tmln.tuning.space import Space, apply_point
 
 VALIDATION = "validation"  # the option of every benchmark that holds out validation data
 SHARE = 0.1  # of the training data, by default
@@ -47,6 +47,25 @@ def how_chosen(objectives: Sequence[str], trials: int) -> str:
     return f"chosen on {data} data from {trials} trial{'s' * (trials != 1)}"
 
 
+def describe_effort(searches: Sequence[Tuned]) -> list[str]:
+    """Return lines on trials and searched settings of each method, and whether they are equal."""
+    trials = {len(tuned.trials) for tuned in searches}
+    settings = {len(tuned.spaces) for tuned in searches}
+    listed = "; ".join(
+        f"{tuned.base.name or tuned.base.method}: {len(tuned.trials)} trials over {len(tuned.spaces)} setting"
+        f"{'s' * (len(tuned.spaces) != 1)} ({', '.join(tuned.spaces)})"
+        for tuned in searches
+    )
+    if len(searches) < 2:
+        return [f"searched: {listed}"]
+    equal = [
+        f"{'equal' if len(found) == 1 else 'unequal'} numbers of {what}"
+        for what, found in (("trials", trials), ("searched settings", settings))
+    ]
+    hint = "" if len(settings) == 1 else "; --space names those to search, the same for all"
+    return [f"{' and '.join(equal)}{hint}", f"searched: {listed}"]
+
+
 def fresh_seeds(first: int, tuned: int, count: int) -> range:
     """Return ``count`` seeds that follow the ``tuned`` ones, which begin at ``first``."""
     return range(first + tuned, first + tuned + count)
@@ -56,7 +75,7 @@ def final_configs(tuned: Tuned, stage: RunConfig, seeds: Sequence[int]) -> list[
     """Return the runs with the chosen settings on the benchmark of ``stage``, one for each seed."""
     if tuned.chosen is None:
         return []
-    config = stage.with_settings(tuned.chosen.params)
+    config = apply_point(stage, tuned.chosen.params)
     return [config.with_setting("seed", seed) for seed in seeds]
 
 
@@ -81,6 +100,7 @@ def describe_searches(
                 "trials": [_trial(trial, seeds) for trial in tuned.trials],
                 "chosen": None if tuned.chosen is None else tuned.chosen.number,
                 "params": None if tuned.chosen is None else tuned.chosen.params,
+                "lr": None if tuned.chosen is None else tuned.chosen.config.resolved()["lr"],
             }
             for tuned in searches
         ],

@@ -23,7 +23,7 @@ from tmln.experiments.config import RunConfig, canonical
 from tmln.experiments.result import Result
 from tmln.metrics import metric_of
 from tmln.seeds import seed_of
-from tmln.tuning.space import Choices, Range, Space
+from tmln.tuning.space import Choices, Range, Space, apply_point
 
 PATIENCE = 10  # seconds for a database server to answer
 ATTEMPTS = 5  # processes that begin together on an empty database make its tables at the same time
@@ -262,7 +262,7 @@ class Search:
             if key in trial.params
         }
         values = tuple(trial.values) if getattr(trial, "values", None) else None
-        return Trial(trial.number, self.base.with_settings(params), params, values, trial.user_attrs.get(WHY, ""))
+        return Trial(trial.number, apply_point(self.base, params), params, values, trial.user_attrs.get(WHY, ""))
 
 
 def queue_again(study: Any, trial: Any) -> None:

@@ -71,6 +71,10 @@ Space = Range | Choices
 
 
 LR = Range(0.0003, 0.3, log=True)  # of every method on every benchmark
+# The rate where nothing shields, momentum included: eta / (lambda * (1 - mu)). Searched for
+# every method unless lr is, so that all methods have the same range of step sizes.
+EFFECTIVE_LR = "effective_lr"
+EFFECTIVE_RANGE = Range(0.0003, 3.0, log=True)
 
 
 def read_space(text: str, config: RunConfig, key: str) -> Space:
@@ -91,17 +95,32 @@ def read_space(text: str, config: RunConfig, key: str) -> Space:
     wide = first > 0 and last / first >= DECADE
     found = Range(first, last, log=scale == "log" or (wide and not scale))
     for end in (low, high):
-        config.with_setting(key, end)  # raises the better error
+        apply_point(config, {key: float(end) if key == EFFECTIVE_LR else end})  # raises the better error
     whole = first.is_integer() and last.is_integer() and not _accepts(config, key, first + 0.5)
     return replace(found, whole=whole)
 
 
 def _accepts(config: RunConfig, key: str, value: float) -> bool:
     try:
-        config.with_setting(key, value)
+        apply_point(config, {key: value})
     except ValueError:
         return False
     return True
+
+
+def apply_point(config: RunConfig, params: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration at a point of the space; an effective learning rate becomes ``lr``.
+
+    >>> base = RunConfig(benchmark="split-digits", method="tmln")
+    >>> apply_point(base, {"effective_lr": 0.2, "step.damping": 0.5}).lr
+    0.1
+    """
+    found = config.with_settings({key: value for key, value in params.items() if key != EFFECTIVE_LR})
+    if EFFECTIVE_LR not in params:
+        return found
+    kind, settings = found.recipe().resolve("step")
+    factor = kind.lr_factor(settings)  # type: ignore[attr-defined]  # a Step
+    return found.with_setting("lr", float(f"{params[EFFECTIVE_LR] / factor:.{DIGITS}g}"))
 
 
 def read_values(text: str) -> list[Any]:
@@ -134,7 +153,7 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
 
 def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
     """Return the declared spaces of these settings, or raise a ValueError for one without."""
-    every = {"lr": LR, **declared(config, names=True)}
+    every = {EFFECTIVE_LR: EFFECTIVE_RANGE, "lr": LR, **declared(config, names=True)}
     for key in keys:
         if key not in every:
             raise ValueError(

@@ -11,7 +11,16 @@ from typing import Any
 
 from tmln.experiments.config import RunConfig, run_id
 from tmln.seeds import seed_of
-from tmln.tuning.space import LR, Space, declared, declared_for, read_space, read_values
+from tmln.tuning.space import (
+    EFFECTIVE_LR,
+    EFFECTIVE_RANGE,
+    Space,
+    apply_point,
+    declared,
+    declared_for,
+    read_space,
+    read_values,
+)
 
 LIMIT = 100_000  # runs; more is likely a typing error
 
@@ -102,12 +111,12 @@ def read_spaces(texts: Iterable[str]) -> dict[str, str | None]:
 def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict[str, Space]:
     """Return the space of each setting that is searched.
 
-    Without any given, these are the learning rate and all numbers that components declare, except
-    for those that the configuration sets itself.
+    Without any given, these are the effective learning rate and all numbers that components
+    declare, except for those that the configuration sets itself.
     """
     if not given:
         found = {key: space for key, space in declared(config).items() if key not in config.settings}
-        found = {**({"lr": LR} if config.lr is None else {}), **found}
+        found = {**({EFFECTIVE_LR: EFFECTIVE_RANGE} if config.lr is None else {}), **found}
         if not found:
             raise ValueError(
                 f"lr is set, and no component of {config.method!r} declares a number to search; leave lr out"
@@ -135,7 +144,7 @@ def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> t
         mine = {key: text for key, text in given.items() if key not in lacks}
         if given and not mine:
             raise ValueError(
-                f"{base.method!r} has none of {', '.join(given)} to search; add --space lr, which all have"
+                f"{base.method!r} has none of {', '.join(given)} to search; add --space effective_lr, which all have"
             )
         found.append(spaces_of(base, mine))
     return found, notes
@@ -146,6 +155,6 @@ def draw(config: RunConfig, draws: int, given: Mapping[str, str | None] | None =
     spaces = spaces_of(config, given)
     generators = {key: random.Random(seed_of(config.seed, f"draw {key}")) for key in spaces}
     return [
-        config.with_settings({key: space.at(generators[key].random()) for key, space in spaces.items()})
+        apply_point(config, {key: space.at(generators[key].random()) for key, space in spaces.items()})
         for _ in range(draws)
     ]

@@ -66,6 +66,10 @@ class OCARStep(Step[OCARSettings]):
     def effective_lr(self) -> float:
         return super().effective_lr / self.optimizer.damping
 
+    @classmethod
+    def lr_factor(cls, settings: Any) -> float:
+        return super().lr_factor(settings) / float(settings.damping)
+
     def before_forward(self, batch: Batch, context: TaskContext) -> None:
         weight: float | str = 1.0
         if self.settings.replay_weight == "class_ratio" and context.known and context.classes:

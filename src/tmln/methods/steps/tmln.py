@@ -123,6 +123,11 @@ class TMLNStep(Step[TMLNSettings]):
     def effective_lr(self) -> float:
         return super().effective_lr / (1.0 if self._starts_at_lr else self.settings.damping)
 
+    @classmethod
+    def lr_factor(cls, settings: Any) -> float:
+        starts_at_lr = settings.form == "proximal" or settings.base == "adam" or settings.match_base_lr
+        return super().lr_factor(settings) / (1.0 if starts_at_lr else float(settings.damping))
+
     @property
     def _factors_at_boundary(self) -> bool:
         return self.settings.geometry == "kfac" and self.settings.factors == "boundary"

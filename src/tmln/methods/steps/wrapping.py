@@ -84,6 +84,11 @@ class Wrapping(Step[W]):
         terms = kind.memory_terms(inside, replace(conditions, gradient_modified=True))
         return None if terms is None else [replace(term, name=f"{INNER}.{term.name}") for term in terms]
 
+    @classmethod
+    def lr_factor(cls, settings: Any) -> float:
+        kind, inside = settings.resolve_inner()
+        return float(kind.lr_factor(inside))
+
     @property
     def effective_lr(self) -> float:
         return self.inner.effective_lr
