@@ -6,7 +6,6 @@ there to the bit, and what is new is zero, closed, or the new weights themselves
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,66 +13,22 @@ import pytest
 import torch
 from torch import nn
 
-from tests.learner.test_growth import network, task, tensors
-from tests.test_every_part import PARTS, _quiet, kind, recipe  # noqa: F401  # a fixture
+from tests.learner.test_growth import network, task
+from tests.test_every_part import PARTS, _quiet, kind  # noqa: F401  # a fixture
+from tmln import testing
 from tmln.learner import Learner
-from tmln.learner.heads import grow_head
-from tmln.learner.loop import make_task_context, take_step
-from tmln.methods import Penalty, Settings, TaskContext
+from tmln.methods import Penalty, Settings
 from tmln.methods.penalties import PENALTIES
-from tmln.streams import as_samples
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
 WITHIN, BETWEEN = "within a task", "between tasks"
 
 
-def trained(family: str, name: str, outputs: int, when: str) -> tuple[Learner, TaskContext]:
-    """After a task, or some steps into the second, which has no other classes yet."""
-    learner = Learner(
-        network(outputs), recipe(family, name, dict(kind(family, name).active_settings)), lr=0.01, batch_size=10
-    )
-    learner.learn(task(0), epochs=2)
-    x, y = task(0)
-    context = make_task_context(learner, as_samples((x, y)), (0, 1), (0, 1))
-    if when == WITHIN:
-        learner.start((0, 1))
-        for part in tuple(learner.components.values()):
-            part.begin(context)
-        for number in range(3):
-            take_step(learner, x[:10], y[:10], context, 0, number)
-    return learner, context
-
-
-def check_growth(family: str, name: str, when: str) -> None:
-    small, context = trained(family, name, 2, when)
-    large = trained(family, name, 4, when)[0].components[family].state_dict()
-    before = copy.deepcopy(small.components[family].state_dict())
-    growth = grow_head(small, "3", 4)
-    after = small.components[family].state_dict()
-    expected, found = ({path: value.shape for path, value in tensors(state)} for state in (large, after))
-    assert found == expected, f"{family} {name}: its state does not follow a head that grows"
-    fresh = [new[2:] for new in growth.parameters.values()]
-    for (path, old), (_, new) in zip(tensors(before), tensors(after), strict=True):
-        assert old.dtype == new.dtype
-        block = new[tuple(slice(size) for size in old.shape)]
-        assert torch.equal(block, old), f"{family} {name}: {path} is not what it was"
-        if new.shape != old.shape:
-            rest = new.clone()
-            rest[tuple(slice(size) for size in old.shape)] = 0
-            came = new[2:] if len(new) == 4 else rest
-            weights = any(came.shape == p.shape and torch.equal(came, p.detach()) for p in fresh)
-            assert weights or not rest.isfinite().all() or not rest.any(), f"{family} {name}: {path} begins otherwise"
-    x, y = task(1)
-    for number in range(3):
-        take_step(small, x[:10], y[:10], context, 0, number)
-    assert small.model(x).isfinite().all()
-
-
 @pytest.mark.parametrize("when", [WITHIN, BETWEEN])
 @pytest.mark.parametrize(("family", "name"), PARTS)
 def test_what_has_a_shape_grows(family: str, name: str, when: str) -> None:
-    check_growth(family, name, when)
+    testing.check_growth(kind(family, name), within_task=when == WITHIN)
 
 
 @pytest.mark.parametrize("inner", ["tmln", "ocar", "upgd"])
@@ -113,6 +68,6 @@ class Declared(Forgetful):
 def test_a_part_that_does_not_follow_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in (Forgetful, Declared):
         monkeypatch.setitem(PENALTIES, part.name, part)
-    check_growth("penalty", "declared", BETWEEN)
+    testing.check_growth(Declared)
     with pytest.raises(AssertionError, match="penalty forgetful: its state does not follow"):
-        check_growth("penalty", "forgetful", BETWEEN)
+        testing.check_growth(Forgetful)

@@ -26,6 +26,7 @@ from tmln.experiments.store import Store
 from tmln.learner import Learner
 from tmln.measure.memory_cost import format_terms
 from tmln.methods.recipes import FAMILIES, Recipe
+from tmln.testing import check_component
 from tmln.tuning.space import declared
 
 TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep, "weights": StartWeights}
@@ -154,15 +155,7 @@ def test_tables_help_and_search_find_it() -> None:
 def test_the_walks_over_every_part_hold_for_it(family: str) -> None:
     """Those that a new row of the table would be put through, by what it declares of itself."""
     name = LISTED[family]
-    every_part.test_switched_off_it_is_the_plain_step(family, name)
-    if family == "answer":
-        every_part.test_what_only_answers_is_no_part_of_training(family, name)
-    else:
-        every_part.test_switched_on_it_changes_the_second_task(family, name)
-    every_part.test_equal_seeds_give_equal_weights(family, name)
-    every_part.test_state_round_trip_goes_on_exactly(family, name)
-    every_part.test_boundaries_leave_the_model_alone(family, name)
-    every_part.test_settings_are_described_and_checked(family, name)
+    check_component(TOYS[family])
     plain = {other: FAMILIES.default(other) for other in FAMILIES}
     every_part.assert_all_parts_are_felt({**plain, family: name})
     every_part.assert_all_parts_are_felt(LISTED)

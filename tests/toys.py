@@ -65,6 +65,7 @@ class LeashPenalty(Penalty[LeashSettings]):
     name = "toy-penalty"
     Settings = LeashSettings
     state_names = ("anchor",)
+    weight_copy_names = ("anchor",)
     needs_boundary = True
 
     def __init__(self, settings: LeashSettings, model: nn.Module) -> None:
@@ -103,7 +104,12 @@ class SignStep(Step[SignSettings]):
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
         self.optimizer = torch.optim.SGD(model.parameters(), lr)
-        self.mean = [torch.zeros_like(p) for p in model.parameters()]
+        self.parameters = list(model.parameters())
+        self.mean = [torch.zeros_like(p) for p in self.parameters]
+
+    @property
+    def state_parameters(self) -> list[Tensor]:
+        return self.parameters
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
@@ -128,13 +134,19 @@ class StartWeights(Weights[StartSettings]):
     name = "toy-weights"
     Settings = StartSettings
     state_names = ("start",)
+    weight_copy_names = ("start",)
     needs_boundary = True
     off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 1.0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.9}
 
     def __init__(self, settings: StartSettings, context: BuildContext) -> None:
         super().__init__(settings, context)
+        self.parameters = list(context.model.parameters())
         self.start: list[Tensor] = []
+
+    @property
+    def state_parameters(self) -> list[Tensor]:
+        return self.parameters
 
     @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,8 @@ class Outcome:
 
 
 if TYPE_CHECKING:
-    Message = Literal["started"] | StepInfo | Outcome
-    OnMessage = Callable[[str, Message], None]
+    Message: TypeAlias = Literal["started"] | StepInfo | Outcome
+    OnMessage: TypeAlias = Callable[[str, Message], None]
 
 
 class Executor(Protocol):
