@@ -32,6 +32,7 @@ from tmln.learner import Learner
 from tmln.measure import overhead
 from tmln.measure.overhead import (
     CONTROL,
+    PeakMemory,
     TimedTask,
     _summarise_times,
     measure_overhead,
@@ -244,15 +245,20 @@ def test_one_method_in_two_ways_is_refused() -> None:
 
 
 def test_a_peak_that_could_not_be_measured_does_not_cost_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def peak(given: RunConfig, threads: int) -> int:
+    def peak(given: RunConfig, threads: int) -> PeakMemory:
         if given.method == "er":
             raise RuntimeError("measuring the peak memory of er failed: too much")
-        return 123
+        return PeakMemory(123, 45)
 
     monkeypatch.setattr(overhead, "measure_peak_memory", peak)
     with pytest.warns(UserWarning, match="of er failed: too much"):
         found = measure_overhead([config("er")], rounds=1, steps=1)
-    assert {name: method["peak_bytes"] for name, method in found["methods"].items()} == {"naive": 123, "er": None}
+    methods = found["methods"].items()
+    assert {name: method["peak_bytes"] for name, method in methods} == {"naive": 123, "er": None}
+    assert {name: method["device_peak_bytes"] for name, method in methods} == {"naive": 45, "er": None}
+    heading, naive, er = overhead_lines(found)
+    assert heading[-2:] == ["host peak", "GPU peak"]
+    assert [naive[-1], er[-1]] == ["0.045 kB", "-"]
 
 
 def test_naive_is_measured_with_the_same_model_and_batches(content: dict[str, Any]) -> None:
@@ -264,7 +270,9 @@ def test_naive_is_measured_with_the_same_model_and_batches(content: dict[str, An
 
 def test_the_peak_is_of_a_process_of_its_own() -> None:
     held = torch.ones(2**29, dtype=torch.uint8)  # what this process holds does not count there
-    assert 50e6 < measure_peak_memory(config("tmln"), threads=1) < peak_bytes()
+    found = measure_peak_memory(config("tmln"), threads=1)
+    assert 50e6 < found.host < peak_bytes()
+    assert found.device is None  # of a CPU
     assert len(held) == 2**29
 
 

@@ -15,6 +15,7 @@ from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
+from tmln.measure.overhead import PeakMemory
 from tmln.paper import measurements, recipes, shield, tables
 from tmln.paper.anchors import Anchor
 from tmln.paper.items import ITEMS, plan_jobs
@@ -62,7 +63,7 @@ def _few() -> Iterator[None]:
         patch.setattr(shield, "DOMAINS", TINY.setup("core50"))
         patch.setattr(measurements, "TABLE4_METHODS", ("naive", "rwalk", "tmln"))
         patch.setattr(measurements, "TABLE4_STEPS", 3)
-        patch.setattr("tmln.measure.overhead.measure_peak_memory", lambda config, threads: 10**8)
+        patch.setattr("tmln.measure.overhead.measure_peak_memory", lambda config, threads: PeakMemory(10**8))
         patch.setattr(tables, "SWEPT", {m: tables.SWEPT[m] for m in ("naive", "rwalk", "ocar")})
         first = {method: dict(list(grid.items())[:1]) for method, grid in TABLE6.items()}
         patch.setattr(tables, "TABLE6", first)

@@ -67,7 +67,9 @@ BUSY = 0.5  # load by core from which on seconds are not to be trusted
 def overhead_lines(content: Mapping[str, Any], formulas: bool = True) -> list[list[str]]:
     """Return heading and one line per method, on request with formulas of memory."""
     columns = ["by formula", "bytes"] if formulas else []
-    lines = [["method", "step", "95%", "run", "boundary", "epochs", *columns, "held", "peak"]]
+    on_gpu = any(found.get("device_peak_bytes") for found in content["methods"].values())
+    peaks = ["host peak", "GPU peak"] if on_gpu else ["host peak"]
+    lines = [["method", "step", "95%", "run", "boundary", "epochs", *columns, "held", *peaks]]
     for name, found in content["methods"].items():
         ratio, memory = found["step"]["ratio"], found["auxiliary"]
         times = [
@@ -77,7 +79,8 @@ def overhead_lines(content: Mapping[str, Any], formulas: bool = True) -> list[li
         ]
         ends = [_seconds(found["boundary"]["seconds"]["mean"]), _digits(found["boundary"]["epochs"]["mean"])]
         form = [memory["formula"] or "-", _bytes(memory["formula_bytes"])] if formulas else []
-        lines.append([name, *times, *ends, *form, _bytes(memory["held_bytes"]), _bytes(found["peak_bytes"])])
+        highest = [found["peak_bytes"], *([found.get("device_peak_bytes")] if on_gpu else [])]
+        lines.append([name, *times, *ends, *form, _bytes(memory["held_bytes"]), *map(_bytes, highest)])
     return lines
 
 
@@ -94,7 +97,8 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
         f"same of a whole run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
         "boundary: what is done when a task ends; epochs: the same in epochs of naive",
         f"control, naive against itself: {format_ratio(control['mean'])} {format_interval(control)}",
-        "held: what the method's parts keep beside the model, as found; peak: of the whole process, torch included",
+        "held: what the method's parts keep beside the model, as found; host peak: of the whole process, torch "
+        "included; GPU peak: of its tensors there",
         "by formula: " + "; ".join(f"{name} {_formula(found['auxiliary'])}" for name, found in methods.items()),
         f"N, the weights: {_bytes(units['N'])}; K, Kronecker factors: {_bytes(units['K'])}; "
         f"a sample: {units['samples']} bytes",
@@ -127,6 +131,7 @@ def overhead_records(content: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{f"{a}_{b}_{part}": found[a][b][part] for a, b in summaries for part in ("mean", "low", "high", "n")},
             **{size: found["auxiliary"][size] for size in ("formula", "formula_bytes", "held_bytes", "saved_bytes")},
             "peak_bytes": found["peak_bytes"],
+            "device_peak_bytes": found.get("device_peak_bytes"),
             "diverged": found["diverged"],
         }
         for name, found in content["methods"].items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -99,6 +100,8 @@ def paper(
 
     items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
     chosen, store = with_seeds(find_scale(scale.value), seeds), Store(recording.runs)
+    if item.value == "tuning" and chosen.can_be_tuned:
+        chosen = replace(chosen, tuned=True)
     folder = output or Path(f"paper-{scale.value}")
     if published is not None:
         study, items = published_study(chosen, items, published)

@@ -172,7 +172,7 @@ def sweep(
     \b
     Example:
       tmln sweep --benchmark split-digits --grid step.trajectory=0.1,1,10 --seeds 3
-      tmln sweep --benchmark split-digits --random 64 --shard $SLURM_ARRAY_TASK_ID/8
+      tmln sweep --benchmark split-digits --random 64 --executor slurm
     """
     from tmln.tuning.protocol import with_split
     from tmln.tuning.sweep import read_grid, read_spaces

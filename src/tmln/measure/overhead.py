@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -87,20 +87,28 @@ def time_task(learner: Learner, task: Task, steps: int) -> TimedTask:
 STEPS = 10  # OCAR's factors are renewed once in them
 
 
-def measure_peak_memory(config: RunConfig, threads: int) -> int:
+class PeakMemory(NamedTuple):
+    """The peak of a process in the host's memory, and of its tensors on a GPU; None on a CPU."""
+
+    host: int
+    device: int | None = None
+
+
+def measure_peak_memory(config: RunConfig, threads: int) -> PeakMemory:
     """Return the peak memory of a process that trains a second task and passes its boundary."""
     given = json.dumps({"config": config.model_dump(mode="json"), "threads": threads})
     child = subprocess.run([sys.executable, "-m", __name__], input=given, capture_output=True, text=True, check=False)
     if child.returncode:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"measuring the peak memory of {config.method} failed: {last}")
-    return int(json.loads(child.stdout.splitlines()[-1])["peak_bytes"])
+    return PeakMemory(*json.loads(child.stdout.splitlines()[-1])["peak_bytes"])
 
 
-def _measure(config: RunConfig, threads: int) -> int:
+def _measure(config: RunConfig, threads: int) -> PeakMemory:
     import torch
 
     from tmln.experiments.build import build
+    from tmln.experiments.device import run_device
     from tmln.experiments.process_memory import keep_memory, peak_bytes, reset_peak
     from tmln.measure.overhead import time_task
 
@@ -109,8 +117,11 @@ def _measure(config: RunConfig, threads: int) -> int:
     stream, learner = build(config)
     time_task(learner, stream[0], STEPS)
     reset_peak()
+    device = run_device()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     time_task(learner, stream[min(1, len(stream) - 1)], STEPS)
-    return peak_bytes()
+    return PeakMemory(peak_bytes(), torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None)
 
 
 def main() -> None:
@@ -149,6 +160,7 @@ def measure_overhead(
                        held_bytes, held (name -> bytes), derived (names that are held but
                        not saved), saved_bytes (of a checkpoint between tasks)
             peak_bytes: of a process that does nothing else, null if not measured
+            device_peak_bytes: of its tensors on a GPU, null on a CPU
             diverged:  why the method stopped, or null
     """
     named = _name_configs(configs)
@@ -172,7 +184,8 @@ def measure_overhead(
         name: {
             **_summarise_times(turns[name], turns[BASE], stream, learners[name], full["epochs"]),
             "auxiliary": _summarise_memory(learners[name], turns[name], own[name]),
-            "peak_bytes": peaks.get(name),
+            "peak_bytes": peaks[name].host if name in peaks else None,
+            "device_peak_bytes": peaks[name].device if name in peaks else None,
             "diverged": diverged.get(name),
         }
         for name in named
@@ -220,7 +233,7 @@ def time_rounds(
     return turns, diverged
 
 
-def _measure_peaks(configs: dict[str, RunConfig], show: bool | None) -> dict[str, int]:
+def _measure_peaks(configs: dict[str, RunConfig], show: bool | None) -> dict[str, PeakMemory]:
     """Return the peaks that could be measured; warn of the others."""
     found = {}
     for name in track(list(configs), "peak memory", show):

@@ -27,7 +27,19 @@ TABLE4_BENCHMARK = "split-cifar100"
 TABLE4_METHODS = tuple(method for method in METHODS if not RECIPES[method].joint)
 TABLE4_STEPS = 50  # per turn: includes whatever is periodic in a method
 TABLE4_NOTES = ("time", "memory", "width")
-TABLE4_HEADING = ["method", "step", "95%", "run", "paper", "holds", "paper", "held MB", "peak GB", "paper"]
+TABLE4_HEADING = [
+    "method",
+    "step",
+    "95%",
+    "run",
+    "paper",
+    "holds",
+    "paper",
+    "held MB",
+    "host GB",
+    "GPU GB",
+    "paper GPU GB",
+]
 
 
 def render_table4(study: Study) -> Page:
@@ -46,7 +58,7 @@ def render_table4(study: Study) -> Page:
     notes = [
         setup.remark,
         *why,
-        "paper: one Tesla P100; GB are of its memory",
+        "host GB: peak of the process; GPU GB: peak of its tensors on the GPU, none on a CPU; paper: one Tesla P100",
         *said,
         *select_notes(TABLE4_NOTES, study.scale),
     ]
@@ -60,7 +72,7 @@ def _table4_line(method: str, cost: Content | None) -> list[str]:
     paper = ("-", "-") if printed is None else (f"{printed.relative_time:.2f}", printed.auxiliary)
     memory = "-" if printed is None else f"{printed.peak_gb:.2f}"
     if cost is None:
-        return [METHODS[method], *[NOT_RUN] * 3, paper[0], NOT_RUN, paper[1], NOT_RUN, NOT_RUN, memory]
+        return [METHODS[method], *[NOT_RUN] * 3, paper[0], NOT_RUN, paper[1], NOT_RUN, NOT_RUN, NOT_RUN, memory]
     ratio, kept = cost["step"]["ratio"], cost["auxiliary"]
     times = [
         format_ratio(ratio["mean"]),
@@ -68,7 +80,12 @@ def _table4_line(method: str, cost: Content | None) -> list[str]:
         format_ratio(cost["training"]["ratio"]["mean"]),
     ]
     sizes = [
-        format_ratio(size and size / unit) for size, unit in ((kept["held_bytes"], 1e6), (cost["peak_bytes"], 1e9))
+        format_ratio(size and size / unit)
+        for size, unit in (
+            (kept["held_bytes"], 1e6),
+            (cost["peak_bytes"], 1e9),
+            (cost.get("device_peak_bytes"), 1e9),
+        )
     ]
     return [METHODS[method], *times, paper[0], kept["formula"] or "-", paper[1], *sizes, memory]
 
@@ -83,6 +100,7 @@ def _table4_record(method: str, cost: Content | None) -> Mapping[str, Any]:
         "holds": kept.get("formula"),
         "held_bytes": kept.get("held_bytes"),
         "peak_bytes": cost and cost["peak_bytes"],
+        "device_peak_bytes": cost and cost.get("device_peak_bytes"),
         "diverged": cost and cost["diverged"],
         "paper_ratio": printed and printed.relative_time,
         "paper_holds": printed and printed.auxiliary,

@@ -81,6 +81,7 @@ class Scale:
     samples: int = 500  # samples of a loss in a landscape or on a line
     rounds: int = 5  # turns of each method in overhead measurements
     tuned: bool = False  # every method with the settings chosen by tuning
+    can_be_tuned: bool = False  # `tmln paper tuning` alone runs the searches, and no table takes their choices
     larger: Mapping[str, Any] = field(default_factory=dict)  # settings of the confirmation
     threads: int | None = None  # of the process that records and measures; by default all cores
     anchors: tuple[Anchor, ...] = ()  # published results to run again
@@ -164,6 +165,7 @@ SCALES: dict[str, Scale] = {
         _by_paper(*(BenchmarkSetup(name, name) for name in TITLES)),
         seeds=5,
         grid_seeds=5,
+        can_be_tuned=True,
         resolution=41,
         anchors=ANCHORS,
     ),
