@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tmln.analysis.text_table import WRITERS, Strong, grid_csv, grid_latex, grid_markdown, grid_rich
+from tmln.analysis.text_table import WRITERS, Strong, folded_width, grid_csv, grid_latex, grid_markdown, grid_rich
 from tmln.printable import csv_cell
 
 LINES = [["method", "ACC % ↑"], ["tmln", Strong("92.0 ± 2.0")], ["a_b|[red]", "-"]]
@@ -130,3 +130,14 @@ def test_a_heading_alone_is_a_table() -> None:
 def test_any_text_comes_back_from_csv(cells: list[str]) -> None:
     read = list(csv.reader(io.StringIO(grid_csv([["a", "b"], cells, ["c", "d"]]))))
     assert read[1] == [csv_cell(text) for text in cells]
+
+
+def test_long_names_are_folded_between_their_settings() -> None:
+    lines = [["method", "n"], ["tmln step.damping=0.1 step.trajectory=10.0", "3"], ["er", "3"]]
+    assert folded_width(lines) == len("step.trajectory=10.0")
+    assert folded_width([["method"], ["er"], ["naive at rate"]]) == 13
+    assert folded_width([["method"], ["x" * 99 + " y"]]) == 30
+    assert folded_width([["method"]]) == 0
+    console = Console(width=30, record=True, file=io.StringIO())
+    console.print(grid_rich(lines))
+    assert "step.trajectory=10.0" in console.export_text()

@@ -57,14 +57,25 @@ def grid_rich(lines: Lines, title: str = "") -> Table:
 
     heading, *body = _checked(lines)
     table = Table(title=shown(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    longest = max((len(line[0]) for line in body), default=0)
-    # rich makes a column that may be folded as narrow as it likes; short names are never folded
-    table.add_column(shown(heading[0]), min_width=min(14, longest), overflow="fold", no_wrap=longest <= 14)
+    longest, width = max((len(line[0]) for line in body), default=0), folded_width(lines)
+    # rich makes a column that may be folded as narrow as it likes; short names are never folded,
+    # and long ones between settings
+    table.add_column(shown(heading[0]), min_width=width, overflow="fold", no_wrap=longest <= width)
     for text in heading[1:]:
         table.add_column(shown(text), justify="right", no_wrap=True)
     for line in body:
         table.add_row(*map(shown, line))
     return table
+
+
+NARROW, WIDE = 14, 30  # characters of names that are not folded, and of words that are
+
+
+def folded_width(lines: Lines) -> int:
+    """Return the width of the first column where long names are folded between their words."""
+    names = [line[0] for line in lines[1:]]
+    words = max((len(word) for name in names for word in name.split()), default=0)
+    return min(max(map(len, names), default=0), max(NARROW, min(words, WIDE)))
 
 
 def grid_width(lines: Lines) -> int:

@@ -154,13 +154,13 @@ def _fit(lines: list[list[str]], optional: Sequence[str], format: Format) -> lis
 
 
 def _is_too_wide(lines: list[list[str]]) -> bool:
-    """Return whether a table is wider than the terminal, with names folded at 14 letters."""
+    """Return whether a table is wider than the terminal, with names folded between their words."""
     from rich.console import Console
 
-    from tmln.analysis.text_table import grid_width
+    from tmln.analysis.text_table import folded_width, grid_width
 
     console, longest = Console(), max(len(line[0]) for line in lines)
-    return console.is_terminal and grid_width(lines) - max(0, longest - 14) > console.width
+    return console.is_terminal and grid_width(lines) - max(0, longest - folded_width(lines)) > console.width
 
 
 def print_grid(format: Format, lines: list[list[str]], title: str = "", caption: str = "", label: str = "") -> None:

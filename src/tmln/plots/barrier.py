@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.plots.figure import get_look, new_figure
+from tmln.plots.figure import get_look, new_figure, wrap_label
 from tmln.plots.fronts import STYLE
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _draw_path(axes: Axes, entry: Mapping[str, Any], shares: list[float]) -> Non
     for number in range(len(entry["seeds"][0]["pairs"])):
         curves = np.array([_mean_loss(seed["pairs"][number]) for seed in entry["seeds"]])
         x, middle = number + 1 + s, curves.mean(axis=0)
-        label = entry["label"] if number == 0 else None
+        label = wrap_label(entry["label"]) if number == 0 else None
         shape: dict[str, Any] = {"marker": look.marker, "markersize": 5, "markevery": [0, -1]}
         axes.plot(x, middle, color=look.colour, ls=STYLE[look.dash], lw=1.8, label=label, zorder=3, **shape)
         axes.plot(x, (1 - s) * middle[0] + s * middle[-1], ":", color=look.colour, linewidth=1.0, zorder=2)
@@ -96,7 +96,7 @@ def _draw_dots(axes: Axes, entries: Sequence[Mapping[str, Any]], key: str, title
         axes.annotate(
             format_short(middle), (middle, place), (0, 6), textcoords="offset points", ha="center", fontsize=8
         )
-    axes.set_yticks(range(len(entries)), [entry["label"] for entry in reversed(entries)])
+    axes.set_yticks(range(len(entries)), [wrap_label(entry["label"]) for entry in reversed(entries)])
     axes.set_ylim(-0.6, len(entries) - 0.2)
     right = axes.get_xlim()[1]
     axes.set_xlim(-0.06 * right, 1.06 * right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,16 @@ SHAPES = (  # matplotlib's name, plotly's name
 )
 DASHES = ("solid", "dash", "dot", "dashdot")
 ORDER = ("tmln", "er", "ewc++", "rwalk", "upgd", "ocar", "naive", "joint")  # the paper's methods: one colour each
+
+
+def wrap_label(label: str, width: int = 26) -> str:
+    """Return a row's label in several lines, broken between its settings.
+
+    >>> print(wrap_label("tmln step.damping=0.1 step.trajectory=10"))
+    tmln step.damping=0.1
+    step.trajectory=10
+    """
+    return "\n".join(textwrap.wrap(label, width, break_long_words=False, break_on_hyphens=False)) or label
 
 
 @dataclass(frozen=True)

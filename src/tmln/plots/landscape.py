@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tmln.measure.losses import STAGES
 from tmln.methods.recipes import RECIPES
-from tmln.plots.figure import get_look, new_figure
+from tmln.plots.figure import get_look, new_figure, wrap_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,12 +70,12 @@ def _draw_panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any]
     axes.tick_params(labelsize=8)
     look = get_look(entry["method"])
     if entry["problem"]:
-        axes.set_title(entry["label"], fontsize=11)
+        axes.set_title(wrap_label(entry["label"]), fontsize=10)
         axes.text(0.5, 0.5, entry["problem"], transform=axes.transAxes, ha="center", va="center", wrap=True, fontsize=8)
         return None
     residual = entry["residual"]
     off = "" if residual is None or math.isnan(residual) else f"\ntrajectory {100 * residual:.0f}% off the plane"
-    axes.set_title(f"{entry['label']}{off}", fontsize=10)
+    axes.set_title(f"{wrap_label(entry['label'])}{off}", fontsize=9 if " " in entry["label"] else 10)
     axes.set_facecolor(NOT_FINITE)
     values = np.ma.masked_invalid(_log10(entry["loss"]))
     shades: ScalarMappable = axes.contourf(content["x"], content["y"], values, levels=levels, cmap="viridis")
