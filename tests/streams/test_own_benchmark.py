@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
+from typer.testing import CliRunner
 
 import tmln
+from tmln.cli import app
 from tmln.data import DataError
 from tmln.experiments.command import changed_of, command_of
 from tmln.experiments.config import RunConfig, run_id
@@ -275,6 +277,19 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
         make_stream(f"hf:{tmp_path / 'saved'}")
     with pytest.raises(DataError, match="cannot be loaded"):
         make_stream(f"hf:{tmp_path / 'saved' / 'train' / 'nothing'}")
+
+
+def test_a_command_runs_on_a_function(tmp_path: Path) -> None:
+    words = ["--benchmark", f"{__name__}:make_arrays", "--methods", "naive,er", "--epochs", "1", "--seeds", "1"]
+    words += ["--oracle", "none", "--logger", "none", "--executor", "serial", "--runs", str(tmp_path)]
+    refused = CliRunner().invoke(app, ["compare", *words], env={"TMLN_ALLOW_CODE": ""})
+    assert refused.exit_code != 0
+    assert "is code outside tmln" in str(refused.exception)
+    done = CliRunner().invoke(app, ["compare", "--allow-code", *words], env={"TMLN_ALLOW_CODE": "", "COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(app, ["show", str(tmp_path)], env={"TMLN_ALLOW_CODE": ""})
+    assert shown.exit_code == 0, shown.output  # without leave: what is stored needs no code
+    assert "naive" in shown.output
 
 
 # -- in Python --

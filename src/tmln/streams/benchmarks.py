@@ -152,7 +152,7 @@ def check_data(name: str, given: Mapping[str, object]) -> None:
     row, options = find_benchmark(name), parse_options(name, given).model_dump()
     if row.data is not None:
         locate(row.data, options.get("root"))
-    elif "path" in options and not Path(options["path"]).expanduser().exists():
+    elif row.scenario == "folder" and not Path(options["path"]).expanduser().exists():
         raise DataError(f"there is no {options['path']}, which {name} reads")
 
 
