@@ -211,8 +211,9 @@ def check_effect(kind: Kind, settings: Mapping[str, Any] | None = None) -> None:
     moved = train_tasks(Recipe(), 2) - train_tasks(make_recipe(kind, settings), 2)
     assert moved.abs().max() > FELT, f"{what} has no effect on the second task; what are its active_settings?"
     if kind.changed_settings:
-        one = train_tasks(make_recipe(kind, settings), 2)
-        other = train_tasks(make_recipe(kind, {**(settings or {}), **kind.changed_settings}), 2)
+        active = {**kind.active_settings, **(settings or {})}
+        one = train_tasks(make_recipe(kind, active), 2)
+        other = train_tasks(make_recipe(kind, {**active, **kind.changed_settings}), 2)
         assert (one - other).abs().max() > FELT, f"{what}: changed_settings change nothing"
     return None
 

@@ -137,7 +137,7 @@ def test_long_names_are_folded_between_their_settings() -> None:
     assert folded_width(lines) == len("step.trajectory=10.0")
     assert folded_width([["method"], ["er"], ["naive at rate"]]) == 13
     assert folded_width([["method"], ["x" * 99 + " y"]]) == 30
-    assert folded_width([["method"]]) == 0
+    assert folded_width([["method"]]) == 6
     console = Console(width=30, record=True, file=io.StringIO())
     console.print(grid_rich(lines))
     assert "step.trajectory=10.0" in console.export_text()

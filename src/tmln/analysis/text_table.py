@@ -73,7 +73,7 @@ NARROW, WIDE = 14, 30  # characters of names that are not folded, and of words t
 
 def folded_width(lines: Lines) -> int:
     """Return the width of the first column where long names are folded between their words."""
-    names = [line[0] for line in lines[1:]]
+    names = [line[0] for line in lines]
     words = max((len(word) for name in names for word in name.split()), default=0)
     return min(max(map(len, names), default=0), max(NARROW, min(words, WIDE)))
 
