@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
-from tmln.methods import Settings, TaskContext
+from tests.toys import LastReplay, LastSettings, LeashPenalty, ShyAnswer, SignStep, StartWeights
+from tmln.methods import TaskContext
 from tmln.testing import check_component
 
 
@@ -19,17 +19,20 @@ def test_sound_components_pass(component: Any) -> None:
     check_component(component)
 
 
+class VagueSettings(LastSettings):
+    keep: int = 8
+
+
 class Vague(LastReplay):
     """A setting without a description."""
 
-    class Settings(Settings):  # type: ignore[no-redef]
-        keep: int = 8
+    Settings = VagueSettings
 
 
 class Amnesiac(SignStep):
     """Its mean of gradients is in no checkpoint."""
 
-    state_names = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
 
 
 class Stiff(SignStep):
@@ -74,7 +77,7 @@ class Meddling(ShyAnswer):
 class Wild(LastReplay):
     """Keeps what cannot be saved."""
 
-    state_names = ("last", "odd")
+    state_names: ClassVar[tuple[str, ...]] = ("last", "odd")
     odd: Any = frozenset()
 
 

@@ -36,7 +36,7 @@ class LastReplay(Replay[LastSettings]):
 
     name = "toy-replay"
     Settings = LastSettings
-    state_names = ("last",)
+    state_names: ClassVar[tuple[str, ...]] = ("last",)
     off_settings: ClassVar[Mapping[str, Any] | None] = {"keep": 0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"keep": 3}
 
@@ -95,7 +95,7 @@ class SignStep(Step[SignSettings]):
 
     name = "toy-step"
     Settings = SignSettings
-    state_names = ("mean",)
+    state_names: ClassVar[tuple[str, ...]] = ("mean",)
     off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
     changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.5}
 
@@ -104,7 +104,7 @@ class SignStep(Step[SignSettings]):
     ) -> None:
         super().__init__(settings, model, lr, seed, memory)
         self.optimizer = torch.optim.SGD(model.parameters(), lr)
-        self.parameters = list(model.parameters())
+        self.parameters: list[Tensor] = list(model.parameters())
         self.mean = [torch.zeros_like(p) for p in self.parameters]
 
     @property
@@ -141,7 +141,7 @@ class StartWeights(Weights[StartSettings]):
 
     def __init__(self, settings: StartSettings, context: BuildContext) -> None:
         super().__init__(settings, context)
-        self.parameters = list(context.model.parameters())
+        self.parameters: list[Tensor] = list(context.model.parameters())
         self.start: list[Tensor] = []
 
     @property
@@ -170,7 +170,7 @@ class ShyAnswer(Answer[ShySettings]):
 
     name = "toy-answer"
     Settings = ShySettings
-    state_names = ("last",)
+    state_names: ClassVar[tuple[str, ...]] = ("last",)
     off_settings: ClassVar[Mapping[str, Any] | None] = {"share": 0.0}
 
     def __init__(self, settings: ShySettings, context: BuildContext) -> None:
