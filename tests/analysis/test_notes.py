@@ -43,7 +43,7 @@ def test_what_is_wrong_with_rows() -> None:
         result("tmln", 1, math.nan, diverged="the loss is nan"),
     ]
     assert [str(note) for note in row_notes(group_rows(runs))] == [
-        "rows start at different rates (eta/lambda), and may differ for that alone: 0.01: er; 0.1: tmln",
+        "rows start at different rates (with momentum), and may differ for that alone: 0.01: er; 0.1: tmln",
         "runs that diverged are left out of means: tmln: seed 1",
         "seeds that others have are missing: tmln: seed 2",
         "one seed only: no spread, no interval, no test: tmln",

@@ -107,7 +107,7 @@ def test_rates_are_a_column_where_they_differ() -> None:
     assert [lines[name][6] for name in ("tmln", "naive", "er")] == ["0.1", "0.01", "-"]
     assert not isinstance(lines["naive"][6], Strong)  # a rate is no merit
     (said,) = [note for note in table_notes(rows) if "rate" in note]
-    assert said.endswith("(eta/lambda), and may differ for that alone: 0.01: naive; 0.1: tmln")
+    assert said.endswith("(with momentum), and may differ for that alone: 0.01: naive; 0.1: tmln")
 
 
 def test_rates_are_a_column_where_they_are_not_lr_and_else_on_request() -> None:

@@ -136,7 +136,7 @@ def test_rates_that_differ_are_said(tmp_path: Path) -> None:
     assert [run["metrics"]["rate"] for run in found["runs"]] == [0.01, 0.1]
     assert found["metrics"]["rate"]["percent"] is False
     said = {one["text"]: one["about"] for one in found["warnings"]}
-    alone = "Rows start at different rates (eta/lambda), and may differ for that alone"
+    alone = "Rows start at different rates (with momentum), and may differ for that alone"
     assert said[alone] == ["0.01: er", "0.1: tmln"]
 
 
