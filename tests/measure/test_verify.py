@@ -58,7 +58,14 @@ def test_a_draw_is_its_seeds() -> None:
 
 def test_why_a_run_cannot_be_run() -> None:
     full = RunConfig.of({"benchmark": "split-digits"}).resolved()
-    odd = {"unknown": {**full, "method": "magic"}, "code": {**full, "step": "os:system"}, "other": full, "none": {}}
+    own = {**full, "benchmark": "own", "benchmark_options": {"path": "hf:somebody/data", "fingerprint": "0"}}
+    odd = {
+        "own": own,
+        "unknown": {**full, "method": "magic"},
+        "code": {**full, "step": "os:system"},
+        "other": full,
+        "none": {},
+    }
     jobs, verdicts = make_jobs([replace(ONE, name=name, config=config) for name, config in odd.items()])
     assert not jobs
     said = {verdict.name: verdict.text for verdict in verdicts}
@@ -66,6 +73,10 @@ def test_why_a_run_cannot_be_run() -> None:
     assert "another run" in said["code"] or "allow-code" in said["code"]
     assert "another run" in said["other"]
     assert said["none"]
+    assert "another run" in said["own"]
+    config = RunConfig.of(own)
+    ((verdict,),) = [make_jobs([replace(ONE, name=run_id(config), config=config.resolved())])[1]]
+    assert "its data hf:somebody/data are somebody's own" in verdict.text
 
 
 def test_a_line_end_in_a_file_forges_no_line(tmp_path: Path) -> None:

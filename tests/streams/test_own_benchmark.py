@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from torch.utils.data import Dataset, TensorDataset
 from typer.testing import CliRunner
 
 import tmln
+from tmln.analysis.read import read_results
 from tmln.cli import app
 from tmln.data import DataError
 from tmln.experiments.command import changed_of, command_of
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.identity import run_name
+from tmln.experiments.result import checksum_of
 from tmln.streams import make_stream
 from tmln.streams.benchmarks import split_name
 from tmln.streams.options import OwnOptions
@@ -290,6 +294,23 @@ def test_a_command_runs_on_a_function(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["show", str(tmp_path)], env={"TMLN_ALLOW_CODE": ""})
     assert shown.exit_code == 0, shown.output  # without leave: what is stored needs no code
     assert "naive" in shown.output
+
+
+@pytest.mark.parametrize("benchmark", ["own", "hf:somebody/data"])
+def test_a_result_of_somebody_loads_no_data(benchmark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration without a fingerprint would have its data read, or downloaded, to take one."""
+    called: list[str] = []
+    monkeypatch.setattr("tmln.streams.own_benchmark.load_hugging_face", called.append)
+    config = {"benchmark": benchmark, "method": "er", "seed": 0, "benchmark_options": {"path": "hf:somebody/data"}}
+    content = {"format": 2, "benchmark": "own", "method": "er", "seed": 0, "config": config}
+    content |= {"accuracy": [[1.0]], "metrics": {}}
+    folder = tmp_path / run_name(config)
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps({**content, "checksum": checksum_of(content)}))
+    results, problems = read_results(tmp_path)
+    assert not results
+    assert "its data have no fingerprint" in problems[0].reason
+    assert not called
 
 
 # -- in Python --

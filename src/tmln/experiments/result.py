@@ -28,6 +28,7 @@ from tmln.experiments.identity import HEAD, is_named, spell_numbers
 from tmln.methods.recipes import BUILT_IN
 from tmln.metrics import measure, metric_of
 from tmln.printable import one_line, readable
+from tmln.streams.benchmarks import split_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -335,6 +336,10 @@ def _nan_for_null(value: Any) -> Any:
 def _check_name(result: Mapping[str, Any], name: str, file: str) -> None:
     if not is_named(result["config"], name):
         raise ValueError(f"{file} is of another run: its configuration is not the one that {name!r} names")
+    options = result["config"].get("benchmark_options")
+    given = isinstance(options, Mapping) and options.get("fingerprint")
+    if not given and split_name(str(result["config"].get("benchmark")))[0] == "own":  # it would be taken of the data
+        raise ValueError(f"{file}: its data have no fingerprint, which every run of one's own data has")
     for key in () if has_checksum(result) else HEAD:
         if result[key] != result["config"].get(key):
             raise ValueError(f"{file}: its {key} is not that of its configuration")
