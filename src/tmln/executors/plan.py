@@ -24,8 +24,8 @@ class Job:
 
     @property
     def label(self) -> str:
-        """Return method and seed: ``tmln, seed 3``."""
-        return f"{self.config.method}, seed {self.config.seed}"
+        """Return the method, or the row's name, and the seed: ``tmln, seed 3``."""
+        return f"{self.config.name or self.config.method}, seed {self.config.seed}"
 
     @property
     def why(self) -> str:
