@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from tests.deploy.test_commands import run
 from tmln.deploy.backbone import choose_size, uses_backbone
 from tmln.deploy.learn import LearnRequest, learn_into
 from tmln.deploy.state_file import open_learner
@@ -61,12 +67,32 @@ def test_sizes() -> None:
     assert [choose_size(side) for side in (8, 128, 200, 500)] == [128, 128, 200, 224]
 
 
-@pytest.mark.filterwarnings("ignore:No complete tensor found in the group")  # torch, of every batch norm
-def test_the_exported_state_predicts_the_same(weeks: Path, tmp_path: Path) -> None:
-    learner, _ = learn_into(tmp_path / "shop.tmln", weeks / "week1")
-    learner.export(tmp_path / "model.pt2")
-    x = torch.rand(3, *learner.seen.transforms["shape"])  # type: ignore[index]
-    found = torch.export.load(tmp_path / "model.pt2").module()(x)
-    with torch.no_grad():
-        expected = learner.answer.scores(learner.model.eval(), x)[1]
-    torch.testing.assert_close(found.softmax(1), expected.softmax(1).float(), atol=1e-4, rtol=1e-3)
+def test_an_export_predicts_decoded_files_as_predict_does(
+    weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backbone, normalisation, resizing and head in one file; pictures are prepared by the code that is in the file."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    state, path = tmp_path / "shop.tmln", tmp_path / "model.onnx"
+    learn_into(state, weeks / "week1")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    with Image.open(weeks / "test" / "owl" / "3.png") as file:
+        big, exif = file.resize((310, 200), Image.Resampling.BICUBIC), Image.Exif()
+    exif[0x0112] = 6
+    big.save(folder / "turned.jpg", exif=exif)
+    big.convert("L").save(folder / "grey.png")
+    big.convert("RGBA").save(folder / "small.png")
+    said = run("export", "--state", state, "-o", path).output
+    assert re.search(r"input: uint8 N x 12 x 12 x 3 RGB, .* resized to 128 x 128", said)
+    assert re.search(r"one input takes [\d.]+ ms on one core", said)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    about = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    code: dict[str, Any] = {}
+    exec(about["pictures"]["python"], code)
+    files = sorted([*folder.iterdir(), *(weeks / "test").rglob("*.png")])
+    pixels = np.concatenate([code["prepare"](file) for file in files])
+    (scores,) = session.run(None, {session.get_inputs()[0].name: pixels})
+    found = torch.from_numpy(scores).softmax(1)
+    for row, one in zip(found, open_learner(state).predict(files, top=2), strict=True):
+        for label, share in one.top:
+            assert float(row[about["classes"].index(label)]) == pytest.approx(share, abs=1e-4)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tmln
+from tmln.deploy.learn import LearnRequest, learn_into
 
 Names = dict[str, Any]
 SIDE = 8
@@ -73,6 +74,23 @@ def weeks() -> Names:
         pictures(f"{place}week2", "ant", "owl")
     pictures("photos/new", "owl")
     return {"tmln": tmln, "torch": torch, "model": network(2, 3 * SIDE * SIDE)}
+
+
+def learned_state() -> Names:
+    """A state file that the command line made, and a third week."""
+    pictures("week3", "bee", "owl")
+    Path("shop.tmln").unlink()  # of the learner of Python above it
+    learn_into("shop.tmln", "week1", LearnRequest(epochs=1))
+    return {"tmln": tmln}
+
+
+def two_photos() -> Names:
+    """Two pictures of other sizes, beside the model that the page exported."""
+    from PIL import Image
+
+    for name, size in (("a.png", (20, 30)), ("b.jpg", (90, 40))):
+        Image.new("RGB", size, "gray").save(Path("photos", name))
+    return {}
 
 
 def grown_head() -> Names:
@@ -185,7 +203,7 @@ def wrapped() -> Names:
 SCENES: Mapping[str, Mapping[int, Callable[[], Names]]] = {
     "README.md": {0: loop, 1: learner, 2: weeks, 3: learner},
     "docs/devices.md": {0: devices},
-    "docs/own_data.md": {0: weeks, 1: grown_head},
+    "docs/own_data.md": {0: weeks, 1: learned_state, 2: grown_head, 3: two_photos},
     "docs/memory.md": {0: batches},
     "docs/fisher.md": {0: fisher, 1: fisher},
     "docs/methods.md": {0: stream},

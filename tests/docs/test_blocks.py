@@ -66,7 +66,7 @@ def check(command: str) -> None:
         ours = [Requirement(word) for word in words[2:] if word.startswith("tmln")]
         assert {extra for one in ours for extra in one.extras} <= {*toml()["project"]["optional-dependencies"]}
         return
-    if words[0] == "apt":  # the system's
+    if words[0] in ("apt", "curl"):  # the system's
         return
     if words[0] in ("torchrun", "srun"):  # they start what comes behind
         words = words[words.index("tmln") :]

@@ -37,7 +37,9 @@ COMMANDS = {
         deploy.predict,
         deploy.inspect,
         deploy.undo,
+        deploy.classes,
         deploy.export,
+        deploy.serve,
     ),
 }
 LISTS = "Data and lists"

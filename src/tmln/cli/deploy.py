@@ -1,4 +1,4 @@
-"""The commands for your own data: tmln learn, accept, evaluate, predict, inspect, undo, export."""
+"""The commands for your own data: tmln learn, predict, serve and the others."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ class PredictionFormat(str, Enum):
     table = "table"
     csv = "csv"
     json = "json"
+
+
+class ClassChange(str, Enum):
+    """Changes of classes."""
+
+    rename = "rename"
+    merge = "merge"
+    remove = "remove"
 
 
 class FitName(str, Enum):
@@ -158,7 +166,8 @@ def learn(
         about = learner.about
         size = "x".join(map(str, about["shape"]))
         echo("")
-        echo(f"made {state}: {about['model']} for inputs of {size}, {len(learner.names) or about['outputs']} classes")
+        count = len(learner.class_names) or about["outputs"]
+        echo(f"made {state}: {about['model']} for inputs of {size}, {count} classes")
         if data.is_dir() and learner.seen.transforms is not None:
             applied = learner.seen.transforms["fit"]
             echo(f"images that are not square are {FITTED[applied]} (--fit {applied})")
@@ -240,6 +249,15 @@ def predict(
         PredictionFormat, typer.Option(metavar="NAME", help="table, csv or json.")
     ] = PredictionFormat.table,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")] = False,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help='Say "unknown" of what fits no class, by the held-out samples.')
+    ] = False,
+    keep_known: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, max=1.0, metavar="SHARE", help="Held-out samples that --unknown keeps; 0.95 unless given."
+        ),
+    ] = None,
 ) -> None:
     """Predict the classes of images or arrays, with probabilities.
 
@@ -249,27 +267,31 @@ def predict(
     """
     from tmln.deploy.state_file import open_learner
 
-    found = open_learner(state).predict([str(path) for path in pictures], top, skip_bad=skip_bad)
+    learner = open_learner(state)
+    least: bool | float = False
+    if unknown or keep_known is not None:
+        least = learner.unknown_threshold() if keep_known is None else learner.unknown_threshold(keep_known)
+    found = learner.predict([str(path) for path in pictures], top, skip_bad=skip_bad, unknown=least)
+    judged = least is not False
     if format is PredictionFormat.json:
-        records: list[dict[str, Any]] = []
-        for one in found:
-            record: dict[str, Any] = {
-                "path": str(one.path),
-                "label": one.label,
-                "probability": round(one.probability, 6),
-            }
-            if top > 1:
-                record["top"] = [{"label": label, "probability": round(share, 6)} for label, share in one.top]
-            records.append(record)
+        from tmln.deploy.serve import make_record
+
+        records = [{"path": str(one.path), **make_record(one, judged, top)} for one in found]
         typer.echo(json.dumps(records, indent=2))  # ASCII: nothing in it can steer a terminal
         return
-    headings = ["path", *(name for k in range(1, top + 1) for name in (f"label {k}", f"probability {k}"))]
+    shown = max((len(one.top) for one in found), default=1)
+    if top > max(shown, 1):
+        echo(f"tmln: --top {top}, and there are {shown} classes: all are shown", err=True)
+    headings = ["path", *(name for k in range(1, shown + 1) for name in (f"label {k}", f"probability {k}"))]
     if top == 1:
         headings = ["path", "label", "probability"]
+    headings += ["nearest"] * judged
     rows = []
     for one in found:
-        named = one.top or ((one.label, one.probability),)
-        rows.append((str(one.path), *(text for label, share in named for text in (label, f"{share:.4f}"))))
+        named = one.top or ((one.nearest, one.probability),)
+        named = ((one.label, one.probability), *named[1:])
+        cells = (text for label, share in named for text in (label, f"{share:.4f}"))
+        rows.append((str(one.path), *cells, *([one.nearest] if judged else [])))
     if format is PredictionFormat.csv:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -304,12 +326,60 @@ def undo(state: State) -> None:
     from tmln.signals import saving
 
     learner = open_learner(state)
-    lesson = learner.seen.record.tasks[-1].name if learner.seen.record.tasks else ""
+    tasks = learner.seen.record.tasks
     learner.undo()
     with saving():
         learner.save(state)
     left = len(learner.seen.record.tasks)
-    echo(f"{state} is as before {lesson!r}: {left} task{'s' * (left != 1)}, {len(learner.names)} classes")
+    what = repr(tasks[-1].name) if left < len(tasks) else "the last change of classes"
+    echo(f"{state} is as before {what}: {left} task{'s' * (left != 1)}, {len(learner.class_names)} classes")
+
+
+def classes(
+    state: Annotated[Path, typer.Argument(metavar="FILE", help="State file.")],
+    change: Annotated[ClassChange | None, typer.Argument(metavar="CHANGE", help="rename, merge or remove.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAMES...", help="OLD NEW; those to merge and TARGET; or NAME...")
+    ] = None,
+) -> None:
+    """List, rename, merge or remove the classes of a state; `tmln undo` takes it back.
+
+    \b
+    Example:
+      tmln classes shop.tmln
+      tmln classes shop.tmln rename ant wasp
+      tmln classes shop.tmln merge scratch scrape damage
+      tmln classes shop.tmln remove owl
+    """
+    from tmln.deploy.describe import count_samples, measure_held_accuracy
+    from tmln.deploy.state_file import open_learner
+    from tmln.signals import saving
+
+    learner, given = open_learner(state), names or []
+    if change is None:
+        counts = count_samples(learner)
+        rows = [(learner.name_of(label), f"{counts.get(label, 0):,}") for label in learner.classes]
+        _table(("class", "samples learned"), rows)
+        return
+    before = measure_held_accuracy(learner)
+    if change is ClassChange.rename:
+        if len(given) != 2:
+            raise ValueError(f"rename takes the old name and the new one, got {len(given)} names")
+        learner.rename_class(*given)
+    elif change is ClassChange.merge:
+        if len(given) < 2:
+            raise ValueError("merge takes classes and the one that they become: merge scratch scrape damage")
+        learner.merge_classes(given[:-1], given[-1])
+    else:
+        learner.remove_classes(given)
+    with saving():
+        learner.save(state)
+    echo(f"{state} has {len(learner.class_names)} classes: {', '.join(learner.class_names)}")
+    after = measure_held_accuracy(learner)
+    if change is not ClassChange.rename and before is not None and after is not None:
+        echo(f"right of the held-out samples: {before:.1%} before, {after:.1%} now")
+    if not learner.seen.previous:
+        echo("it cannot be undone: the state keeps no earlier one (--undo-levels)", err=True)
 
 
 def export(
@@ -344,6 +414,46 @@ def export(
     else:
         learner.export(output)
     echo(f"wrote {output}")
+    if output.suffix in (".onnx", ".pt2"):
+        from tmln.deploy.describe import describe_inputs
+        from tmln.deploy.export_speed import measure_speed
+
+        echo(f"input: {describe_inputs(learner)}")
+        seconds = measure_speed(output, learner) or 0.0
+        echo(f"one input takes {1000 * seconds:.3g} ms on one core, measured here")
+
+
+def serve(
+    state: Annotated[Path, typer.Argument(metavar="FILE", help="State file.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 chooses a free one.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="NAME", help="Address to listen on; this machine alone.")] = "127.0.0.1",
+    max_megabytes: Annotated[int, typer.Option(min=1, metavar="N", help="Size of a request.")] = 32,
+    max_batch: Annotated[int, typer.Option(min=1, metavar="N", help="Pictures of a request.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at a time.")] = 8,
+) -> None:
+    """Predict by HTTP, until Ctrl-C; nothing that is sent is kept.
+
+    \b
+    Example:
+      tmln serve shop.tmln
+      curl --data-binary @a.jpg "http://127.0.0.1:8000/predict?top=3"
+    """
+    from tmln.deploy.serve import LOOPBACK, Limits, PredictionServer
+    from tmln.deploy.state_file import open_learner
+    from tmln.signals import asked_to_stop
+
+    learner = open_learner(state)
+    try:
+        server = PredictionServer(learner, (host, port), Limits(max_megabytes << 20, max_batch, threads))
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"cannot listen on {host}:{port} ({error}); --port 0 chooses a free port") from None
+    if host not in LOOPBACK:
+        echo(f"warning: whoever reaches {host} can ask: there are no passwords and no encryption", err=True)
+    with asked_to_stop() as stop:
+        echo(f"{state} on {server.url}: POST /predict, GET /health, GET /metadata; Ctrl-C ends it")
+        sys.stdout.flush()
+        server.run(stop)
+    echo("stopped", err=True)
 
 
 def _one_source(file: Path | None, *named: Path | None) -> Path:

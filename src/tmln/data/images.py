@@ -6,7 +6,7 @@ import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +43,14 @@ class ImageReader:
     fit: Fit = "crop"
 
     def __call__(self, path: Path) -> Pixels:
+        return self.decode(read_bounded(path, MAX_BYTES), path)
+
+    def decode(self, data: bytes, path: Path | str) -> Pixels:
+        """Return the pixels of an encoded image; errors name it as ``path``."""
         try:
             from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError as error:
             raise ImportError("image files are read with Pillow: pip install 'tmln[images]'") from error
-        data = read_bounded(path, MAX_BYTES)
         try:
             with Image.open(io.BytesIO(data), formats=FORMATS) as file:
                 _check_size(path, file)
@@ -67,6 +70,21 @@ class ImageReader:
             raise DataError(f"{path}: cannot be read (more than {MAX_PIXELS:,} pixels; make it smaller)") from None
         except Exception as error:  # decoders of a broken file can raise almost anything
             raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+        return self._convert(image, path)
+
+    def convert(self, picture: Any, name: str) -> Pixels:
+        """Return the pixels of a Pillow image, or of an array [H, W] or [H, W, C] of uint8."""
+        from PIL import Image, ImageOps
+
+        if isinstance(picture, np.ndarray):
+            picture = Image.fromarray(picture.squeeze(-1) if picture.shape[2:] == (1,) else picture)
+        _check_size(name, picture)
+        return self._convert(ImageOps.exif_transpose(picture), name)
+
+    def _convert(self, image: Picture, path: Path | str) -> Pixels:
+        """Return the pixels of a decoded image, in the mode and the size asked for."""
+        from PIL import Image
+
         if image.mode not in PLAIN_MODES and self.mode is None:
             raise DataError(f"{path}: mode {image.mode}, not L or RGB; mode=RGB converts images")
         if image.mode.startswith("I"):
@@ -103,7 +121,7 @@ class DraftReader(ImageReader):
         return super()._decode(file)
 
 
-def _check_size(path: Path, file: ImageFile) -> None:
+def _check_size(path: Path | str, file: Picture) -> None:
     """Raise if an image is too large, before memory is allocated for its pixels."""
     tags = getattr(file, "tag_v2", {})
     tile = tuple(side for tag in TILE_TAGS if isinstance(side := tags.get(tag), int))
@@ -116,7 +134,7 @@ def _check_size(path: Path, file: ImageFile) -> None:
             )
 
 
-def _to_8_bits(path: Path, pixels: NDArray[np.integer]) -> Pixels:
+def _to_8_bits(path: Path | str, pixels: NDArray[np.integer]) -> Pixels:
     """Return the upper 8 of 16 bits, or of 12 where no value needs more.
 
     Cameras of 12 bits fill 16 with them. Values that need 8 bits alone may be any of these.
@@ -129,7 +147,7 @@ def _to_8_bits(path: Path, pixels: NDArray[np.integer]) -> Pixels:
     return (pixels.astype(np.uint32) >> (4 if most <= 0xFFF else 8)).astype(np.uint8)
 
 
-def _scale_floats(path: Path, pixels: NDArray[np.floating]) -> Pixels:
+def _scale_floats(path: Path | str, pixels: NDArray[np.floating]) -> Pixels:
     """Return floats from 0 to 1, or from 0 to 255, as 8 bits; others are refused."""
     low, high = float(pixels.min()), float(pixels.max())
     if not (np.isfinite(pixels).all() and low >= 0 and high <= 0xFF):

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import torch
 
+import tmln
 from tmln.deploy.state_file import open_learner
 from tmln.learner import Learner
+from tmln.learner.exported_model import describe_export
+from tmln.learner.history import measure_accuracies
 from tmln.optim import TMLN
 from tmln.optim.protection import SLOWED_ABOVE, shields_of
 from tmln.printable import one_line
@@ -35,6 +38,39 @@ def slowed_shares(learner: Learner) -> dict[str, float]:
     return {name: some / max(1, total) for name, (some, total) in layers.items()}
 
 
+def describe_inputs(learner: Learner) -> str:
+    """Return dtype, shape and preparation of the inputs of an export in a line."""
+    about = describe_export(learner)
+    given = about["input"]
+    if given is None:
+        return "unknown, nothing was learned"
+    text = f"{given['dtype']} {' x '.join(map(str, given['shape']))}"
+    if "pictures" in about:
+        text += f" {given['channels']}, pictures {about['pictures']['fit']}, {about['pictures']['resampling']}"
+    done = about["normalisation"]
+    if "mean" not in done:
+        return f"{text}, prepared by a function of your own"
+    size = f", resized to {' x '.join(map(str, done['network_size']))}" if "network_size" in done else ""
+    mean, std = (", ".join(f"{value:g}" for value in done[key]) for key in ("mean", "std"))
+    return f"{text}; {'pixels / 255, ' * ('scale' in done)}mean {mean}, std {std}{size}"
+
+
+def count_samples(learner: Learner) -> dict[int, int]:
+    """Return the number of samples learned of each class."""
+    counts: dict[int, int] = {}
+    for note in learner.seen.record.tasks:
+        for label, count in note.counts.items():
+            counts[label] = counts.get(label, 0) + count
+    return counts
+
+
+def measure_held_accuracy(learner: Learner) -> float | None:
+    """Return the share of all held-out samples that is right now; None without any."""
+    found = [pair for task in measure_accuracies(learner, learner.seen.record) for pair in task.values()]
+    total = sum(count for count, _ in found)
+    return sum(count * right for count, right in found) / total if total else None
+
+
 def describe_state(path: str | Path) -> list[str]:
     """Return the lines of ``tmln inspect``."""
     path = Path(path).expanduser()
@@ -44,17 +80,16 @@ def describe_state(path: str | Path) -> list[str]:
     weights = sum(p.numel() for p in learner.model.parameters())
     lines = [
         f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, {about['model']} for inputs of {size}, {weights:,} weights",
+        f"input: {describe_inputs(learner)}",
         f"method {about.get('method', '?')}: " + ", ".join(f"{f} {p.name}" for f, p in learner.components.items()),
+        f"read by tmln {tmln.__version__}",
     ]
     memory = learner.replay.memory
     if memory is not None:
         lines.append(f"memory: {len(memory):,} of {memory.capacity:,} samples")
     held = sum(len(one.y) for one in record.held if one is not None)
     lines += [f"held-out samples: {held:,}", f"tasks that can be undone: {len(learner.seen.previous)}", ""]
-    counts: dict[int, int] = {}
-    for note in record.tasks:
-        for label, count in note.counts.items():
-            counts[label] = counts.get(label, 0) + count
+    counts = count_samples(learner)
     lines.append(f"{len(counts)} classes, by samples learned:")
     lines += [f"  {learner.name_of(label)}: {count:,}" for label, count in sorted(counts.items())]
     lines += ["", f"{len(record.tasks)} task{'s' * (len(record.tasks) != 1)}:"]

@@ -34,13 +34,14 @@ from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
-from tmln.methods.recipes import Recipe, find_recipe
+from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
 from tmln.models import BACKBONES, spell_options, takes_pixels
 from tmln.models.weights_file import load_weights
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
 from tmln.streams.samples import Samples
+from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
 
 # Without pre-trained weights and unless the user asks for a method; every network is trained with
@@ -267,6 +268,7 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
     tuned = not request.freeze and begins_with_weights(request)
+    components: dict[str, Any] = {family: given.pop(family) for family in FAMILIES if family in given}
     numbers = {
         "lr": LR_FINE_TUNING if tuned and request.method is None else LR,
         "batch_size": 32,
@@ -275,7 +277,11 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
         **{key: _parse(value) for key, value in given.items()},
     }
     if unknown := numbers.keys() - set(LEARNER_SETTINGS):
-        raise ValueError(f"unknown setting {min(unknown)!r}; lr, batch_size, seed, head, model.NAME or step.NAME, say")
+        known = [*sorted(LEARNER_SETTINGS), *FAMILIES]
+        raise ValueError(
+            f"unknown setting {min(unknown)!r}{did_you_mean(min(unknown), known)} ({', '.join(known)}, or model.NAME, "
+            "step.NAME and so on)"
+        )
     spec = ModelSpec(
         model=request.model or usual,
         shape=shape,
@@ -293,7 +299,9 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     if request.weights is not None:
         loaded = load_weights(model, request.weights, spec.find_head(model), request.weights_partial)
     recipe = choose_from_scratch() if request.method is None else find_recipe(request.method)
-    learner = Learner(model, recipe, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
+    learner = Learner(
+        model, recipe, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers, **components
+    )
     method = request.method or METHOD_FROM_SCRATCH
     learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:

@@ -26,6 +26,7 @@ from tmln.models import make_model, spell_options
 from tmln.models.custom import check_allowed
 from tmln.models.registry import LIBRARIES
 from tmln.streams.augment import Normalise
+from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
 
 if TYPE_CHECKING:
@@ -172,7 +173,10 @@ def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Le
     ``saved`` is what is in the file, if it was read. All of it is checked before anything is built
     or imported.
     """
-    saved = load_file(path) if saved is None else saved
+    if saved is None:
+        path = Path(path).expanduser()
+        check_path(path)
+        saved = load_file(path)
     _, file = check_file(saved, str(path), code_allowed())
     if "model" not in file.about:
         raise ValueError(
@@ -186,6 +190,19 @@ def open_learner(path: str | Path, saved: Mapping[str, Any] | None = None) -> Le
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return Learner.from_saved(saved, model, prepare=spec.prepare, allow_code=code_allowed(), what=str(path))
+
+
+def check_path(path: Path) -> None:
+    """Raise an error that says what to do unless there is a file."""
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder, not a state file; tmln export --run {path} -o model.tmln makes one of a run, "
+            f"tmln learn --state model.tmln --data {path} one of pictures"
+        )
+    if not path.exists():
+        near = [file.name for file in path.parent.glob("*.tmln")] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, near) or f"; tmln learn --state {path} --data FOLDER makes it"
+        raise FileNotFoundError(f"no file {path}{hint}")
 
 
 def learner_of_run(folder: str | Path) -> Learner:

@@ -20,27 +20,36 @@ from tmln.learner.forward import mask_heads, mask_logits
 from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
 from tmln.methods.answers.closed_form import ClosedFormAnswer
 from tmln.streams.arrays import as_samples
-from tmln.streams.own_data import read_own_inputs
+from tmln.streams.own_data import find_decoded, read_decoded, read_own_inputs
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
 Observer = Callable[[int, Tensor, Tensor], None]
+UNKNOWN = "unknown"  # the label of what is of no class learned
 Scores = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable class and its probability; ``top`` holds further ones if requested."""
+    """The most probable class and its probability; ``top`` holds further ones if requested.
+
+    Where ``known`` is False, the label is ``"unknown"``; ``nearest`` and ``index`` are of the most
+    probable class all the same.
+    """
 
     label: str
     probability: float
     index: int
     top: tuple[tuple[str, float], ...] = ()
     path: Path | None = None
+    known: bool = True
+    nearest: str = ""
 
     def __str__(self) -> str:
+        if not self.known:
+            return f"{self.label} (nearest {self.nearest}, {self.probability:.0%})"
         return f"{self.label} ({self.probability:.0%})"
 
 
@@ -159,7 +168,7 @@ def compute_scores(learner: Learner, samples: Samples, head: int | None = None) 
         for x, y in samples.batches(2 * learner.trained.rows_per_pass):
             inputs = prepare_inputs(model, x, learner.prepare)
             with explain_failure(learner, samples):
-                _, scores = learner.answer.scores(model, inputs)
+                _, scores = learner.score(model, inputs)
             if bool(scores.isnan().any()):
                 raise ValueError(_explain_nan(model, inputs))
             if learner.heads and head is None:
@@ -194,13 +203,40 @@ def find_features(learner: Learner, samples: Samples) -> Tensor | None:
     return torch.cat(found)
 
 
-def predict(
-    learner: Learner, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False
-) -> list[Prediction]:
-    """Return for each sample the ``top`` most probable classes.
+def compute_evidence(scores: Tensor, classes: Sequence[int]) -> Tensor:
+    """Return the largest score of these classes minus their mean, [n]: how well one of them fits.
 
-    ``data`` is a tensor or array of inputs as stored, a picture, a folder of pictures or several of
-    them, or anything that can be learned, whose labels are not used.
+    Unlike a probability it does not grow where all classes fit badly, and one nearly as badly.
+
+    >>> compute_evidence(torch.tensor([[3.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), [0, 1, 2])
+    tensor([2., 0.])
+    """
+    own = scores[:, list(classes)]
+    open_ = own.isfinite()  # those of another task's head do not compete
+    return own.amax(1) - own.where(open_, 0.0).sum(1) / open_.sum(1).clamp_min(1)
+
+
+def measure_evidence(learner: Learner, samples: Samples) -> tuple[Tensor, Tensor]:
+    """Return of each sample the predicted class, and the evidence for it."""
+    found = [(s.argmax(1).cpu(), compute_evidence(s, learner.classes).cpu()) for s in compute_scores(learner, samples)]
+    labels, evidence = zip(*found, strict=True)
+    return torch.cat(labels), torch.cat(evidence).float()
+
+
+def predict(
+    learner: Learner,
+    data: Any,
+    top: int = 1,
+    head: int | None = None,
+    skip_bad: bool = False,
+    unknown: bool | float = False,
+) -> list[Prediction]:
+    """Return for each sample the ``top`` most probable classes, or all if there are fewer.
+
+    ``data`` is a tensor or array of inputs as stored, paths of pictures and of folders of them,
+    pictures as Pillow images, encoded bytes or uint8 arrays [H, W, C] of any size, or anything that
+    can be learned, whose labels are not used. ``unknown``: the evidence (:func:`compute_evidence`)
+    below which a sample is of no class learned; True: ``learner.unknown_threshold()``.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
@@ -208,15 +244,22 @@ def predict(
         raise ValueError(f"every task has its own head: say which by head=0 to {len(learner.heads) - 1}, not {head}")
     if head is not None and not learner.heads:
         raise ValueError(f"head={head}, but the model has one head over all classes")
+    least = learner.unknown_threshold() if unknown is True else None if unknown is False else float(unknown)
     samples, paths = _read_unlabelled(learner, data, skip_bad)
     found: list[Prediction] = []
     for scores in compute_scores(learner, samples, head):
         shares = scores.float().softmax(1)
-        best, places = shares.topk(min(top, shares.shape[1]), dim=1)
-        for probabilities, indices in zip(best.tolist(), places.tolist(), strict=True):
+        candidates = int(scores.isfinite().sum(1).max()) or scores.shape[1]
+        best, places = shares.topk(min(top, candidates), dim=1)
+        known = [True] * len(scores)
+        if least is not None:
+            known = (compute_evidence(scores, learner.classes).float() >= least).tolist()
+        for probabilities, indices, fits in zip(best.tolist(), places.tolist(), known, strict=True):
             named = tuple((learner.name_of(i), p) for i, p in zip(indices, probabilities, strict=True))
             path = paths[len(found)] if paths else None
-            found.append(Prediction(*named[0], indices[0], named if top > 1 else (), path))
+            (nearest, probability), rest = named[0], named if top > 1 else ()
+            label = nearest if fits else UNKNOWN
+            found.append(Prediction(label, probability, indices[0], rest, path, fits, nearest))
     return found
 
 
@@ -232,11 +275,13 @@ def _explain_nan(model: nn.Module, inputs: Tensor) -> str:
 def _read_unlabelled(learner: Learner, data: Any, skip_bad: bool) -> tuple[Samples, Sequence[Path]]:
     if isinstance(data, (str, PathLike)):
         data = [data]
+    known = learner.seen.transforms
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
-        if learner.seen.transforms is None:
+        if known is None:
             raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
-        known = learner.seen.transforms
         return read_own_inputs([Path(item) for item in data], known["shape"], known["fit"], skip_bad)
+    if known is not None and (pictures := find_decoded(data, known["shape"])) is not None:
+        return read_decoded(pictures, known["shape"], known["fit"]), ()
     if isinstance(data, Tensor) or type(data).__module__ == "numpy":
         x = torch.as_tensor(data)
         data = (x, torch.zeros(len(x), dtype=torch.int64))

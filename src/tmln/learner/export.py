@@ -8,18 +8,20 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import gather_parameters
-from tmln.methods import prepare_inputs
+from tmln.learner.exported_model import InputsToScores, describe_export, make_stored_example, takes_pictures
+from tmln.learner.forward import mask_logits
+from tmln.methods import get_reference_weight, prepare_inputs
 from tmln.models.lora import merge_adapters
 from tmln.suggest import did_you_mean
 from tmln.writing import write_all, writing
@@ -33,15 +35,16 @@ CLOSE = 1e-3  # by which the outputs of another runtime may differ, of the large
 def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     """Write what the suffix of ``path`` says; replace an older file as a whole.
 
-    - ``.safetensors``: the weights by name, with the classes in its header:
-      ``model.load_state_dict(load_file(path))``.
-    - ``.pt2``: the model as a program, which ``torch.export.load(path).module()`` runs without its
-      code.
-    - ``.onnx``: the same for ONNX, checked against the model's own outputs.
-    - ``.json``: the labels, and the shape of the inputs.
+    - ``.safetensors``: the weights by name: ``model.load_state_dict(load_file(path))``.
+    - ``.pt2``: from inputs to scores as a program, which ``torch.export.load(path).module()`` runs
+      without the model's code.
+    - ``.onnx``: the same for ONNX, checked against ``predict``.
+    - ``.json``: what the inputs are, how they are prepared, and the classes. The other files have
+      it, too: in the header, as ``labels.json`` among the extra files, in the metadata.
 
-    Inputs of the model are prepared ones, as ``learner.prepare`` makes them. Adapters are merged
-    into the weights beside them.
+    Inputs of .pt2 and .onnx are as stored, uint8 [N, H, W, C] for pictures; normalisation is in
+    the program (:func:`tmln.learner.exported_model.describe_export`). Adapters are merged into the
+    weights beside them.
     """
     path = Path(path).expanduser()
     if path.suffix not in WRITERS:
@@ -53,19 +56,11 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
             "the learner, or store learner.model.state_dict()"
         )
     model = learner.model
-    head = learner.answer.in_model(model, make_example(learner)) if learner.seen.transforms else nullcontext()
     with ExitStack() as stack:
         stack.enter_context(learner.weights.prediction_weights())
         stack.enter_context(gather_parameters(model))
         stack.enter_context(preserve_model(model, training=False))
         stack.enter_context(merge_adapters(model))
-        names = set(model.state_dict())
-        stack.enter_context(head)
-        if path.suffix == ".safetensors" and set(model.state_dict()) != names:
-            raise ValueError(
-                f"{path.name}: the head of answer {learner.answer.name!r} is more than the weights of a layer; "
-                "export to .pt2 or .onnx"
-            )
         content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):
@@ -79,83 +74,132 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def describe_labels(learner: Learner) -> dict[str, Any]:
-    """Return the classes by index, and the shapes of a stored and of a prepared input."""
-    count = max((len(learner.names), *(label + 1 for label in learner.classes)), default=0)
-    stored = learner.seen.transforms or {"shape": None, "dtype": None}
-    return {
-        "classes": [learner.name_of(index) for index in range(count)],
-        "stored": {"shape": stored["shape"], "dtype": stored["dtype"]},
-        "input": list(make_example(learner).shape[1:]) if learner.seen.transforms else None,
-    }
+@contextmanager
+def _head_in_model(learner: Learner) -> Iterator[None]:
+    """Put the answer's head into the model within the block."""
+    if not learner.seen.transforms:
+        yield
+        return
+    stored = make_stored_example(learner)
+    stored = stored.permute(0, 3, 1, 2) if takes_pictures(learner) else stored
+    with learner.answer.in_model(learner.model, prepare_inputs(learner.model, stored, learner.prepare)):
+        yield
 
 
-def make_example(learner: Learner, count: int = 2) -> Tensor:
-    """Return artificial samples, prepared."""
-    transforms = learner.seen.transforms
-    if transforms is None:
-        raise RuntimeError("nothing was learned yet, so that it is not known what inputs look like")
-    dtype, shape = getattr(torch, transforms["dtype"]), (count, *transforms["shape"])
-    ramp = torch.arange(torch.Size(shape).numel()) * 37 % 256
-    stored = (ramp if dtype == torch.uint8 else ramp / 128 - 1).to(dtype).reshape(shape)
-    return prepare_inputs(learner.model, stored, learner.prepare)
-
-
-def check_onnx(learner: Learner, content: bytes) -> None:
-    """Raise where onnxruntime gives other outputs than the model, for one sample or several."""
-    onnxruntime = importlib.import_module("onnxruntime")
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    (name,) = (given.name for given in session.get_inputs())
+def check_scores(learner: Learner, run: Callable[[Tensor], Tensor], program: str, remedy: str) -> None:
+    """Raise where ``run`` gives other scores than ``predict`` has, for one input or several."""
     for count in (1, 3):
-        x = make_example(learner, count)
+        inputs = make_stored_example(learner, count)
+        stored = inputs.permute(0, 3, 1, 2) if takes_pictures(learner) else inputs
         with torch.no_grad():
-            expected = learner.model(x).cpu().float()
-        found = torch.from_numpy(session.run(None, {name: x.cpu().numpy()})[0]).float()
-        off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
-        if not off <= CLOSE * max(1.0, float(expected.abs().max())):
-            raise RuntimeError(f"the ONNX file answers otherwise than the model, by {off:g}; export to .pt2 instead")
+            found = run(inputs).cpu().double()
+            expected = mask_logits(
+                learner.score(learner.model, prepare_inputs(learner.model, stored, learner.prepare))[1],
+                learner.open_classes,
+            )
+        expected = expected.cpu().double()
+        off = float("inf")
+        if found.shape == expected.shape:
+            compete = expected.softmax(1) > 1e-9
+            off = float((found - expected).where(compete, 0.0).abs().max())
+        if not off <= CLOSE * max(1.0, float(expected[expected.isfinite()].abs().max())):
+            raise RuntimeError(f"{program} answers otherwise than the model, by {off:g}; {remedy}")
+
+
+def _make_network(learner: Learner) -> InputsToScores:
+    return InputsToScores(
+        learner.model, learner.prepare, takes_pictures(learner), learner.open_classes, learner.names
+    ).eval()
+
+
+def _as_json(learner: Learner) -> str:
+    return json.dumps(describe_export(learner))
 
 
 def _serialize_weights(learner: Learner) -> bytes:
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in learner.model.state_dict().items()}
-    content: bytes = safetensors.torch.save(tensors, {"format": "pt", "labels": json.dumps(describe_labels(learner))})
+    names = set(learner.model.state_dict())
+    with _head_in_model(learner):
+        if set(learner.model.state_dict()) != names:
+            raise ValueError(
+                f"the head of answer {learner.answer.name!r} is more than the weights of a layer; "
+                "export to .pt2 or .onnx"
+            )
+        tensors = {
+            name: value.detach().cpu().contiguous().clone() for name, value in learner.model.state_dict().items()
+        }
+    content: bytes = safetensors.torch.save(tensors, {"format": "pt", "labels": _as_json(learner)})
     return content
 
 
 def _serialize_labels(learner: Learner) -> bytes:
-    return (json.dumps(describe_labels(learner), indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(describe_export(learner), indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _trace(model: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
+@contextmanager
+def _without_norm_warning() -> Iterator[None]:
+    """Hide what torch says of every batch norm."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "No complete tensor found in the group")
+        yield
+
+
+def _trace(learner: Learner) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
-    return torch.export.export(model, (x.contiguous(),), dynamic_shapes=({0: batch},), strict=False)
+    with _head_in_model(learner), _without_norm_warning():
+        network = _make_network(learner)
+        example = make_stored_example(learner).to(get_reference_weight(learner.model).device)
+        program = torch.export.export(network, (example,), dynamic_shapes=({0: batch},), strict=False)
+    check_scores(
+        learner,
+        lambda x: program.module()(x.to(example.device)),
+        "the program",
+        f"answer {learner.answer.name!r} has scores that no layer gives: choose another answer",
+    )
+    return program
 
 
 def _serialize_program(learner: Learner) -> bytes:
     content = io.BytesIO()
-    torch.export.save(_trace(learner.model, make_example(learner)), content)
+    with _without_norm_warning():
+        torch.export.save(_trace(learner), content, extra_files={"labels.json": _as_json(learner)})
     return content.getvalue()
 
 
 def _serialize_onnx(learner: Learner) -> bytes:
     try:
-        for name in ("onnxruntime", "onnxscript"):  # torch's exporter is written with the second
+        for name in ("onnx", "onnxruntime", "onnxscript"):  # torch's exporter is written with the last
             importlib.import_module(name)
     except ImportError as error:
-        raise ImportError("ONNX needs onnxscript and onnxruntime: pip install 'tmln[export]'") from error
+        raise ImportError(f"ONNX needs the package {error.name}: pip install 'tmln[export]'") from error
     log = logging.getLogger("torch.onnx")
     level = log.level
     try:
         log.setLevel(logging.ERROR)  # of operators that no model here has
         with warnings.catch_warnings():  # of torch's own, about torch
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(_trace(learner.model, make_example(learner)), (), verbose=False)
+            program = torch.onnx.export(_trace(learner), (), output_names=["scores"], verbose=False)
     finally:
         log.setLevel(level)
     assert program is not None
-    content: bytes = program.model_proto.SerializeToString()
+    model = program.model_proto
+    entry = model.metadata_props.add()
+    entry.key, entry.value = "labels", _as_json(learner)
+    content: bytes = model.SerializeToString()
     check_onnx(learner, content)
     return content
+
+
+def check_onnx(learner: Learner, content: bytes) -> None:
+    """Raise where onnxruntime gives other scores than ``predict``, for one input or several."""
+    onnxruntime = importlib.import_module("onnxruntime")
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (name,) = (given.name for given in session.get_inputs())
+    check_scores(
+        learner,
+        lambda x: torch.from_numpy(session.run(None, {name: x.numpy()})[0]),
+        "the ONNX file",
+        "export to .pt2 instead",
+    )
 
 
 WRITERS: dict[str, Callable[[Learner], bytes]] = {

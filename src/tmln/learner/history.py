@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from tmln.data.image_files import pick_evenly
-from tmln.learner.evaluation import find_features
+from tmln.learner.evaluation import compute_evidence, find_features, measure_evidence
 from tmln.methods.answers.closed_form import ClosedFormAnswer
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
 
+KNOWN_SHARE = 0.95  # of the held-out samples, which --unknown keeps
 MOST_HELD = 2000  # held-out samples in all, of which each task has an equal part
 
 WEAK = 0.6  # accuracy on held-out samples below which a class was learned badly
@@ -190,12 +191,13 @@ class Retention:
 
 @dataclass(frozen=True, eq=False)
 class TaskRecord:
-    """All tasks so far, held-out samples of each (or None), and the last retention table."""
+    """All tasks so far, held-out samples of each (or None), their evidence, the retention table."""
 
     tasks: tuple[TaskNote, ...] = ()
     held: tuple[HeldOut | None, ...] = ()
     rows: tuple[RetentionRow, ...] = ()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    evidence: Tensor | None = None  # of each held-out sample, task by task, at the end of the last task
 
     @property
     def has_held_out(self) -> bool:
@@ -207,7 +209,7 @@ class TaskRecord:
         kept = [*self.held, None if held is None or not len(held) else HeldOut(*held.gather(torch.arange(len(held))))]
         part = MOST_HELD // max(1, sum(one is not None for one in kept))
         thinned = tuple(None if one is None else thin_samples(one, part) for one in kept)
-        return replace(self, tasks=(*self.tasks, note), held=thinned)
+        return replace(self, tasks=(*self.tasks, note), held=thinned, evidence=None)
 
     def make_unique(self, name: str) -> str:
         """Return the name, with a number behind it where a task has it already."""
@@ -224,6 +226,7 @@ class TaskRecord:
             "held": [None if held is None else held.to_dict() for held in self.held],
             "rows": [[row.task, row.label, row.count, row.before, row.after] for row in self.rows],
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
+            **({} if self.evidence is None else {"evidence": self.evidence}),
         }
 
     @classmethod
@@ -236,7 +239,7 @@ class TaskRecord:
         )
         held = tuple(None if one is None else HeldOut(one["x"], one["y"], one.get("features")) for one in plain["held"])
         intervals = {name: (low, high) for name, (low, high) in plain.get("intervals", {}).items()}
-        return cls(tasks, held, tuple(RetentionRow(*row) for row in plain["rows"]), intervals)
+        return cls(tasks, held, tuple(RetentionRow(*row) for row in plain["rows"]), intervals, plain.get("evidence"))
 
 
 @dataclass
@@ -284,7 +287,7 @@ def finish_record(
     Only a loss that the held-out samples can tell counts (:meth:`Retention.forgotten`).
     """
     record = replace(record, held=tuple(held and keep_features(learner, held) for held in record.held))
-    right, before = find_right(learner, record), learner.seen.earlier or []
+    (right, evidence), before = measure_held_out(learner, record), learner.seen.earlier or []
     after = count_accuracies(record, right)
     new = tuple(sorted(set(classes) - set(known)))
     intervals = {
@@ -298,7 +301,9 @@ def finish_record(
     total = sum(count for count, _ in mine)
     accuracy = sum(count * right for count, right in mine) / total if total else None
     note = replace(record.tasks[-1], new=new, accuracy=accuracy)
-    finished = replace(record, tasks=(*record.tasks[:-1], note), rows=table.rows, intervals=intervals)
+    finished = replace(
+        record, tasks=(*record.tasks[:-1], note), rows=table.rows, intervals=intervals, evidence=evidence
+    )
     if most is not None and table.forgotten(most):
         raise Forgot(f"{table.summary()}: more than the {100 * most:g} points that may be lost", table, finished)
     return finished
@@ -311,14 +316,29 @@ def keep_features(learner: Learner, held: HeldOut) -> HeldOut:
 
 def find_right(learner: Learner, record: TaskRecord) -> list[Tensor | None]:
     """Return for each task which held-out samples are predicted rightly; None without any."""
-    return [None if held is None else predict_held(learner, held) == held.y.cpu() for held in record.held]
+    return measure_held_out(learner, record)[0]
 
 
-def predict_held(learner: Learner, held: HeldOut) -> Tensor:
-    """Return the label that is predicted for each held-out sample."""
+def measure_held_out(learner: Learner, record: TaskRecord) -> tuple[list[Tensor | None], Tensor | None]:
+    """Return which held-out samples of each task are right, and the evidence of all, if any."""
+    right: list[Tensor | None] = []
+    evidence: list[Tensor] = []
+    for held in record.held:
+        if held is None:
+            right.append(None)
+            continue
+        predicted, fits = predict_held(learner, held)
+        right.append(predicted == held.y.cpu())
+        evidence.append(fits)
+    return right, torch.cat(evidence) if evidence else None
+
+
+def predict_held(learner: Learner, held: HeldOut) -> tuple[Tensor, Tensor]:
+    """Return the label that is predicted for each held-out sample, and the evidence for it."""
     if held.features is None or not isinstance(learner.answer, ClosedFormAnswer):
-        return learner.predict_labels(held.as_samples())
-    return learner.answer.label_features(held.features)
+        return measure_evidence(learner, held.as_samples())
+    scores = learner.answer.score_features(held.features)
+    return learner.answer.label_features(held.features), compute_evidence(scores, learner.classes).float()
 
 
 def count_accuracies(record: TaskRecord, right: Sequence[Tensor | None]) -> Accuracies:
@@ -333,6 +353,43 @@ def count_accuracies(record: TaskRecord, right: Sequence[Tensor | None]) -> Accu
             of_class = held.y == label
             found[-1][label] = int(of_class.sum()), float(mine[of_class].float().mean())
     return found
+
+
+def measure_accuracies(learner: Learner, record: TaskRecord) -> Accuracies:
+    """Return for each task and class the number of held-out samples, and the accuracy now."""
+    return count_accuracies(record, find_right(learner, record))
+
+
+def measure_record(learner: Learner) -> Tensor:
+    """Return the evidence of each held-out sample, measured now where that was not done yet.
+
+    Raises:
+        ValueError: nothing was held out, or there is one class alone.
+    """
+    record = learner.seen.record
+    if len(learner.classes) < 2:
+        raise ValueError("with fewer than two classes nothing can be called unknown: learn another class")
+    evidence = record.evidence
+    if evidence is None:
+        _, evidence = measure_held_out(learner, record)
+    if evidence is None:
+        raise ValueError(
+            "no sample was held out, by which to choose what is unknown: learn with hold_out=0.1 (tmln learn "
+            "--hold-out 0.1)"
+        )
+    return evidence
+
+
+def choose_threshold(evidence: Tensor, keep: float = KNOWN_SHARE) -> float:
+    """Return the largest value that a share ``keep`` of the evidence reaches.
+
+    >>> choose_threshold(torch.arange(1.0, 101.0), 0.95)
+    6.0
+    """
+    if not 0 < keep <= 1:
+        raise ValueError(f"a share above 0 and up to 1 of the known is to be kept, got {keep}")
+    dropped = math.floor((1 - keep) * len(evidence) + 1e-9)
+    return float(evidence.sort().values[dropped])
 
 
 def bound_loss(before: Tensor, after: Tensor) -> Interval:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,11 +18,23 @@ from tmln.data.fit import Fit
 from tmln.distributed.sharding import gather_state
 from tmln.learner.checkpoint import load_file, save_file
 from tmln.learner.checks import check_model, check_trainable, explain_failure
+from tmln.learner.class_edits import combine_scores, is_closed, merge_classes, remove_classes, rename_class
 from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predict, predict_labels
 from tmln.learner.export import export
 from tmln.learner.forward import Precision, check_heads
 from tmln.learner.heads import grow_for
-from tmln.learner.history import Forgot, Retention, SeenData, TaskRecord, find_right, finish_record, start_record
+from tmln.learner.history import (
+    KNOWN_SHARE,
+    Forgot,
+    Retention,
+    SeenData,
+    TaskRecord,
+    choose_threshold,
+    find_right,
+    finish_record,
+    measure_record,
+    start_record,
+)
 from tmln.learner.loop import StreamPosition, TaskPosition, learn_task
 from tmln.learner.state import check_file, full_recipe, restore_on_error, restore_state, take_state
 from tmln.learner.task_data import (
@@ -306,11 +319,32 @@ class Learner:
         are matched as in :meth:`evaluate`.
         """
         batches = read_test(self, dataset, classes).batches(self.trained.rows_per_pass)
+        self.seen.record = replace(self.seen.record, evidence=None)
         with self.weights.prediction_weights():
             self.answer.remove((prepare_inputs(self.model, x, self.prepare), y) for x, y in batches)
 
+    def rename_class(self, old: str, new: str) -> None:
+        """Give a class another name; :meth:`undo` takes it back."""
+        rename_class(self, old, new)
+
+    def merge_classes(self, sources: Sequence[str], target: str) -> None:
+        """Make one class, ``target``, of several; :meth:`undo` takes it back.
+
+        Stored samples follow. Sums of heads in closed form are added, which is exact; a trained
+        head keeps its rows, and the class has the sum of their probabilities.
+        """
+        merge_classes(self, sources, target)
+
+    def remove_classes(self, names: Sequence[str]) -> None:
+        """Never predict these classes again, and drop their samples; :meth:`undo` takes it back.
+
+        Sums of the classes are dropped. What the weights learned of them is still in there:
+        :meth:`forget` subtracts samples from heads in closed form exactly.
+        """
+        remove_classes(self, names)
+
     def undo(self) -> None:
-        """Go back to before the last task, to the bit; as many times as ``keep`` says."""
+        """Go back to before the last task or change of classes; as often as ``keep`` says."""
         if not self.seen.previous:
             raise RuntimeError(
                 "there is no task to undo: none was learned, all that are kept were undone (keep= says how many), or "
@@ -332,11 +366,15 @@ class Learner:
         self.seen.previous = [*self.seen.previous, before][-self.keep :] if self.keep else []
         self.seen.record, self.seen.refused = record, None
 
-    def predict(self, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False) -> list[Prediction]:
+    def predict(
+        self, data: Any, top: int = 1, head: int | None = None, skip_bad: bool = False, *, unknown: bool | float = False
+    ) -> list[Prediction]:
         """Return the most probable classes of tensors, arrays, data sets, pictures or folders.
 
-        ``head`` says which task the data are of, where every task has a head of its own.
-        Files that cannot be read are an error, or with ``skip_bad`` left out with a warning.
+        ``head`` says which task the data are of, where every task has a head of its own. With
+        ``unknown=True`` the label of what fits no class is ``"unknown"``: 95% of the held-out
+        samples are kept. A number is another :meth:`unknown_threshold`. Files that cannot be read
+        are an error, or with ``skip_bad`` left out with a warning.
 
         >>> learner = Learner(nn.Linear(4, 2), batch_size=8)
         >>> learner.learn((torch.randn(32, 4), torch.arange(32) % 2), classes=["ant", "owl"])
@@ -345,7 +383,15 @@ class Learner:
         """
         if not self.classes:
             warnings.warn("nothing was learned yet: these predictions are the model's own", UserWarning, stacklevel=2)
-        return predict(self, data, top, head, skip_bad)
+        return predict(self, data, top, head, skip_bad, unknown)
+
+    def unknown_threshold(self, keep: float = KNOWN_SHARE) -> float:
+        """Return the least evidence that a share ``keep`` of the held-out samples has.
+
+        The evidence is the largest score minus the mean score of the classes met. Samples are
+        measured as they are held out of tasks; without any, ``ValueError`` is raised.
+        """
+        return choose_threshold(measure_record(self), keep)
 
     def predict_labels(self, samples: Samples) -> Tensor:
         """Return the index of the class of each sample, by the weights that predict."""
@@ -380,7 +426,7 @@ class Learner:
                 self.prepare,
                 open_classes=self.open_classes,
                 batch_size=2 * self.trained.rows_per_pass,  # without gradients they take less
-                scores=self.answer.scores,
+                scores=self.score,
                 look=look,
                 ranks=self.trained.ranks,
                 heads=self.heads,
@@ -434,9 +480,23 @@ class Learner:
         self.position.names = names
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes by name, each once, without those that were removed."""
+        return tuple(name for label, name in enumerate(self.names) if not is_closed(self.names, label))
+
+    @property
     def open_classes(self) -> tuple[int, ...] | None:
         """The classes that compete in evaluation; None: all."""
-        return self.classes or None if self.logit_mask == "seen" else None
+        if self.logit_mask == "seen":
+            return self.classes or None
+        if len(self.class_names) == len(self.names):
+            return None
+        return tuple(label for label in range(len(self.names)) if not is_closed(self.names, label))
+
+    def score(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model's output, and the answer's scores, in which merged classes are one."""
+        output, scores = self.answer.scores(model, x)
+        return output, combine_scores(scores, self.names)
 
     def name_of(self, label: int) -> str:
         """Return the class's name, or its number as text."""

@@ -215,6 +215,7 @@ class RecordState(Schema):
     held: list[HeldState | None]
     rows: list[Annotated[list[Any], Field(min_length=5, max_length=5)]]
     intervals: dict[Text, Annotated[list[Real], Field(min_length=2, max_length=2)]] = {}
+    evidence: Tensor | None = None
 
     @model_validator(mode="after")
     def _check_lengths(self) -> RecordState:
@@ -225,6 +226,11 @@ class RecordState(Schema):
                 raise ValueError("held: samples and labels do not fit together")
             if held is not None and held.features is not None and held.features.shape[:1] != held.y.shape:
                 raise ValueError("held: features and labels do not fit together")
+        count_held = sum(len(held.y) for held in self.held if held is not None)
+        if self.evidence is not None and (
+            self.evidence.shape != (count_held,) or not self.evidence.is_floating_point()
+        ):
+            raise ValueError("evidence: there is to be a number for every held-out sample")
         for lesson, label, count, before, after in self.rows:
             shares = [share for share in (before, after) if share is not None]
             fits = isinstance(lesson, str) and isinstance(label, str) and type(count) is int

@@ -173,7 +173,7 @@ def match_labels(samples: Samples, names: Sequence[str], known: Sequence[str]) -
     highest = int(samples.y.max()) if len(samples) else -1
     if highest >= len(names):
         raise ValueError(f"label {highest}, but only {len(names)} class names: {', '.join(names)}")
-    places = {name: index for index, name in enumerate(known)}
+    places = {name: known.index(name) for name in dict.fromkeys(known)}  # of merged classes, the first
     for label in samples.classes:
         if names[label] not in places:
             raise ValueError(

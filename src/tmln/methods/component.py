@@ -253,6 +253,9 @@ class Component(Generic[S]):
             elif isinstance(value, (list, Mapping)):
                 setattr(self, name, growth.grow_state(value, self.state_parameters, name in self.weight_copy_names))
 
+    def relabel(self, into: Mapping[int, int | None]) -> None:
+        """Let stored labels follow classes that were merged into another one, or removed (None)."""
+
     def begin(self, context: TaskContext) -> None:
         """Prepare for a task."""
 

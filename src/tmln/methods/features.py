@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.suggest import did_you_mean
+
+
+@contextmanager
+def replace_layer(model: nn.Module, layer: nn.Module, made: nn.Module) -> Iterator[None]:
+    """Put ``made`` in the place of a layer of the model within the block."""
+    name = next(name for name, module in model.named_modules() if module is layer)
+    model.set_submodule(name, made)
+    try:
+        yield
+    finally:
+        model.set_submodule(name, layer)
 
 
 class Features:

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from tmln.data.fit import Fit
-from tmln.data.own_data import DEFAULT_SIDE, OwnData, find_pictures, read_inputs, read_own_data, read_pictures
+from tmln.data.images import Pixels
+from tmln.data.own_data import (
+    DEFAULT_SIDE,
+    OwnData,
+    choose_reader,
+    find_pictures,
+    read_inputs,
+    read_own_data,
+    read_pictures,
+)
 from tmln.streams.arrays import as_samples
-from tmln.streams.samples import Samples, TensorSource
+from tmln.streams.samples import Samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,5 +81,45 @@ def read_own_inputs(
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
     pixels, paths = read_pictures(paths, shape, fit, skip_bad)
-    source = TensorSource(torch.from_numpy(pixels), channels_last=True)
-    return Samples(source, torch.zeros(len(paths), dtype=torch.int64), torch.arange(len(paths))), paths
+    return _unlabelled(pixels), paths
+
+
+def find_decoded(data: Any, shape: Sequence[int]) -> list[Any] | None:
+    """Return pictures that are no files: Pillow images, encoded bytes, uint8 arrays [H, W, C].
+
+    None: ``data`` is something else, such as a batch of inputs of ``shape``.
+    """
+    if len(shape) != 3:
+        return None
+    if is_picture(data):
+        return [data]
+    if isinstance(data, np.ndarray):
+        whole = data.dtype == np.uint8 and data.ndim == 4 and data.shape[1:] != tuple(shape)
+        return list(data) if whole and len(data) and is_picture(data[0]) else None
+    if isinstance(data, (list, tuple)) and data and all(map(is_picture, data)):
+        return list(data)
+    return None
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether this is one picture: a Pillow image, encoded bytes, a uint8 array."""
+    if isinstance(value, np.ndarray):
+        fits = value.ndim == 2 or (value.ndim == 3 and value.shape[-1] in (1, 3, 4))
+        return value.dtype == np.uint8 and fits and value.size > 0
+    return isinstance(value, bytes) or type(value).__module__.partition(".")[0] == "PIL"
+
+
+def read_decoded(pictures: Sequence[Any], shape: Sequence[int], fit: Fit) -> Samples:
+    """Prepare pictures that are no files as those of files are; labels are all 0."""
+    read = choose_reader((), shape, None, fit=fit)
+    made = [
+        read.decode(picture, f"picture {number}")
+        if isinstance(picture, bytes)
+        else read.convert(picture, f"picture {number}")
+        for number, picture in enumerate(pictures)
+    ]
+    return _unlabelled(np.stack(made))
+
+
+def _unlabelled(pixels: Pixels) -> Samples:
+    return Samples.of(torch.from_numpy(pixels), torch.zeros(len(pixels), dtype=torch.int64), channels_last=True)

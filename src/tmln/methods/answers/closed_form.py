@@ -347,6 +347,11 @@ class ClosedFormAnswer(Answer[Any]):
         met = (self.counts > 0).nonzero().squeeze(1)
         return met[self.raw_scores(self._check(features))[:, met].argmax(1)]
 
+    def score_features(self, features: Tensor) -> Tensor:
+        """Return the scores of all classes for features that :meth:`features_of` gave."""
+        raw = self.raw_scores(self._check(features))
+        return raw * self.fitted.get("inverse_temperature", 1.0)
+
     @contextmanager
     def in_model(self, model: nn.Module, x: Tensor) -> Iterator[None]:
         """Replace the model's last layer by the head, whose output then is :meth:`scores`.
@@ -374,6 +379,38 @@ class ClosedFormAnswer(Answer[Any]):
             yield
         finally:
             model.set_submodule(name, layer)
+
+    def relabel(self, into: Mapping[int, int | None]) -> None:
+        """Add the sums of merged classes, and drop those of removed ones.
+
+        Merging is exact. Of a removed class its own sums are dropped; sums over all classes
+        together cannot be told apart without its samples (:meth:`remove` does that), so that they
+        change by :meth:`leave_out`, which keeps the scores of the other classes.
+        """
+        for label, target in into.items():
+            if label >= len(self.counts) or not self.counts[label]:
+                continue
+            if target is None:
+                self.leave_out(label)
+            for name, dim in self.class_dims.items():
+                if name in self.sums:
+                    value = self.sums[name] = self.sums[name].clone()
+                    if target is not None:
+                        value.select(dim, target).add_(value.select(dim, label))
+                    value.select(dim, label).zero_()
+        found = [into.get(label, label) for label in self.kept_y.tolist()]
+        rows = torch.tensor([row for row, label in enumerate(found) if label is not None], dtype=torch.int64)
+        self.kept = self.kept[rows] if len(self.kept) else self.kept
+        self.kept_y = torch.tensor([label for label in found if label is not None], dtype=torch.int64)
+
+    def leave_out(self, label: int) -> None:
+        """Take a class's part from sums over all classes: its mean's, and its share of the rest."""
+        counts, features = self.sums["counts"], self.sums["features"]
+        met = counts > 0
+        between = features[met].square().sum(1) / counts[met]
+        own = features[label].square().sum() / counts[label]
+        within = self.sums["squares"] - between.sum()
+        self.sums["squares"] = self.sums["squares"] - own - within * (counts[label] / counts.sum())
 
     def load_state_dict(self, state: Any) -> None:
         """Load sums, kept samples and what was fitted; the head is computed when it is needed."""

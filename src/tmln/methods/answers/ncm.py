@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from tmln.methods import BuildContext, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
+from tmln.methods.features import replace_layer
 from tmln.optim.precision import state_dtype
 
 MAX_DISTANCE = 4.0  # squared, of two vectors of length 1
@@ -87,6 +89,28 @@ def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
     return b
 
 
+class MeanHead(nn.Module):
+    """The scores of :func:`score_by_distance` in place of a last layer, for exports."""
+
+    means: Tensor
+    has_mean: Tensor
+
+    def __init__(self, layer: nn.Module, means: Tensor, classes: list[int], inverse_temperature: float) -> None:
+        super().__init__()
+        self.layer, self.inverse_temperature = layer, inverse_temperature
+        outputs = max(int(getattr(layer, "out_features", 0)), max(classes) + 1)
+        every = means.new_zeros(outputs, means.shape[1])
+        every[classes] = means
+        self.register_buffer("means", every)
+        self.register_buffer("has_mean", torch.isin(torch.arange(outputs), torch.tensor(classes)).to(means.device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.layer(x)
+        distance = 2.0 - 2.0 * F.normalize(x.flatten(1)) @ self.means.T.to(x.dtype)
+        others = logits - logits.amax(1, keepdim=True) - MAX_DISTANCE - 1
+        return torch.where(self.has_mean, -distance, others) * self.inverse_temperature
+
+
 class NearestMean(MemoryAnswer[LayerSettings]):
     """The class whose mean feature in the memory, at the task's end, is nearest.
 
@@ -130,6 +154,14 @@ class NearestMean(MemoryAnswer[LayerSettings]):
     def score(self, output: Tensor, features: Tensor) -> Tensor:
         assert self.means is not None
         return score_by_distance(output, features, self.means, self.classes).double() * self.inverse_temperature
+
+    def in_model(self, model: nn.Module, x: Tensor) -> AbstractContextManager[None]:
+        """Replace the model's last layer by distances to the means, whose output is the scores."""
+        if self.means is None:
+            return nullcontext()
+        layer = self.features.get_layer(model, x)
+        head = MeanHead(layer, self.means, self.classes, self.inverse_temperature)
+        return replace_layer(model, layer, head.to(x.device).eval())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({"inverse_temperature": 1.0, **state})  # states of version 0.2 have none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from tmln.distributed.process_group import gather_full
 from tmln.methods import BuildContext, Growth, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
+from tmln.methods.features import replace_layer
 
 
 class RebalancedSettings(LayerSettings):
@@ -102,6 +104,18 @@ class RebalancedAnswer(MemoryAnswer[RebalancedSettings]):
         weight, bias = gather_full(layer.weight), None if layer.bias is None else gather_full(layer.bias)
         rows = refit_layer(features, y, weight, bias, closed, s.decay, s.iterations)
         self.rows = [t.to(layer.weight.dtype) for t in rows]
+
+    def in_model(self, model: nn.Module, x: Tensor) -> AbstractContextManager[None]:
+        """Replace the model's last layer by the refitted one."""
+        if not self.rows:
+            return nullcontext()
+        layer = self.features.get_layer(model, x)
+        weight = self.rows[0]
+        made = nn.Linear(weight.shape[1], len(weight), len(self.rows) > 1, device=weight.device, dtype=weight.dtype)
+        with torch.no_grad():
+            for p, row in zip(made.parameters(), self.rows, strict=True):
+                p.copy_(row)
+        return replace_layer(model, layer, made.eval())
 
     def score(self, output: Tensor, features: Tensor) -> Tensor:
         return F.linear(features, *self.rows)

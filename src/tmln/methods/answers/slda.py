@@ -115,6 +115,16 @@ class StreamingLDA(ClosedFormAnswer):
         wide, size = features.double(), features.shape[1]
         add_gram_(total.setdefault("moment", wide.new_zeros(size, size)), wide)
 
+    def leave_out(self, label: int) -> None:
+        """Take a class from the second moment so that the covariance that is shared stays."""
+        counts, features = self.sums["counts"], self.sums["features"]
+        met = counts > 0
+        scaled = features[met] / counts[met].sqrt()[:, None]
+        own = features[label] / counts[label].sqrt()
+        within = self.sums["moment"] - scaled.T @ scaled
+        super().leave_out(label)
+        self.sums["moment"] = self.sums["moment"] - torch.outer(own, own) - within * (counts[label] / counts.sum())
+
     def solve(self) -> LinearHead:
         """Return the linear head; choose shrinkage and temperature by the kept samples."""
         means, within = covariance(self.sums["counts"], self.sums["features"], self.sums["moment"])

@@ -77,6 +77,17 @@ class ClassBalancedReservoir(Reservoir):
         most = max(stored.values(), default=0)
         return [label for label, count in stored.items() if count == most]
 
+    def relabel(self, into: Mapping[int, int | None]) -> None:
+        """Give stored samples other labels, or drop them; see :meth:`Reservoir.relabel`."""
+        super().relabel(into)
+        offered: Counter[int] = Counter()
+        for label, count in self.offered.items():
+            if (other := into.get(label, label)) is not None:
+                offered[other] += count
+        self.offered = offered
+        self.full = {other for label in self.full if (other := into.get(label, label)) is not None}
+        self._read_labels()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of a reservoir, and what is known of the classes."""
         return {**super().state_dict(), "offered": dict(sorted(self.offered.items())), "full": sorted(self.full)}
@@ -86,6 +97,9 @@ class ClassBalancedReservoir(Reservoir):
         super().load_state_dict(state)
         self.offered = Counter({int(label): int(count) for label, count in state["offered"].items()})
         self.full = set(state["full"])
+        self._read_labels()
+
+    def _read_labels(self) -> None:
         self._labels[:] = -1
         if len(self):
             self._labels[: len(self)] = self._read(slice(0, len(self)))["y"].cpu().numpy()

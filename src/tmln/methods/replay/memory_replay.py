@@ -107,6 +107,9 @@ class MemoryReplay(Replay[M]):
         for field in self.per_class_fields:  # a new class had no logit: like a closed one
             self.memory.widen(field, growth.after, -torch.inf)
 
+    def relabel(self, into: Mapping[int, int | None]) -> None:
+        self.memory.relabel(into)
+
     def begin(self, context: TaskContext) -> None:
         if isinstance(self.memory, Exemplars):
             self.features.find(context.model, context.example_inputs())  # fail before training

@@ -25,7 +25,7 @@ from tmln.methods.replay.fields import (
     rebuild_batch,
     trim_padding,
 )
-from tmln.methods.replay.storage import InMemory, Storage, copy_widened
+from tmln.methods.replay.storage import AT_A_TIME, InMemory, Storage, copy_relabelled, copy_widened
 
 # Sizes at which swaps are left out: a draw of 128 from 10M took 83 ms instead of 1.1 s, from 1M 11
 # instead of 67. Below, torch.randperm is faster; above, it draws differently.
@@ -212,6 +212,26 @@ class Reservoir:
         if kind is None or kind.shape[-1] == width:
             return
         self._storage = copy_widened(self._storage, field, width, fill, len(self))
+
+    def relabel(self, into: Mapping[int, int | None]) -> None:
+        """Give stored samples other labels ``y``, and drop those of classes that become None.
+
+        A full memory stays full: samples that are left are there twice, so that new ones do not
+        replace more of the old ones than of a stream without the removed classes. On disk this
+        makes a new folder: earlier states still find theirs.
+        """
+        count = len(self)
+        if not count:
+            return
+        labels = torch.cat([y for (y,) in self.batches(AT_A_TIME, ("y",))]).cpu()
+        found = [into.get(label, label) for label in labels.tolist()]
+        if found == labels.tolist():
+            return
+        kept = [slot for slot, label in enumerate(found) if label is not None]
+        was_full, share = self.seen >= self.capacity, len(kept) / count
+        self.seen = max(len(kept), round(share * self.seen)) if was_full and kept else len(kept)
+        places = kept * (1 + len(self) // max(1, len(kept)))
+        self._storage = copy_relabelled(self._storage, places[: len(self)], found)
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors, numbers and names; on disk, a reference to files that stay unchanged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -123,6 +123,21 @@ def copy_widened(storage: Storage, field: str, width: int, fill: float, count: i
         if not made.kinds:
             made.begin(kinds, rows)
         made.write(slots, rows)
+    return made
+
+
+def copy_relabelled(storage: Storage, slots: Sequence[int], labels: Sequence[int | None]) -> Storage:
+    """Copy these slots in order, with new labels ``y``; ``labels`` are by slot."""
+    made, kinds = storage.empty(), storage.kinds
+    for start in range(0, len(slots), AT_A_TIME):
+        part = list(slots[start : start + AT_A_TIME])
+        rows = storage.read(torch.tensor(part))
+        old = rows["y"]
+        assert isinstance(old, Tensor)
+        rows["y"] = torch.tensor([labels[slot] for slot in part], dtype=old.dtype, device=old.device)
+        if not made.kinds:
+            made.begin(kinds, rows)
+        made.write(torch.arange(start, start + len(part)), rows)
     return made
 
 
