@@ -26,16 +26,17 @@ OTHER_CPU = 0.15
 @pytest.mark.parametrize("method", RECIPES)
 def test_every_recipe_trains_to_the_recorded_weights(method: str) -> None:
     every = recorded()
-    if instructions() in every:
-        assert fingerprint(method) == every[instructions()][method], "numbers changed; see python -m tests.golden"
+    here = every.get(instructions(), {})
+    if method in here:
+        assert fingerprint(method) == here[method], "numbers changed; see python -m tests.golden"
     else:
-        other = next(iter(every.values()))[method]
+        other = next(row[method] for row in every.values() if method in row)
         assert fingerprint(method)["accuracy"] == pytest.approx(other["accuracy"], abs=OTHER_CPU)
 
 
 def test_other_settings_have_other_fingerprints(tmp_path: Path) -> None:
     changed = fingerprint_of(run_once(digits_config("tmln").with_setting("step.trajectory", 1.1), tmp_path))
-    assert changed["weights"] not in {row["tmln"]["weights"] for row in recorded().values()}
+    assert changed["weights"] not in {row["tmln"]["weights"] for row in recorded().values() if "tmln" in row}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
@@ -54,7 +55,7 @@ def test_a_run_killed_in_task_2_goes_on_to_the_same_result(fixture: str, tmp_pat
     assert name == run_id(digits_config("tmln"))
     found = fingerprint_of(run_once(digits_config("tmln"), tmp_path / "runs"))
     expected = recorded().get(instructions())
-    if expected is not None:
+    if expected is not None and "tmln" in expected:
         assert found == expected["tmln"]
     log = [json.loads(line) for line in (tmp_path / "runs" / name / "log.jsonl").read_text().splitlines()]
     assert [line["task"] for line in log if "accuracy" in line] == [0, 1, 2, 3, 4]  # task 1 is not trained again
