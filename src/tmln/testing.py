@@ -133,7 +133,8 @@ def check_state(kind: Kind, settings: Mapping[str, Any] | None = None) -> None:
 def check_boundaries(kind: Kind, settings: Mapping[str, Any] | None = None) -> None:
     """Check that a task's end leaves flags, random numbers, buffers and weights alone.
 
-    Weights of the family ``weights``, which take others over there, are exempt.
+    Weights of the family ``weights``, which take others over there, and components that train there
+    are exempt.
     """
     what = _name(kind)
     trained = make_learner(make_recipe(kind, settings))
@@ -151,7 +152,7 @@ def check_boundaries(kind: Kind, settings: Mapping[str, Any] | None = None) -> N
     end_task(trained, context)
     assert [m.training for m in trained.model.modules()] == flags, f"{what} leaves the model in another mode"
     assert torch.equal(torch.get_rng_state(), random), f"{what} draws from torch's global random numbers"
-    if kind.family == "weights" and kind.changed_settings:
+    if kind.trains_at_end or (kind.family == "weights" and kind.changed_settings):
         return
     assert torch.equal(flatten_weights(trained.model), moved), f"{what} changes weights at a task's end"
     for key, value in trained.model.named_buffers():

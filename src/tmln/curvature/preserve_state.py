@@ -38,8 +38,15 @@ def preserve_buffers(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Call ``model.eval()``, including overrides of it; restore modes on leaving."""
+    with preserve_modes(model):
+        model.eval()
+        yield
+
+
+@contextmanager
+def preserve_modes(model: nn.Module) -> Iterator[None]:
+    """Restore which modules are in training mode on leaving."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
         yield
     finally:

@@ -127,7 +127,7 @@ def iterate_epoch(
 def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoch: int, number: int) -> float:
     """Take one step on a batch and return its loss."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
-    batch = join_batch(learner, x, y, context.reference_weight)
+    batch = replay.select(join_batch(learner, x, y, context.reference_weight), context)
     learner.last_batch = len(batch.y)
     step.before_forward(batch, context)
     closure = BatchClosure(learner, batch, context, epoch, number)
@@ -249,6 +249,7 @@ def make_task_context(
         rows,
         trained.ranks,
         -(-len(samples) // rows),
+        learner.augment,
     )
 
 

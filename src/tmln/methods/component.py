@@ -154,6 +154,7 @@ class Component(Generic[S]):
         weight_copy_names: Those that are copies of the weights: new rows get the new weights.
         class_row_names: Those that are tensors with a row for each output.
         needs_boundary: Works only where task boundaries are known.
+        trains_at_end: Trains at a task's end, and so changes the weights there.
         modifies_gradient: Changes the task's gradient, or moves the weights besides the step.
         is_prediction_only: Has no effect on training.
         is_wrapper: Wraps another component of its family, named by its setting ``inner``.
@@ -187,6 +188,7 @@ class Component(Generic[S]):
     supports_fsdp: ClassVar[bool] = False
     is_wrapper: ClassVar[bool] = False
     needs_boundary: bool = False
+    trains_at_end: ClassVar[bool] = False
     modifies_gradient: bool = False
     settings: S
     diagnostics: Mapping[str, float] = MappingProxyType({})

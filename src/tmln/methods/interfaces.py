@@ -53,6 +53,13 @@ class Replay(Component[S]):
         """
         return x[:0], y[:0], {}
 
+    def select(self, batch: Batch, context: TaskContext) -> Batch:
+        """Return the samples to train on, of all current and drawn ones; current ones come first.
+
+        Called once a step, after augmentation.
+        """
+        return batch
+
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss of the batch and the model's output (-inf for closed classes).
 

@@ -308,6 +308,17 @@ BUILT_IN: dict[str, Recipe] = {
     "mas": Recipe(penalty=ComponentSpec("mas", _EXACT), step=_PLAIN, about="memory-aware synapses: output sensitivity"),
     "lwf": Recipe(penalty=ComponentSpec("lwf"), step=_MOMENTUM, about="learning without forgetting: distillation"),
     "a-gem": Recipe(step=ComponentSpec("a-gem"), about="gradients that would hurt the memory are projected"),
+    "gem": Recipe(step=ComponentSpec("gem"), about="gradients that would hurt an earlier task are projected"),
+    "gdumb": Recipe(
+        replay=ComponentSpec("er", {"selection": "greedy"}),
+        step=ComponentSpec("retrain"),
+        about="trained afresh on a class-balanced memory alone",
+    ),
+    "mir": Recipe(
+        replay=ComponentSpec("mir", {"fill": "online"}),
+        step=_MOMENTUM,
+        about="replay of the samples whose loss the batch would raise most",
+    ),
     "sam": Recipe(step=_SHARP, about="SGD with momentum on the gradient of the worst place near by"),
     "er+sam": Recipe(replay=_ER, step=_SHARP, about="sharpness-aware steps under experience replay"),
     "tmln+der++": Recipe(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from tmln.distributed.process_group import SINGLE, Ranks
 
@@ -29,6 +29,7 @@ class TaskContext:
     eval_batch_size: int = 256  # samples that fit through the model
     ranks: Ranks = SINGLE  # the processes that learn it; each has the whole task and memory
     batches_in_pass: int | None = None  # of ``samples``, where that is known
+    augment: Callable[[Tensor, Generator], Tensor] | None = None  # stored samples -> varied model inputs
 
     @cached_property
     def reference_weight(self) -> Tensor:
@@ -38,6 +39,13 @@ class TaskContext:
     def prepare_batch(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return stored samples as the model takes them at test time."""
         return prepare_inputs(self.model, x, self.prepare), move_to_model(self.model, y)
+
+    def augment_batch(self, x: Tensor, y: Tensor, noise: Generator) -> tuple[Tensor, Tensor]:
+        """Return stored samples as the model takes them in training."""
+        if self.augment is None:
+            return self.prepare_batch(x, y)
+        augment = self.augment
+        return prepare_inputs(self.model, x, lambda x: augment(x, noise)), move_to_model(self.model, y)
 
     def example_inputs(self) -> Tensor:
         """Return model inputs for two samples of the task."""

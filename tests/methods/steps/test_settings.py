@@ -95,4 +95,6 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "fopng": True,
         "frozen": False,
         "first-session": True,
+        "gem": True,
+        "retrain": True,
     }

@@ -7,8 +7,10 @@ from tmln.methods.steps.a_gem import AGEMStep
 from tmln.methods.steps.adamw import AdamWStep
 from tmln.methods.steps.fopng import FOPNGStep
 from tmln.methods.steps.frozen import FirstSessionStep, FrozenStep
+from tmln.methods.steps.gem import GEMStep
 from tmln.methods.steps.mofo import MoFOStep
 from tmln.methods.steps.ocar import OCARStep
+from tmln.methods.steps.retrain import RetrainStep
 from tmln.methods.steps.sam import SAMStep
 from tmln.methods.steps.sgd import SGDStep
 from tmln.methods.steps.tmln import TMLNStep
@@ -25,8 +27,10 @@ STEPS: Family[Step[Any]] = Family(
     AdamWStep,
     MoFOStep,
     FOPNGStep,
+    GEMStep,
     FrozenStep,
     FirstSessionStep,
+    RetrainStep,
 )
 
 __all__ = ["STEPS"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.distributed.process_group import SINGLE, Ranks, ShardValue, is_sharded, local_part, reduce_parts
+from tmln.distributed.process_group import SINGLE, ShardValue, is_sharded, local_part, reduce_parts
 from tmln.methods import Closure, Guide, MemoryConditions, MemoryTerm, TaskContext, choose_heads
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
@@ -78,10 +78,9 @@ class AGEMStep(Wrapping[AGEMSettings]):
 
     def step(self, closure: Closure, context: TaskContext) -> None:
         if self.settings.batch and self.checks:
-            x, y = context.prepare_batch(
-                *self.checks.sample(self.settings.batch)
-            )  # once, however often the inner step calls
-            closure = _Projected(closure, context.model, x, y, context.ranks)
+            # drawn once, however often the inner step calls
+            drawn = context.prepare_batch(*self.checks.sample(self.settings.batch))
+            closure = ProjectedClosure(closure, context, [drawn], lambda g, references: project(g, references[0]))
         self.inner.step(closure, context)
 
     def end(self, context: TaskContext) -> None:
@@ -90,34 +89,42 @@ class AGEMStep(Wrapping[AGEMSettings]):
         super().end(context)
 
 
-class _Projected:
-    """A closure whose gradient is projected so that the loss of (x, y) does not rise."""
+class ProjectedClosure:
+    """A closure whose gradient is projected, given the gradients of groups of stored samples."""
 
-    def __init__(self, closure: Closure, model: nn.Module, x: Tensor, y: Tensor, ranks: Ranks = SINGLE) -> None:
-        self.closure, self.model, self.x, self.y = closure, model, x, y
-        self.ranks = ranks if len(y) >= ranks.size else SINGLE  # too few to split: each rank takes all
+    def __init__(
+        self,
+        closure: Closure,
+        context: TaskContext,
+        groups: Sequence[tuple[Tensor, Tensor]],
+        project: Callable[[list[Tensor], list[list[Tensor]]], list[Tensor]],
+    ) -> None:
+        self.closure, self.model, self.groups, self.project = closure, context.model, groups, project
+        self.ranks = context.ranks
 
     def __call__(self) -> float:
         value = self.closure()
         moving = [p for p in self.model.parameters() if p.grad is not None]
         gradient = [p.grad for p in moving if p.grad is not None]
-        for p, g in zip(moving, project(gradient, self._reference(moving)), strict=True):
+        references = [self._reference(x, y, moving) for x, y in self.groups]
+        for p, g in zip(moving, self.project(gradient, references), strict=True):
             p.grad = g
         return value
 
-    def _reference(self, moving: list[nn.Parameter]) -> list[Tensor]:
-        """Return the gradient of the memory's loss; each rank computes its samples' share."""
-        rows = self.ranks.rows(len(self.y))
-        x, y = self.x[rows], self.y[rows]
+    def _reference(self, x: Tensor, y: Tensor, moving: list[nn.Parameter]) -> list[Tensor]:
+        """Return the gradient of the samples' loss; each rank computes its samples' share."""
+        ranks = self.ranks if len(y) >= self.ranks.size else SINGLE  # too few to split: each rank takes all
+        rows, total = ranks.rows(len(y)), len(y)
+        x, y = x[rows], y[rows]
         with preserve_model(self.model), choose_heads(self.model, y):  # keeps batch statistics
-            loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / len(self.y))
+            loss = nn.functional.cross_entropy(self.model(x), y) * (len(y) / total)
             sharded = any(map(is_sharded, moving))
             if sharded:  # its backward pass shards .grad and takes the mean over all ranks
-                (loss * self.ranks.size).backward()
+                (loss * ranks.size).backward()
                 found: Sequence[Tensor | None] = [p.grad for p in moving]
             else:
                 found = torch.autograd.grad(loss, moving, allow_unused=True)
         reference = [torch.zeros_like(p) if r is None else r for p, r in zip(moving, found, strict=True)]
         if not sharded:
-            self.ranks.sum_tensors_(reference)
+            ranks.sum_tensors_(reference)
         return reference
