@@ -14,10 +14,16 @@ PEERS ?= .venv-peers
 LOWEST ?= .venv-lowest
 TESTS ?= tests
 CLEAN ?= .venv-clean
-# builds one in which torchvision's CUDA wheel is at peace with a CPU's torch, where it is at hand
-PEERS_SCRIPT ?= ../shared/bin/peer-avalanche-env
+# make test-peers PEERS_SCRIPT=...: a script that builds the environment, where torchvision's wheel does not fit a CPU's torch
+PEERS_SCRIPT ?=
+# make test-torch TORCH=2.15.0: the core's tests with another torch; the environment is removed afterwards
+TORCH ?=
+OTHER ?= .venv-torch
+CORE ?= tests/optim tests/curvature tests/learner tests/methods tests/test_metrics.py
+# make address URL=https://...: where the repository is, in every file that says so
+URL ?=
 
-.PHONY: help demo quick test test-older-cpu test-lowest test-peers docs lint dist bench mutants torture clean
+.PHONY: help demo quick test test-older-cpu test-lowest test-peers test-torch docs lint dist address bench mutants torture clean
 
 .DEFAULT_GOAL := help
 
@@ -49,6 +55,13 @@ test-peers: $(PEERS)/.ready  ## with Avalanche and timm, in an environment of th
 	$(PEERS)/bin/python -c "import avalanche"
 	PYTHONPATH=src $(PEERS)/bin/python -m pytest -W ignore tests/integrations/test_avalanche.py tests/integrations/test_timm.py
 
+test-torch:  ## the core's tests with another torch: make test-torch TORCH=2.15.0 (most bring 4 GB of CUDA libraries)
+	@[ -n "$(TORCH)" ] || { echo "which torch? make test-torch TORCH=2.15.0"; exit 2; }
+	$(PYTHON) -m venv --clear $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check torch==$(TORCH) -e '.[digits,images]' pytest pytest-xdist hypothesis scipy
+	$(OTHER)/bin/python -m pytest -rs -n auto --dist worksteal -m "not slow" -W default $(CORE)
+	rm -rf $(OTHER)
+
 docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: built offline, a warning is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 	@echo "site/index.html"
@@ -68,6 +81,9 @@ dist: $(VENV)/.dist  ## wheel and sdist in dist/, checked; the wheel runs the de
 	$(CLEAN)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(echo dist/*.whl)[digits,report]"
 	cd $(CLEAN) && bin/python -I -m tmln demo --runs tour && test -s tour/report.html
 
+address:  ## change where the repository is: make address URL=https://github.com/NAME/tmln
+	$(PYTHON) -m tests.release.address $(URL)
+
 bench: $(VENV)/.dev  ## the speed goals, as ratios
 	$(BIN)/python -m benchmarks
 
@@ -78,7 +94,7 @@ torture: $(VENV)/.fuzz  ## faults by the hundred: kills, full disks, damage, cro
 	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove the virtual environments, caches, and what was built
-	rm -rf $(VENV) $(PEERS) $(LOWEST) $(CLEAN) dist site docs/made .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(LOWEST) $(CLEAN) $(OTHER) dist site docs/made .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tmln needs Python >= 3.10, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3")'
@@ -114,6 +130,6 @@ $(LOWEST)/.ready: pyproject.toml
 	@touch $@
 
 $(PEERS)/.ready: pyproject.toml
-	if [ -f $(PEERS_SCRIPT) ]; then bash $(PEERS_SCRIPT) $(PEERS); else $(PYTHON) -m venv $(PEERS); fi
+	if [ -n "$(PEERS_SCRIPT)" ]; then bash $(PEERS_SCRIPT) $(PEERS); else $(PYTHON) -m venv $(PEERS); fi
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[avalanche]' timm pytest hypothesis
 	@touch $@

@@ -18,7 +18,7 @@ import torch
 import tmln
 from tmln.analysis.fronts import fronts_of
 from tmln.analysis.read import read_results
-from tmln.analysis.rows import rows_of
+from tmln.analysis.rows import group_rows
 from tmln.experiments.result import Result
 from tmln.methods.registry import FAMILIES
 from tmln.plots.figure import COLOURS, get_look, new_figure, save_figure
@@ -68,15 +68,17 @@ def dress(axes: Axes, x: str, y: str) -> None:
 
 
 def forgetting(found: dict[str, list[Result]]) -> None:
-    """Each task's accuracy after each task, without and with protection."""
-    figure = new_figure(8, 3.2)
-    for axes, method in zip(figure.subplots(1, 2, sharey=True), ("naive", "tmln"), strict=True):
+    """Each task's accuracy after each task: without anything, with replay alone, and with TMLN."""
+    figure = new_figure(9.6, 3.2)
+    titles = {"naive": "plain training (naive)", "er": "replay alone (er)", "tmln": "replay and the TMLN step"}
+    for axes, method in zip(figure.subplots(1, 3, sharey=True), titles, strict=True):
         R = matrix(found[method])
         for task in range(len(R)):
             axes.plot(range(task + 1, len(R) + 1), R[task:, task], "o-", color=COLOURS[task], label=f"task {task + 1}")
-        axes.set_title(method, color=INK)
+        axes.set_title(titles[method], color=INK)
         axes.set_xticks(range(1, len(R) + 1))
-        dress(axes, "after learning task", "right, %" if method == "naive" else "")
+        axes.set_ylim(-4, 104)
+        dress(axes, "after learning task", "accuracy of a task, %" if method == "naive" else "")
     axes.legend(frameon=False, loc="lower left")
     for kind in (".svg", ".png"):  # the README is shown where no SVG is
         save_figure(figure, HERE / f"forgetting{kind}")
@@ -221,7 +223,7 @@ def choosing(found: dict[str, list[Result]], folder: Path) -> None:
 def front(found: dict[str, list[Result]]) -> None:
     """TMLN over gamma beside others at their defaults, and which no other beats in both."""
     over = [result for value in GRIDS["step.trajectory"] for result in chosen(found["tmln"], "step.trajectory", value)]
-    rows = rows_of([*over, *found["er"], *found["tmln+"], *found["joint"]])
+    rows = group_rows([*over, *found["er"], *found["tmln+"], *found["joint"]])
     save_figure(pareto_figure([fronts_of([row for row in rows if row.method != "joint"])]), HERE / "front.svg")
 
 

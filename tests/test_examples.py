@@ -41,14 +41,15 @@ def test_examples_run(name: str) -> None:
 
 def readmes_loop() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(import tmln.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n[^`]*?(optimizer = tmln.*?)```", text, re.DOTALL)
     return str(code)
 
 
 def test_the_readmes_loop_runs(capsys: pytest.CaptureFixture[str]) -> None:
     code = readmes_loop()
     batches = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(3)]
-    names = {"model": nn.Linear(3, 2), "tasks": [batches, batches], "loss": nn.functional.cross_entropy}
+    given = {"torch": torch, "tmln": tmln, "loss": nn.functional.cross_entropy}
+    names = {**given, "model": nn.Linear(3, 2), "tasks": [batches, batches]}
     exec(code, names)
     memory = names["memory"]
     assert isinstance(memory, tmln.Reservoir)
@@ -71,7 +72,8 @@ def test_the_readmes_loop_protects() -> None:
         return sum(float((model(x).argmax(1) == y).float().mean()) for x, y in tests) / len(tests)
 
     model = network()
-    exec(readmes_loop(), {"model": model, "tasks": tasks, "loss": nn.functional.cross_entropy})
+    given = {"torch": torch, "tmln": tmln, "loss": nn.functional.cross_entropy}
+    exec(readmes_loop(), {**given, "model": model, "tasks": tasks})
     plain = network()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)  # the rate lr / damping of the other
     for data in tasks:

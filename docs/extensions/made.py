@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,22 @@ def write(folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def link_made(text: str, depth: int) -> str:
+    """Lead links to a page that is made there; in the file they lead to what it is made of.
+
+    >>> link_made("[er](../../src/tmln/methods/recipes.py#made/methods/er.md)", 1)
+    '[er](../made/methods/er.md)'
+    """
+    return re.sub(r"\]\([^)\s]*#(made/[^)\s]+)\)", lambda found: f"]({'../' * depth}{found[1]})", text)
+
+
+def read_source(app: Any, name: str, source: list[str]) -> None:
+    """Change the text of a page before it is parsed."""
+    source[0] = link_made(source[0], name.count("/"))
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Before the builder looks for pages."""
     app.connect("config-inited", lambda app, config: write(Path(app.srcdir) / "made"))
+    app.connect("source-read", read_source)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,8 +6,6 @@ import importlib
 
 TYPE_CHECKING = False  # typing is large, and a program must come to own its signals early
 if TYPE_CHECKING:
-    from typing import Any
-
     from tmln import curvature, metrics, optim, streams
     from tmln.comparison import compare, read_results
     from tmln.curvature import Fisher, diagonal_fisher
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from tmln.methods.replay import Reservoir
     from tmln.optim import TMLN, Boundaries
 
-__version__ = "0.2.0"  # the only place: the package's metadata read it here
+__version__ = "0.3.0"  # the only place: the package's metadata read it here
 __all__ = [
     "TMLN",
     "Boundaries",
@@ -49,14 +47,16 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "recipes":
-        return importlib.import_module("tmln.methods.recipes")
-    if name in __all__:
-        return importlib.import_module(f"tmln.{name}")
-    raise AttributeError(f"module 'tmln' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers and editors follow the imports above, and refuse other names
+
+    def __getattr__(name):
+        if name in _HOMES:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        if name == "recipes":
+            return importlib.import_module("tmln.methods.recipes")
+        if name in __all__:
+            return importlib.import_module(f"tmln.{name}")
+        raise AttributeError(f"module 'tmln' has no attribute {name!r} (it has {', '.join(__all__)})")
 
 
 def __dir__() -> list[str]:

@@ -253,7 +253,7 @@ def test_public_names_are_there() -> None:
     assert tmln.metrics.average_accuracy([[1.0]]) == 1.0
     assert {tmln.optim.UPGD, tmln.optim.OCAR, tmln.optim.TMLN} > {tmln.TMLN}
     with pytest.raises(AttributeError, match="no attribute 'TLMN'"):
-        tmln.TLMN  # noqa: B018
+        _ = tmln.TLMN  # type: ignore[attr-defined]
 
 
 def test_the_version_is_shown() -> None:

@@ -25,6 +25,7 @@ CODE = {
     if (found := [block for block in blocks(page.read_text(encoding="utf-8")) if block.language == "python"])
 }
 TYPED = sorted({(name_of(page), command) for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+EXAMPLES = [path.read_text(encoding="utf-8").strip() for path in (ROOT / "examples").glob("*.py")]
 TARGETS = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -40,6 +41,8 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for number, block in enumerate(CODE[page]):
         if "integrations.avalanche" in block.code and importlib.util.find_spec("avalanche") is None:
             continue  # `make test-peers` has it
+        if any(block.code.strip() == example for example in EXAMPLES):
+            continue  # tests/test_examples.py runs it
         names |= SCENES.get(page, {}).get(number, dict)()
         if file := re.match(r"# (\w+\.py)\n", block.code):
             Path(file[1]).write_text(block.code, encoding="utf-8")
@@ -47,6 +50,8 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if page == "docs/start/loop.md":
         assert min(names["kept"]) > 0.8
         assert max(names["forgotten"][:-1]) < 0.2
+    if page == "README.md":
+        assert min(names["reached"]) > 0.8
     if page == "docs/own_component.md":
         sys.modules.pop("my_parts")
         assert sum(names["found"]) / 5 > 0.6
@@ -63,7 +68,8 @@ def check(command: str) -> None:
         assert importlib.util.find_spec(words[2]) if words[1] == "-m" else (ROOT / words[1]).exists()
         return
     if words[0] == "pip":
-        ours = [Requirement(word) for word in words[2:] if word.startswith("tmln")]
+        named = [word.replace(".[", "tmln[") for word in words[2:]]
+        ours = [Requirement(word) for word in named if word.startswith("tmln")]
         assert {extra for one in ours for extra in one.extras} <= {*toml()["project"]["optional-dependencies"]}
         return
     if words[0] in ("apt", "curl"):  # the system's
@@ -81,6 +87,27 @@ def check(command: str) -> None:
 @pytest.mark.parametrize(("page", "command"), TYPED)
 def test_a_command_exists(page: str, command: str) -> None:
     check(command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_reads_well_as_a_file(page: Path) -> None:
+    """Its links lead to files that are there without a build, and code is in it; the tree of the site aside."""
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s#]+)", re.sub(r"`[^`]*`", "", FENCE.sub("", text))):
+        if not re.match(r"[a-z]+:", link):
+            target = (page.parent / link).resolve()
+            assert target.exists(), link
+            assert "made" not in target.parts, f"{link} is made: link what it is made of, FILE#made/PAGE"
+    assert set(re.findall(r"^```\{(\w+)\}", text, re.MULTILINE)) <= {"toctree"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "start"], ids=name_of)
+def test_a_start_works_from_the_checkout(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    first = re.findall(r"^\$ (.*)", text, re.MULTILINE)[0]
+    assert re.match(r'pip install -e "\.\[[\w,]+\]" +# in a checkout; once released: pip install "tmln\[', first)
+    if "model.onnx" in text:
+        assert "export" in first
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

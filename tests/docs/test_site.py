@@ -34,15 +34,18 @@ LOOKED_AT = {  # a page of each kind, in a light and in a dark package, on a des
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once for all test processes; a warning is an error. A process of its own: Sphinx changes what it is in."""
+    """Built once for all test processes, from the extra docs alone; a warning is an error.
+
+    A process of its own: Sphinx changes what it is in.
+    """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     out, done = shared / "site", shared / "site.log"
     with (shared / "site.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if not done.exists():
-            words = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(out)]
-            built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+            words = [sys.executable, "-m", "tests.docs.only_docs", "-q", "-W", "--keep-going", "-b", "html"]
+            built = subprocess.run([*words, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
             done.write_text(built.stdout + built.stderr if built.returncode else "", encoding="utf-8")
     assert done.read_text(encoding="utf-8") == ""
     return out

@@ -6,6 +6,7 @@ the repository without what belongs to its hosting: the wheel is built from it, 
 
 from __future__ import annotations
 
+import re
 import sys
 import tarfile
 import zipfile
@@ -58,6 +59,12 @@ def faults_of_sdist(names: Iterable[str], expected: Iterable[str], top: str) -> 
     return outside + missing + extra
 
 
+def faults_of_metadata(text: str) -> list[str]:
+    """Say which links of the description lead nowhere on a page without neighbours."""
+    links = re.findall(r"\]\(([^)\s]+)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    return [f"relative link: {link}" for link in links if not re.match(r"https://|#", link)]
+
+
 def faults(folder: Path) -> list[str]:
     """Of the one wheel and the one sdist in a folder, for the version and the project of this source."""
     name = f"{toml()['project']['name']}-{version()}"
@@ -66,7 +73,8 @@ def faults(folder: Path) -> list[str]:
     if found != sorted([wheel.name, sdist.name]):
         return [f"{folder} has {', '.join(found) or 'nothing'}, not {wheel.name} and {sdist.name}"]
     with zipfile.ZipFile(wheel) as packed:
-        said = faults_of_wheel(packed.namelist(), package_files(), f"{name}.dist-info")
+        said = faults_of_metadata(packed.read(f"{name}.dist-info/METADATA").decode())
+        said += faults_of_wheel(packed.namelist(), package_files(), f"{name}.dist-info")
     with tarfile.open(sdist) as archive:
         names = [member.name for member in archive.getmembers() if not member.isdir()]
     source = {f"src/{file}" for file in package_files()}

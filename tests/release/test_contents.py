@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.release import contents
-from tests.release.contents import BESIDE, NEEDED, ROOMS, faults, faults_of_sdist, faults_of_wheel, package_files
+from tests.release.contents import (
+    BESIDE,
+    NEEDED,
+    ROOMS,
+    faults,
+    faults_of_metadata,
+    faults_of_sdist,
+    faults_of_wheel,
+    package_files,
+)
 from tests.release.project import version
 
 TOP = f"tmln-{version()}"
@@ -18,6 +27,12 @@ ABOUT = f"{TOP}.dist-info"
 WHEEL = [*package_files(), *(f"{ABOUT}/{name}" for name in BESIDE)]
 SDIST = [f"{TOP}/{name}" for name in (*(f"src/{file}" for file in package_files()), *NEEDED, "PKG-INFO")]
 SDIST += [f"{TOP}/{room}/a" for room in ROOMS]
+
+
+def test_a_relative_link_on_the_page_of_the_package_is_noticed() -> None:
+    text = "# a\n[b](https://c.d/e), [f](#g)\n```python\nx[0](docs/h.md)\n```\n"
+    assert faults_of_metadata(text) == []
+    assert faults_of_metadata(f"{text}![i](docs/i.png)") == ["relative link: docs/i.png"]
 
 
 def test_what_the_package_is_made_of() -> None:

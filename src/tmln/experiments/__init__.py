@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tmln.experiments.config import RunConfig, run_id
@@ -44,7 +44,9 @@ def _check_platform() -> None:
 _check_platform()
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'tmln.experiments' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers and editors follow the imports above, and refuse other names
+
+    def __getattr__(name):
+        if name in _HOMES:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'tmln.experiments' has no attribute {name!r}")

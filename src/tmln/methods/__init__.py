@@ -6,7 +6,7 @@ Components of your own derive from the classes exported here.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tmln.methods.component import (
@@ -61,8 +61,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names.split():
-            return getattr(importlib.import_module(f"tmln.methods.{module}"), name)
-    raise AttributeError(f"module 'tmln.methods' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers and editors follow the imports above, and refuse other names
+
+    def __getattr__(name):
+        for module, names in _MODULES.items():
+            if name in names.split():
+                return getattr(importlib.import_module(f"tmln.methods.{module}"), name)
+        raise AttributeError(f"module 'tmln.methods' has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tmln.data import BadDataWarning, DataError, check_data, data_root, download_bar, get_data, list_data
@@ -31,8 +31,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names.split():
-            return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'tmln.streams' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers and editors follow the imports above, and refuse other names
+
+    def __getattr__(name):
+        for home, names in _HOMES.items():
+            if name in names.split():
+                return getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'tmln.streams' has no attribute {name!r}")
