@@ -7,18 +7,23 @@ import io
 import json
 import resource
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from PIL import Image
 from torch import nn
 
 import tmln
 from tests.learner.test_class_names import learner
 from tests.learner.test_predict import network
+from tmln.data.fit import FITS, Fit
+from tmln.data.images import DraftReader
 from tmln.learner import Learner
 from tmln.learner import export as exporting
-from tmln.learner.exported_model import describe_export, describe_normalisation
+from tmln.learner.exported_model import describe_export, describe_normalisation, make_preparation
 from tmln.models.picture_model import PictureInput
 from tmln.streams.augment import Normalise
 from tmln.writing import CannotWrite
@@ -187,3 +192,17 @@ def test_what_cannot_be_exported(made: Learner, tmp_path: Path) -> None:
         made.export(tmp_path / "model.onx")
     with pytest.raises(RuntimeError, match="nothing was learned yet"):
         learner().export(tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize(("size", "suffix"), [((300, 200), "png"), ((37, 500), "jpg"), ((1600, 900), "jpg")])
+def test_the_code_of_an_export_prepares_files_as_we_do(
+    fit: Fit, mode: Literal["L", "RGB"], size: tuple[int, int], suffix: str, tmp_path: Path
+) -> None:
+    small = np.random.RandomState(0).randint(0, 255, (size[1] // 8, size[0] // 8 + 1, 3)).astype(np.uint8)
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(small).resize(size).save(path)
+    code: dict[str, Any] = {}
+    exec(make_preparation(mode, 64, fit), code)
+    assert np.array_equal(code["prepare"](path)[0], DraftReader(mode, 64, fit=fit)(path))
