@@ -34,6 +34,7 @@ MORE: dict[str, dict[str, Any]] = {
     "dropout": {"method": "er", "dropout": True},
     "bf16": {"method": "tmln", "precision": "bf16-mixed"},
     "fp16": {"method": "tmln", "precision": "16-mixed"},
+    "ridge by held-out samples": {"method": "ranpac", "settings": {"answer.choice": "held-out", "answer.width": 30}},
     "aligned either way": {"method": "wa", "settings": {"weights.lengthen": True, "weights.positive": True}},
 }
 CASES: dict[str, dict[str, Any]] = {**{name: {"method": name} for name in RECIPES}, **MORE}

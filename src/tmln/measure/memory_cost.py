@@ -34,6 +34,7 @@ SHOWN = {
     "samples": "samples",
     "logits": "logits",
     "dC": "dC",
+    "d^2C": "d^2 C",
     "d^2": "d^2",
     "d": "d",
     "C": "C",
@@ -45,7 +46,7 @@ SHOWN = {
 
 def measure_width(learner: Learner, samples: Samples) -> int | None:
     """Return the number of features of the layer that a component names; None if none names one."""
-    settings = (part.settings for part in (learner.answer, learner.replay))
+    settings = (part.settings for part in (learner.answer, learner.replay, learner.weights))
     layer = next((name for one in settings if (name := getattr(one, "layer", None)) is not None), None)
     if layer is None:
         return None
@@ -71,6 +72,7 @@ def measure_units(model: nn.Module, samples: Samples, classes: int, width: int |
         "samples": x.numel() * x.element_size() + y.element_size(),
         "logits": own * classes,
         "dC": 4 * d * classes,
+        "d^2C": 4 * d**2 * classes,
         "d^2": 4 * d**2,
         "d": 4 * d,
         "C": 4 * classes,

@@ -43,8 +43,8 @@ class MemoryTerm:
     every layer; ``model``, a copy of the model; ``statistics``, its buffers; ``samples`` and
     ``logits``, what a memory stores of a sample; ``counts``, a number for every tensor of weights;
     ``doubles``, single numbers. Of d features (the inputs of the last linear layer) and C classes:
-    ``d``, ``C``, ``dC`` and ``d^2``, so many numbers in float32; ``numbers``, one of them. A double
-    counts as two.
+    ``d``, ``C``, ``dC``, ``d^2`` and ``d^2C``, so many numbers in float32; ``numbers``, one of
+    them. A double counts as two.
     """
 
     name: str

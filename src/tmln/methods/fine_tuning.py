@@ -101,14 +101,19 @@ def scale_backbone_lr(optimizer: Optimizer, model: nn.Module) -> None:
     if found is None or found[1].backbone_lr_scale == 1.0 or any(MARK in group for group in optimizer.param_groups):
         return
     network, tuning = found
-    head = set(map(id, network.get_submodule(tuning.head).parameters()))
+    split_groups(optimizer, network.get_submodule(tuning.head), tuning.backbone_lr_scale)
+
+
+def split_groups(optimizer: Optimizer, layer: nn.Module, scale: float) -> None:
+    """Split groups into those of the layer's weights and, at ``scale`` times the rate, the rest."""
+    head = set(map(id, layer.parameters()))
     own, backbone = [], []
     for group in optimizer.param_groups:
         chosen = [id(p) in head for p in group["params"]]
         if part := _select(group, chosen):
             own.append({**part, MARK: False})
         if part := _select(group, [not is_head for is_head in chosen]):
-            backbone.append({**part, MARK: True, "lr": group["lr"] * tuning.backbone_lr_scale})
+            backbone.append({**part, MARK: True, "lr": group["lr"] * scale})
     optimizer.param_groups[:] = [*own, *backbone]
 
 

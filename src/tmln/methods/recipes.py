@@ -399,6 +399,16 @@ BUILT_IN: dict[str, Recipe] = {
         answer=ComponentSpec("ranpac"),
         about="ranpac on a backbone that the first task adapts",
     ),
+    "slca": Recipe(
+        step=ComponentSpec("slow-backbone", {"inner.momentum": 0.9}),
+        weights=ComponentSpec("realigned"),
+        about="a backbone at a hundredth of the rate, the head realigned with class Gaussians",
+    ),
+    "feature-replay": Recipe(
+        replay=ComponentSpec("features"),
+        step=ComponentSpec("slow-backbone", {"inner.momentum": 0.9}),
+        about="features drawn from class Gaussians in place of samples, on a slow backbone",
+    ),
 }
 
 

@@ -14,10 +14,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+from tests.zoo import OwnAttentionTransformer
 from tmln.learner import Learner
 from tmln.methods.answers import ANSWERS
 from tmln.methods.answers.closed_form import ClosedFormAnswer
-from tmln.methods.answers.feature_cache import FeatureCache, digest_rows, digest_weights
 from tmln.methods.answers.ranpac import expand, projection
 from tmln.methods.answers.ranpac import scores_left_out as ridge_left_out
 from tmln.methods.answers.ridge import (
@@ -372,53 +372,94 @@ def test_first_session_trains_the_first_task_alone() -> None:
     assert trained.evaluate(data(1))["accuracy"] > 0.8
 
 
-# -- the cache ---------------------------------------------------------------------------------------------------------
-
-
-def test_features_are_computed_once(tmp_path: Any) -> None:
-    model = network().eval()
-    x, calls = torch.randn(5, 5), 0  # in float32, as backbones are
-    model.float()
-
-    def compute() -> Tensor:
-        nonlocal calls
-        calls += 1
-        found: Tensor = model[:2](x)  # type: ignore[index]
-        return found
-
-    head_layer = model[2]  # type: ignore[index]
-    cache = FeatureCache(folder=tmp_path)
-    with torch.no_grad():
-        first = cache.get(model, head_layer, x, compute, keep=True)
-        again = cache.get(model, head_layer, x, compute, keep=True)
-        stored = FeatureCache(folder=tmp_path).get(model, head_layer, x.flip(0), compute, keep=False)
-        assert calls == 1
-        assert torch.equal(first, again)
-        assert torch.equal(first.flip(0), stored)
-        nn.init.zeros_(head_layer.bias)
-        cache.get(model, head_layer, x, compute, keep=True)
-        assert calls == 1
-        model[0].bias += 1  # type: ignore[index]
-        cache.get(model, head_layer, x, compute, keep=True)
-        assert calls == 2
-    little = FeatureCache(limit=4 * D * 5)
-    little.get(model, head_layer, x, compute, keep=True)
-    little.get(model, head_layer, x + 1, compute, keep=True)
-    assert len(little.memory) == 5
-
-
-def test_keys_are_of_values_shape_and_type() -> None:
-    x = torch.arange(12).float().view(3, 4)
-    keys = digest_rows(b"", x)
-    assert len(set(keys)) == 3
-    assert keys[::-1] == digest_rows(b"", x.flip(0))
-    assert not set(keys) & {*digest_rows(b"", x.view(3, 2, 2)), *digest_rows(b"", x.double()), *digest_rows(b"w", x)}
-    model = network()
-    before = digest_weights(model, model[2])  # type: ignore[index]
-    assert before == digest_weights(model, model[2])  # type: ignore[index]
-    assert before != digest_weights(model, model[0])  # type: ignore[index]
-
-
 def test_grow_dim() -> None:
     assert grow_dim(torch.ones(2, 1), 1, 3).tolist() == [[1, 0, 0], [1, 0, 0]]
     assert grow_dim(torch.ones(3), 0, 2).tolist() == [1, 1, 1]
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def sentences(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Tokens of which each class has four of its own, between others."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 3
+    x = torch.randint(11, (n, 8), generator=generator)
+    own = torch.rand(n, 8, generator=generator) < 0.7
+    return torch.where(own, 3 * y[:, None] + torch.randint(3, (n, 8), generator=generator), x), y
+
+
+def pairs(x: Tensor, y: Tensor) -> list[tuple[Tensor, int]]:
+    """A data set of texts and labels: arrays of integers alone would be taken for labels."""
+    return list(zip(x, y.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_of_texts(name: str, tmp_path: Any) -> None:
+    """A frozen encoder of tokens: heads, removal and the exported network, whose inputs are integers."""
+    torch.manual_seed(0)
+    trained = Learner(OwnAttentionTransformer(width=32), "naive", step="frozen", answer=name)
+    x, y = sentences(300, 0)
+    for classes in ([0, 1], [2]):
+        rows = torch.isin(y, torch.tensor(classes))
+        trained.learn(pairs(x[rows], y[rows]))
+    assert trained.evaluate(pairs(*sentences(300, 1)))["accuracy"] > 0.8
+    found = [one.label for one in trained.predict(pairs(x[:5], y[:5]))]
+    with torch.no_grad(), head(trained).in_model(trained.model.eval(), x[:2]):
+        assert [str(int(one)) for one in trained.model(x[:5]).argmax(1)] == found
+    trained.forget(pairs(x[y == 2], y[y == 2]))
+    assert 2 not in scores(trained, x).argmax(1).tolist()
+
+
+# -- little or bad data ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fewer_samples_than_features_and_features_that_never_vary(name: str) -> None:
+    x, y = data(n=12)
+    few, constant = learner(name), learner(name)
+    few.learn((x, y))
+    assert scores(few, x).isfinite().all()
+    assert few.evaluate((x, y))["accuracy"] > 0.8
+    nn.init.zeros_(constant.model[0].weight[:6].detach())  # type: ignore[index]  # six features are zero or the bias
+    constant.learn(data())
+    assert scores(constant, x).isfinite().all()
+    assert constant.evaluate(data(1))["accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pass_that_is_stopped_changes_nothing(name: str) -> None:
+    """Also without a copy to go back to: the sums are added when all features are there."""
+    trained, (x, y) = learner(name), data(n=600)
+    trained.learn((x[:300], y[:300]))
+    before, again = copy.deepcopy(trained.state_dict()["parts"]["answer"]), copy.deepcopy(trained)
+    calls: list[int] = []
+
+    def stop(module: nn.Module, inputs: Any) -> None:
+        calls.append(len(inputs[0]))
+        if sum(calls) > 290:  # in the last batch
+            raise KeyboardInterrupt
+
+    with trained.model.register_forward_pre_hook(stop), pytest.raises(KeyboardInterrupt):
+        trained.learn((x[300:], y[300:]), atomic=False)
+    assert len(calls) > 1
+    after = trained.state_dict()["parts"]["answer"]
+    assert all(torch.equal(value, after["sums"][key]) for key, value in before["sums"].items())
+    assert torch.equal(before["kept"], after["kept"])
+    assert torch.equal(scores(trained, x), scores(again, x))
+
+
+def test_the_head_is_avalanches_where_that_is_exact() -> None:
+    """Its class means run sample by sample; with the same covariance and shrinkage its scores are ours."""
+    f, y = cloud()
+    means, counts = torch.zeros(3, 4).double(), torch.zeros(3).double()
+    for row, label in zip(f, y.tolist(), strict=True):
+        means[label] += (row - means[label]) / (counts[label] + 1)
+        counts[label] += 1
+    ours, within = covariance(counts, sum_by_class(f, y, 3), f.T @ f)
+    torch.testing.assert_close(ours, means)
+    inverse = torch.linalg.pinv(0.9 * within + 0.1 * torch.eye(4))
+    weight = inverse @ means.T
+    theirs = f @ weight - 0.5 * (means.T * weight).sum(0)
+    head_of_ours = discriminants(ours, within, 0.1)
+    torch.testing.assert_close(f @ head_of_ours.weight + head_of_ours.bias, theirs)

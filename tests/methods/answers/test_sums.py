@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tests.methods.answers.test_closed_form import D, data, head, learner, scores
 from tmln.methods.answers.closed_form import KEPT
-from tmln.methods.answers.ranpac import mark_held_out
 from tmln.methods.answers.ridge import GRID, choose_ridge_held_out, cross_validation_error, cross_validation_terms
-from tmln.methods.answers.sums import BLOCK, Places, add_gram_, join_batches, keep_first, mirror_lower_
+from tmln.methods.answers.sums import BLOCK, FeatureBatch, Places, add_gram_, join_batches, keep_first, mirror_lower_
 
 
 @pytest.mark.parametrize("size", [1, 7, BLOCK, BLOCK + 3])
@@ -40,13 +39,17 @@ def test_labels_have_places_as_they_come() -> None:
     assert places.of(torch.tensor([0, 7])).tolist() == [2, 1]
     assert places.labels == [2, 7, 0]
     assert places.of(torch.zeros(0, dtype=torch.int64)).tolist() == []
+    assert places.count(torch.tensor([1, 1, 0])).tolist() == [0, 1, 0]
+    assert places.count(torch.tensor([2, 1])).tolist() == [0, 2]
 
 
 def test_batches_are_joined_in_order() -> None:
-    batches = [(torch.full((n, 1), float(n)), torch.full((n,), n), n + 1) for n in (2, 0, 3, 1)]
+    numbers = (2, 0, 3, 1)
+    batches = [FeatureBatch(torch.full((n, 1), float(n)), torch.full((n,), n), n + 1, torch.arange(n)) for n in numbers]
     found = list(join_batches(batches, 4))
-    assert [(y.tolist(), classes) for _, y, classes in found] == [([2, 2, 3, 3, 3], 4), ([1], 4)]
-    assert [features.squeeze(1).tolist() for features, _, _ in found] == [[2, 2, 3, 3, 3], [1]]
+    assert [(one.y.tolist(), one.classes) for one in found] == [([2, 2, 3, 3, 3], 4), ([1], 2)]
+    assert [one.features.squeeze(1).tolist() for one in found] == [[2, 2, 3, 3, 3], [1]]
+    assert found[0].order.tolist() == [0, 1, 0, 1, 2]
     assert list(join_batches([], 4)) == []
 
 
@@ -86,7 +89,9 @@ def test_lambda_by_held_out_samples_is_the_authors() -> None:
         answer: Any = head(trained)
         features = trained.model[:2](x[rows]).detach()  # type: ignore[index]
         h = answer._expand(features)
-        out = mark_held_out(y[rows], torch.zeros(4, dtype=torch.int64))
+        out = torch.zeros(int(rows.sum()), dtype=torch.bool)
+        for label in classes:
+            out[(y[rows] == label).nonzero().squeeze(1)[4::5]] = True
         assert 0.15 < float(out.double().mean()) < 0.25
         ridge = official_ridge(h, y[rows], gram, targets, out)
         gram, targets = gram + h.T @ h, targets + h.T @ F.one_hot(y[rows], 4).double()
@@ -102,12 +107,6 @@ def test_lambda_by_held_out_samples_is_in_the_state() -> None:
     second.load_state_dict(first.state_dict())
     assert torch.equal(scores(first, x), scores(second, x))
     assert head(second).fitted["ridge"] == head(first).fitted["ridge"]
-
-
-def test_every_fifth_sample_of_a_class_is_held_out() -> None:
-    y = torch.tensor([0] * 7 + [1] * 4)
-    assert mark_held_out(y, torch.tensor([0, 0])).nonzero().squeeze(1).tolist() == [4]
-    assert mark_held_out(y, torch.tensor([3, 1])).nonzero().squeeze(1).tolist() == [1, 6, 10]
 
 
 def test_samples_held_out_choose_the_least_error() -> None:

@@ -18,7 +18,7 @@ from tmln.learner import Learner
 from tmln.methods.replay import REPLAYS
 from tmln.signals import Interrupted
 
-WITH_MEMORY = [name for name in REPLAYS if name != "none"]
+WITH_MEMORY = [name for name, part in REPLAYS.items() if "capacity" in part.Settings.model_fields]
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 2}
 
 

@@ -97,4 +97,5 @@ def test_who_needs_to_be_told_where_a_task_ends() -> None:
         "first-session": True,
         "gem": True,
         "retrain": True,
+        "slow-backbone": False,
     }

@@ -39,7 +39,7 @@ def after(settings: dict[str, Any], step: str) -> torch.Tensor:
 
 
 def test_there_are_some() -> None:
-    assert WRAPPERS == ["a-gem", "sam", "gem", "first-session"]
+    assert WRAPPERS == ["a-gem", "sam", "gem", "first-session", "slow-backbone"]
 
 
 @pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if STEPS[name].off_settings is not None])

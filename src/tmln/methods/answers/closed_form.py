@@ -26,6 +26,7 @@ from tmln.methods.answers.ncm import fit_inverse_temperature
 from tmln.methods.answers.sums import (
     FeatureBatch,
     Places,
+    batch_rows,
     grow_dim,
     join_batches,
     keep_first,
@@ -160,8 +161,8 @@ class ClosedFormAnswer(Answer[Any]):
     def statistics(self, batches: Iterable[FeatureBatch]) -> dict[str, Tensor]:
         """Return all sums over batches of features and labels, with the least number of classes."""
         total: dict[str, Tensor] = {}
-        for features, y, classes in join_batches(batches, ROWS):
-            self.add_sums(total, features, y, classes)
+        for batch in join_batches(batches, ROWS):
+            self.add_sums(total, batch.features, batch.y, batch.classes)
         for name in self.symmetric_sums:
             if name in total:
                 mirror_lower_(total[name])
@@ -213,7 +214,7 @@ class ClosedFormAnswer(Answer[Any]):
                 y = y.cpu()
                 if bool((torch.bincount(kept[1], minlength=int(y.max()) + 1)[y] < most).any()):
                     kept = keep_first(*kept, context.ranks.gather_rows(features, len(y)), y, most)
-                yield features, places.of(y)[rows], len(places.labels)
+                yield batch_rows(places, features, y, rows)
 
         with preserve_model(context.model, training=False):
             total = self.sum_task(batches(), places.labels, context.ranks)
@@ -242,7 +243,7 @@ class ClosedFormAnswer(Answer[Any]):
                     apart = torch.cdist(wide, features.double()) > 1e-4 * wide.norm(dim=1, keepdim=True)
                     stays = (apart | (labels[:, None] != y[None])).all(1)
                     kept, labels = kept[stays], labels[stays]
-                yield features, places.of(y), len(places.labels)
+                yield batch_rows(places, features, y, slice(None))
 
         with torch.no_grad(), preserve_model(model, training=False):
             change = self.statistics(read())
@@ -372,7 +373,8 @@ class ClosedFormAnswer(Answer[Any]):
         with torch.no_grad():
             head.weight[rows] = (weight.T[rows] * scale).float()
             head.bias[rows] = (bias[rows] * scale).float()
-        made = (nn.Sequential(*first, head) if first else head).to(x.device, x.dtype).eval()
+        dtype = next((p.dtype for p in layer.parameters()), torch.float32)  # inputs may be tokens
+        made = (nn.Sequential(*first, head) if first else head).to(x.device, dtype).eval()
         name = next(name for name, module in model.named_modules() if module is layer)
         model.set_submodule(name, made)
         try:

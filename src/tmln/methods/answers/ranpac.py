@@ -19,9 +19,9 @@ from tmln.distributed.process_group import Ranks
 from tmln.methods import BuildContext, Guide, MemoryConditions, MemoryTerm
 from tmln.methods.answers.closed_form import ClosedFormAnswer, ClosedFormSettings
 from tmln.methods.answers.ridge import choose_ridge, choose_ridge_held_out, factor_gram, solve_weights
-from tmln.methods.answers.sums import FeatureBatch, add_gram_, grow_dim, sum_by_class
+from tmln.methods.answers.sums import FeatureBatch, add_gram_, grow_dim, join, sum_by_class
 
-HELD_OUT = 0.2  # of a task's samples, as in the authors' code
+HELD_OUT = 5  # every fifth sample of a class; the authors have the last fifth of a shuffled task
 
 
 class RanPACSettings(ClosedFormSettings):
@@ -62,19 +62,6 @@ def expand(features: Tensor, matrix: Tensor) -> Tensor:
     return (features @ matrix).relu()
 
 
-def mark_held_out(y: Tensor, before: Tensor) -> Tensor:
-    """Return which samples are held out: every fifth of a class, of which ``before`` have passed.
-
-    >>> mark_held_out(torch.tensor([0, 0, 1, 0]), torch.tensor([3, 4]))
-    tensor([False,  True,  True, False])
-    """
-    grouped, order = y.sort(stable=True)
-    place = torch.empty_like(y)
-    place[order] = torch.arange(len(y)) - torch.searchsorted(grouped, grouped) + before[grouped]
-    fifth = round(1 / HELD_OUT)
-    return place % fifth == fifth - 1
-
-
 def scores_left_out(h: Tensor, y: Tensor, weight: Tensor, factor: Tensor) -> Tensor:
     """Return h W of the head without each sample: y - (y - h W) / (1 - h^T A^-1 h).
 
@@ -91,6 +78,11 @@ def scores_left_out(h: Tensor, y: Tensor, weight: Tensor, factor: Tensor) -> Ten
     residual = residual / (1 - leverage).clamp_min(1e-9).unsqueeze(1)
     residual[rows, y] += 1
     return residual
+
+
+def select(batch: FeatureBatch, rows: Tensor) -> FeatureBatch:
+    """Return some rows of a batch."""
+    return FeatureBatch(batch.features[rows], batch.y[rows], batch.classes, batch.order[rows])
 
 
 class RidgeHead(NamedTuple):
@@ -155,24 +147,21 @@ class RandomProjection(ClosedFormAnswer):
         held: list[FeatureBatch] = []
 
         def rest() -> Iterator[FeatureBatch]:
-            counts = torch.zeros(0, dtype=torch.int64)
-            for features, y, classes in batches:
-                counts = grow_dim(counts, 0, classes)
-                out = mark_held_out(y, counts)
-                counts += torch.bincount(y, minlength=classes)
-                held.append((features[out], y[out], classes))
-                yield features[~out], y[~out], classes
+            for batch in batches:
+                out = batch.order % HELD_OUT == HELD_OUT - 1
+                held.append(select(batch, out))
+                yield select(batch, ~out)
 
         total = super().sum_task(rest(), labels, ranks)
-        y = torch.cat([places for _, places, _ in held])
-        if int(ranks.sum_(torch.tensor(len(y)))):
+        last = join(held)
+        if int(ranks.sum_(torch.tensor(len(last.y)))):
             before, columns = self.sums, max([*labels, len(self.counts) - 1]) + 1
             targets = before["targets"] if before else total["targets"][:, :0]
             targets = grow_dim(targets, 1, columns).index_add(1, torch.tensor(labels), total["targets"])
             gram = total["gram"] + before["gram"] if before else total["gram"]
-            h = self._expand(torch.cat([features for features, _, _ in held]))
-            self.chosen = choose_ridge_held_out(gram, targets, h, torch.tensor(labels)[y], ranks)
-        for name, value in super().sum_task(held, labels, ranks).items():
+            y = torch.tensor(labels)[last.y]
+            self.chosen = choose_ridge_held_out(gram, targets, self._expand(last.features), y, ranks)
+        for name, value in super().sum_task([last], labels, ranks).items():
             total[name] += value
         return total
 

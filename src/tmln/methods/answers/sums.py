@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 BLOCK = 512  # rows of a symmetric sum that are added at a time
-FeatureBatch = tuple[Tensor, Tensor, int]  # features, labels by their places, and how many places there are so far
+
+
+class FeatureBatch(NamedTuple):
+    """Features of some samples of a task."""
+
+    features: Tensor  # [n, d]
+    y: Tensor  # labels by their places
+    classes: int  # places so far
+    order: Tensor  # how many samples of its class came before each in the task
 
 
 class Places:
@@ -17,10 +26,13 @@ class Places:
     >>> places = Places()
     >>> places.of(torch.tensor([907, 3, 907])), places.labels
     (tensor([1, 0, 1]), [3, 907])
+    >>> places.count(torch.tensor([1, 0, 1])), places.count(torch.tensor([1]))
+    (tensor([0, 0, 1]), tensor([2]))
     """
 
     def __init__(self) -> None:
         self.labels: list[int] = []
+        self.counts = torch.zeros(0, dtype=torch.int64)
 
     def of(self, y: Tensor) -> Tensor:
         """Return the place of each label; new ones come next, in ascending order."""
@@ -28,6 +40,15 @@ class Places:
         table = torch.zeros(max(self.labels, default=-1) + 1, dtype=torch.int64)
         table[self.labels] = torch.arange(len(self.labels))
         return table[y]
+
+    def count(self, places: Tensor) -> Tensor:
+        """Return how many samples of its class came before each, and count these."""
+        self.counts = grow_dim(self.counts, 0, len(self.labels))
+        grouped, order = places.sort(stable=True)
+        found = torch.empty_like(places)
+        found[order] = torch.arange(len(places)) - torch.searchsorted(grouped, grouped) + self.counts[grouped]
+        self.counts += torch.bincount(places, minlength=len(self.labels))
+        return found
 
 
 def sum_by_class(features: Tensor, y: Tensor, classes: int) -> Tensor:
@@ -38,6 +59,12 @@ def sum_by_class(features: Tensor, y: Tensor, classes: int) -> Tensor:
             [4., 6.]])
     """
     return features.new_zeros(classes, features.shape[1]).index_add_(0, y, features)
+
+
+def batch_rows(places: Places, features: Tensor, y: Tensor, rows: slice) -> FeatureBatch:
+    """Return the batch of ``rows`` of the labels ``y``, of which ``features`` are."""
+    place = places.of(y)
+    return FeatureBatch(features, place[rows], len(places.labels), places.count(place)[rows])
 
 
 def add_gram_(total: Tensor, rows: Tensor) -> Tensor:
@@ -101,13 +128,17 @@ def keep_first(kept: Tensor, kept_y: Tensor, features: Tensor, y: Tensor, most: 
 
 def join_batches(batches: Iterable[FeatureBatch], rows: int) -> Iterator[FeatureBatch]:
     """Yield batches joined to at least so many rows each; the last one may have fewer."""
-    waiting: list[tuple[Tensor, Tensor]] = []
-    classes = 0
-    for features, y, most in batches:
-        waiting.append((features, y))
-        classes = max(classes, most)
-        if sum(len(labels) for _, labels in waiting) >= rows:
-            yield torch.cat([f for f, _ in waiting]), torch.cat([labels for _, labels in waiting]), classes
+    waiting: list[FeatureBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(len(one.y) for one in waiting) >= rows:
+            yield join(waiting)
             waiting = []
     if waiting:
-        yield torch.cat([f for f, _ in waiting]), torch.cat([labels for _, labels in waiting]), classes
+        yield join(waiting)
+
+
+def join(batches: Sequence[FeatureBatch]) -> FeatureBatch:
+    """Return batches as one."""
+    features, y, order = (torch.cat([getattr(one, name) for one in batches]) for name in ("features", "y", "order"))
+    return FeatureBatch(features, y, max(one.classes for one in batches), order)

@@ -7,10 +7,11 @@ from tmln.methods.replay.derpp import DERpp
 from tmln.methods.replay.distill import Distill
 from tmln.methods.replay.er import ER
 from tmln.methods.replay.er_ace import ERACE
+from tmln.methods.replay.features import FeatureReplay
 from tmln.methods.replay.mir import MIR
 from tmln.methods.replay.none import NoReplay
 from tmln.methods.replay.reservoir import Reservoir
 
-REPLAYS: Family[Replay[Any]] = Family(Replay, NoReplay, ER, DERpp, ERACE, Distill, MIR)
+REPLAYS: Family[Replay[Any]] = Family(Replay, NoReplay, ER, DERpp, ERACE, Distill, MIR, FeatureReplay)
 
 __all__ = ["REPLAYS", "Reservoir"]

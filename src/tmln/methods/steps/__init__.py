@@ -13,6 +13,7 @@ from tmln.methods.steps.ocar import OCARStep
 from tmln.methods.steps.retrain import RetrainStep
 from tmln.methods.steps.sam import SAMStep
 from tmln.methods.steps.sgd import SGDStep
+from tmln.methods.steps.slow_backbone import SlowBackboneStep
 from tmln.methods.steps.tmln import TMLNStep
 from tmln.methods.steps.upgd import UPGDStep
 
@@ -31,6 +32,7 @@ STEPS: Family[Step[Any]] = Family(
     FrozenStep,
     FirstSessionStep,
     RetrainStep,
+    SlowBackboneStep,
 )
 
 __all__ = ["STEPS"]

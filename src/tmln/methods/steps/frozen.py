@@ -66,3 +66,8 @@ class FirstSessionStep(Wrapping[WrappingSettings]):
             self.inner.step(closure, context)
         else:
             closure()
+
+    def end(self, context: TaskContext) -> None:
+        """End the inner step's first task; nothing that it might measure later is used."""
+        if context.index == 0:
+            super().end(context)

@@ -7,10 +7,11 @@ from tmln.methods.weights.aligned import AlignedWeights
 from tmln.methods.weights.average import AverageWeights
 from tmln.methods.weights.last import LastWeights
 from tmln.methods.weights.merge import MergedWeights
+from tmln.methods.weights.realigned import RealignedHead
 from tmln.methods.weights.stable import StableWeights
 
 WEIGHTS: Family[Weights[Any]] = Family(
-    Weights, LastWeights, AverageWeights, MergedWeights, StableWeights, AlignedWeights
+    Weights, LastWeights, AverageWeights, MergedWeights, StableWeights, AlignedWeights, RealignedHead
 )
 
 __all__ = ["WEIGHTS"]
