@@ -231,8 +231,13 @@ def test_naive_itself_must_not_diverge(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("methods", "rounds", "message"),
-    [([], 1, "no methods"), (["joint"], 1, "joint takes naive's steps"), (["er"], 0, "at least 1, got 0 and 1")],
-    ids=["none", "joint", "no rounds"],
+    [
+        ([], 1, "no methods"),
+        (["joint"], 1, "joint takes naive's steps"),
+        (["slda"], 1, "slda takes no steps"),
+        (["er"], 0, "at least 1, got 0 and 1"),
+    ],
+    ids=["none", "joint", "frozen", "no rounds"],
 )
 def test_what_cannot_be_measured_is_refused(methods: list[str], rounds: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -37,6 +37,7 @@ from tmln.measure.memory_cost import (
     measure_units,
     measure_width,
 )
+from tmln.methods import Step
 from tmln.metrics import POSITIVE
 from tmln.optim.precision import is_half
 from tmln.progress import track
@@ -260,6 +261,12 @@ def _name_configs(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
         if config.recipe().joint:
             raise ValueError(
                 f"{name} takes naive's steps, only more of them, on all tasks so far: leave it out of --methods"
+            )
+        step, settings = config.recipe().resolve("step")
+        if issubclass(step, Step) and not step.trains_at(settings, 1):
+            raise ValueError(
+                f"{name} takes no steps after the first task, so that there is nothing to measure: leave it out of "
+                "--methods (what it costs: python -m benchmarks pretrained)"
             )
     first = configs[0]
     shared = {key: getattr(first, key) for key in (*SHARED, "lr")}
