@@ -10,6 +10,7 @@ from readme_renderer import markdown
 from tests.docs.blocks import ROOT
 from tests.release.address import address
 from tests.release.project import toml
+from tmln.methods.registry import FAMILIES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINKED = re.compile(r'(?:href|src)="([^"#]+)')
@@ -55,6 +56,12 @@ def test_links_of_the_package_index_are_whole_addresses_of_the_same_files() -> N
 def test_code_is_not_rewritten() -> None:
     blocks = re.compile(r"^```.*?^```", re.M | re.S)
     assert blocks.findall(published()) == blocks.findall(README)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_component_is_a_member(family: str) -> None:
+    (row,) = re.findall(rf"^\| {family} \|.*$", README, re.M)
+    assert {*re.findall(r"`([^`]+)`", row)} == {*FAMILIES[family]}
 
 
 def test_there_are_links() -> None:
