@@ -43,7 +43,7 @@ def opened(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def render_page(opened: Any, reader: Reader) -> Iterator[Any]:
+def page(opened: Any, reader: Reader) -> Iterator[Any]:
     yield look(opened)
     assert reader.asked == []
     assert reader.wrong == []
