@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.warm import Warm
 from tmln.methods.answers.ranpac import RanPACSettings
+from tmln.methods.recipes import GIVEN, RECIPES
+from tmln.user_code import TRUSTED
 
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("tmln", max_examples=40, **UNTIMED)  # type: ignore[arg-type]
@@ -59,6 +62,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_registered_methods() -> Iterator[None]:
+    """Forget the methods that a test registers, and the code that it trusts."""
+    own, variables = dict(RECIPES._own), {name: os.environ.get(name) for name in (GIVEN, TRUSTED)}
+    yield
+    RECIPES._own.clear()
+    RECIPES._own.update(own)
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture

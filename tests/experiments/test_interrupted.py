@@ -53,7 +53,7 @@ def at_call(monkeypatch: pytest.MonkeyPatch, target: str, which: int, number: in
 
 PHASES = {
     "reading the data": ("tmln.experiments.build.make_stream", 1),
-    "planning the memory": ("tmln.experiments.run.fit", 1),
+    "planning the memory": ("tmln.experiments.run.fit_to_memory", 1),
     "the first tests": ("tmln.learner.learner.evaluate_tasks", 1),
     "the tests after a task": ("tmln.learner.learner.evaluate_tasks", 3),
     "a Fisher pass": ("tmln.methods.steps.tmln.diagonal_fisher", 2),

@@ -19,7 +19,7 @@ from tmln.methods.recipes import RECIPES
 pytestmark = pytest.mark.usefixtures("narrow")
 
 TASKS, EPOCHS, STEPS = 3, 2, 4
-UNTRAINED = ("frozen", "first-session")  # no steps to stop at: tests/methods/answers/test_closed_form.py
+UNTRAINED = ("frozen", "first-session", "retrain")  # no steps to stop at: tests/methods/answers/test_closed_form.py
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -31,6 +32,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+LARGEST = sys.float_info.max
 S = TypeVar("S", bound=Settings)
 
 
@@ -302,7 +304,7 @@ def check_optimizer_groups(optimizer: torch.optim.Optimizer, state: dict[str, An
         for key, value in own.items():
             if isinstance(value, (bool, int, float)) and key in saved:
                 wanted, found = isinstance(value, bool), saved[key]
-                fits = isinstance(found, bool) if wanted else isinstance(found, (int, float)) and abs(found) < 2**53
+                fits = isinstance(found, bool) if wanted else isinstance(found, (int, float)) and abs(found) <= LARGEST
                 if not fits:
                     kind = "a truth value" if wanted else "a finite number"
                     raise ValueError(f"the optimizer's {key} is {str(found)[:60]!r}, not {kind}")

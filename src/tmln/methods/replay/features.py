@@ -79,6 +79,10 @@ class FeatureReplay(Replay[FeatureReplaySettings]):
         return made
 
     @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "draws features of classes of other tasks"
+
+    @classmethod
     def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
         return gaussian_terms(settings.covariance, settings.rank)
 
