@@ -135,3 +135,29 @@ def test_where_the_whole_model_is_passed() -> None:
     scaled = nn.Sequential(network(freeze=False), nn.Softsign())
     set_fine_tuning(scaled, FineTuning("0.2", freeze="backbone"))
     assert frozen_features.make_head_pass(learner_of(scaled), task) is None
+
+
+@pytest.mark.parametrize("mask", ["none", "seen"])
+@pytest.mark.parametrize("method", ["er", "tmln+", "tmln-kfac+", "feature-replay", "mas"])
+def test_a_folder_keeps_features_for_training_tests_and_boundaries(
+    method: str, mask: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def learn() -> Learner:
+        learner = Learner(network(), method, lr=0.01, batch_size=8, logit_mask=mask)
+        for task in (pictures(0), pictures(1, 2)):  # the head grows
+            learner.learn(task, epochs=3)
+            learner.evaluate(task)
+        return learner
+
+    whole = learn()
+    monkeypatch.setenv("TMLN_FEATURES", str(tmp_path))
+    kept, again = learn(), learn()
+    assert whole.model[0].rows > 100 > kept.model[0].rows  # type: ignore[index]
+    assert again.model[0].rows <= 20  # type: ignore[index]  # of two samples each, by which layers are found
+    for a, b, c in zip(*(one.model.state_dict().values() for one in (whole, kept, again)), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+        assert torch.equal(b, c)
+    monkeypatch.delenv("TMLN_FEATURES")
+    resumed = Learner(network(), method, lr=0.01, batch_size=8, logit_mask=mask)
+    resumed.load_state_dict(again.state_dict())  # names are the same with and without the folder
+    assert resumed.evaluate(pictures(1, 2)) == pytest.approx(again.evaluate(pictures(1, 2)), abs=1e-4)

@@ -1,11 +1,13 @@
 """Training of a head alone: features of the frozen backbone are computed once in a task.
 
 A task's samples are passed through the backbone before its first step, in order, and a replayed
-sample by itself when it is first drawn: a task that is resumed computes the same bits.
+sample by itself when it is first drawn: a task that is resumed computes the same bits. Where
+``TMLN_FEATURES`` names a folder, features come from there in every pass, tests included.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,8 +20,8 @@ from tmln.curvature.preserve_state import preserve_model
 from tmln.learner.forward import MaskedModel
 from tmln.learner.task_data import Augment, skip_augmentation
 from tmln.methods import Features, prepare_inputs
-from tmln.methods.answers.feature_cache import digest_rows
-from tmln.methods.fine_tuning import find_fine_tuning
+from tmln.methods.answers.feature_cache import FOLDER, FeatureCache, digest_rows
+from tmln.methods.fine_tuning import ATTRIBUTE, FineTuning, find_fine_tuning
 from tmln.progress import track
 from tmln.streams.arrays import DatasetSource
 from tmln.streams.augment import Normalise
@@ -52,8 +54,8 @@ class HeadPass(nn.Module):
         keys = digest_rows(b"", x)
         if all(key in self.known for key in keys):
             return
-        with torch.no_grad(), preserve_model(self.network, training=False):
-            rows = Features(self.head, "head").extract(self.network, x)[1]
+        stored = find_stored(self.masked)
+        rows = compute_features(self.network, self.head, x) if stored is None else stored.features(x)
         self.known.update(zip(keys, rows, strict=True))
         self.computed += len(rows)
 
@@ -68,6 +70,81 @@ class HeadPass(nn.Module):
             self.add(x[row : row + 1])
         output: Tensor = self.network.get_submodule(self.head)(torch.stack([self.known[key] for key in keys]))
         return self.masked.close(output) if isinstance(self.masked, MaskedModel) else output
+
+
+class StoredFeatures(nn.Module):
+    """A model with a frozen backbone, whose features are kept in the folder of ``TMLN_FEATURES``.
+
+    It has the model's own layers, under their names, so that a state has the same names with and
+    without the folder.
+
+    Args:
+        model: the model.
+        network: the network in it that carries the fine-tuning.
+        tuning: the fine-tuning.
+    """
+
+    def __init__(self, model: nn.Module, network: nn.Module, tuning: FineTuning) -> None:
+        super().__init__()
+        self._modules, self._parameters, self._buffers = model._modules, model._parameters, model._buffers
+        self.place = model, network, tuning.head  # in a tuple: they are not layers of this one
+        if network is model:
+            setattr(self, ATTRIBUTE, tuning)
+        self.cache = FeatureCache()
+        self.is_same: bool | None = None  # whether the head's output is the model's; None: not tried
+        self.train(model.training)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features of model inputs, from the folder where they are known."""
+        model, network, head = self.place
+        layer = network.get_submodule(head)
+        return self.cache.get(model, layer, x, lambda: compute_features(network, head, x), keep=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the model's output, computed by the head alone where that gives the same."""
+        model, network, head = self.place
+        if self.is_same is None:
+            self.is_same = head_gives_output(model, network, head, x[:2])
+        if self.is_same:
+            try:
+                found: Tensor = network.get_submodule(head)(self.features(x))
+                return found
+            except RuntimeError:  # inputs within a transform of torch.func have no values to look up
+                pass
+        whole: Tensor = model(x)
+        return whole
+
+
+def store_features(model: nn.Module) -> nn.Module:
+    """Return the model, with its features kept on disk where its backbone is frozen."""
+    found = find_fine_tuning(model)
+    if FOLDER not in os.environ or found is None or found[1].freeze != "backbone":
+        return model
+    return StoredFeatures(model, *found)
+
+
+def find_stored(model: nn.Module) -> StoredFeatures | None:
+    """Return the :class:`StoredFeatures` that a model is or has in it."""
+    return next((module for module in model.modules() if isinstance(module, StoredFeatures)), None)
+
+
+@torch.no_grad()
+def compute_features(network: nn.Module, head: str, x: Tensor) -> Tensor:
+    """Return the inputs of the layer ``head`` in evaluation mode, [n, d]."""
+    with preserve_model(network, training=False):
+        return Features(head, "head").extract(network, x)[1]
+
+
+@torch.no_grad()
+def head_gives_output(model: nn.Module, network: nn.Module, head: str, x: Tensor) -> bool:
+    """Return whether the layer ``head`` makes of the features what the model makes of ``x``."""
+    with preserve_model(model, training=False):
+        output, features = Features(head, "head").extract(network, x)
+        try:
+            same = torch.equal(network.get_submodule(head)(features), output)
+        except RuntimeError:  # the features were flattened, and the head takes them as they were
+            return False
+        return same and (network is model or torch.equal(model(x), output))
 
 
 def make_head_pass(learner: Learner, samples: Samples) -> HeadPass | None:
@@ -85,15 +162,10 @@ def make_head_pass(learner: Learner, samples: Samples) -> HeadPass | None:
         return None
     network, tuning = found
     x = prepare_inputs(learner.model, samples.gather(torch.arange(1))[0], learner.prepare)
-    with torch.no_grad(), preserve_model(learner.model, training=False):
-        output, features = Features(tuning.head, "head").extract(network, x)
-        try:
-            same = torch.equal(network.get_submodule(tuning.head)(features), output)
-        except RuntimeError:  # the features were flattened, and the head takes them as they were
-            same = False
     memory = getattr(learner.replay, "memory", None)
     count = len(samples) + (0 if memory is None else memory.capacity)
-    if not same or count * features.nbytes > LIMIT:
+    size = compute_features(network, tuning.head, x).nbytes
+    if count * size > LIMIT or not head_gives_output(network, network, tuning.head, x):
         return None
     return HeadPass(trained.masked, network, tuning.head, count)
 

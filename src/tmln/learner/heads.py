@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tmln.curvature.preserve_state import preserve_model
 from tmln.distributed.sharding import REMEDY, is_sharded_model
+from tmln.learner.forward import MaskedModel
 from tmln.methods import Growth, prepare_inputs
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
@@ -128,7 +129,7 @@ def grow_head(learner: Learner, name: str, rows: int) -> Growth:
             f"{name!r} would have to be given {rows} rows, and a head in shards does not change: make the model with "
             f"an output for every class that will come, or {REMEDY}"
         )
-    prefix = "" if trained.masked is learner.model else "model"  # what components see may be wrapped
+    prefix = "model" if isinstance(trained.masked, MaskedModel) else ""  # what components see may be wrapped
     full_name = ".".join(filter(None, (prefix, name)))
     growth = resize_head(trained.masked, full_name, rows, seed_of(learner.seed, f"head of {rows}"))
     for component in learner.components.values():

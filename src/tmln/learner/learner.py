@@ -22,6 +22,7 @@ from tmln.learner.class_edits import combine_scores, is_closed, merge_classes, r
 from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predict, predict_labels
 from tmln.learner.export import export
 from tmln.learner.forward import Precision, check_heads
+from tmln.learner.frozen_features import find_stored
 from tmln.learner.heads import grow_for
 from tmln.learner.history import (
     KNOWN_SHARE,
@@ -495,7 +496,8 @@ class Learner:
 
     def score(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output, and the answer's scores, in which merged classes are one."""
-        output, scores = self.answer.scores(model, x)
+        stored = find_stored(self.trained.masked) if model is self.model else None
+        output, scores = self.answer.scores(stored or model, x)
         return output, combine_scores(scores, self.names)
 
     def name_of(self, label: int) -> str:

@@ -24,6 +24,7 @@ from tmln.learner.forward import (
     Precision,
     TaskHeads,
 )
+from tmln.learner.frozen_features import store_features
 from tmln.methods import Component
 from tmln.methods.recipes import Recipe, make_components
 
@@ -58,7 +59,8 @@ class Trained:
         batch_statistics: Literal["global", "rank"],
     ) -> None:
         self.model, self.recipe, self.lr, self.seed = model, recipe, lr, seed
-        self.masked: nn.Module = TaskHeads(model, heads) if heads else MaskedModel(model) if mask else model
+        seen = model if compile or fabric is not None else store_features(model)
+        self.masked: nn.Module = TaskHeads(seen, heads) if heads else MaskedModel(seen) if mask else seen
         self.compile, self.batch_statistics = compile, batch_statistics
         self.ranks = place_model(model, fabric, recipe)
         check_compile(model, self.ranks, compile, batch_statistics == "global")

@@ -94,20 +94,21 @@ class FeatureCache:
             keep: keep them in memory; a database keeps them anyway.
         """
         keys = digest_rows(digest_weights(model, head), x)
-        known = self._known(keys)
-        if known is not None:
-            return known.to(x.device)
-        features = compute()
-        rows = features.detach().cpu()
-        if keep and self.size + rows.nbytes <= self.limit:
-            self.memory.update(zip(keys, rows.clone(), strict=True))
-            self.size += rows.nbytes
-        self._use(lambda base: self._write(base, keys, rows))
-        return features
-
-    def _known(self, keys: list[bytes]) -> Tensor | None:
         if keys and all(key in self.memory for key in keys):
-            return torch.stack([self.memory[key] for key in keys])
+            return torch.stack([self.memory[key] for key in keys]).to(x.device)
+        known = self._read_all(keys)
+        features = compute() if known is None else known
+        rows = features.detach().cpu()
+        new = {key: row for key, row in zip(keys, rows, strict=True) if keep and key not in self.memory}
+        if self.size + (size := sum(row.nbytes for row in new.values())) <= self.limit:
+            self.memory.update({key: row.clone() for key, row in new.items()})
+            self.size += size
+        if known is None:
+            self._use(lambda base: self._write(base, keys, rows))
+        return features.to(x.device)
+
+    def _read_all(self, keys: list[bytes]) -> Tensor | None:
+        """Return the features of all keys from the database; None if it lacks one."""
         if self.path is None or not keys or not self.path.exists():
             return None
         rows = self._use(lambda base: self._read(base, keys))
