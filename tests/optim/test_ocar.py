@@ -8,6 +8,7 @@ import io
 import math
 import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -308,6 +309,7 @@ def test_a_step_without_a_metric_is_refused() -> None:
         ("damping_init", "eta"),
         ("replay_weight", "ratio"),
         ("replay_weight", -1.0),
+        ("momentum", 1.0),
     ],
 )
 def test_bad_values_are_named(name: str, value: object) -> None:
@@ -333,6 +335,49 @@ def test_bad_calls_are_named() -> None:
 def test_the_documented_examples_run() -> None:
     result = doctest.testmod(tmln.optim.ocar)
     assert (result.attempted, result.failed) == (5, 0)
+
+
+def test_momentum_accumulates_natural_gradients() -> None:
+    # v1 = d1, v2 = mu*d1 + d2: without momentum, from the same factors, steps are d1 and d2
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    x = torch.randn(8, 3)
+    constant = {p: torch.randn_like(p) for p in model.parameters()}
+    moves = {}
+    for mu in (0.0, 0.5):
+        own = copy.deepcopy(model)
+        optimizer = OCAR(own, lr=0.1, momentum=mu, update_every=10)
+        optimizer.observe(x)
+        points = [[p.detach().clone() for p in own.parameters()]]
+        for _ in range(3):
+            for p, g in zip(own.parameters(), constant.values(), strict=True):
+                p.grad = g.clone()
+            optimizer.step()
+            points.append([p.detach().clone() for p in own.parameters()])
+        moves[mu] = [torch.cat([(b - a).flatten() for a, b in zip(*pair, strict=True)]) for pair in pairwise(points)]
+    plain = moves[0.0][0]
+    for step, factor in enumerate((1.0, 1.5, 1.75)):
+        torch.testing.assert_close(moves[0.0][step], plain)
+        torch.testing.assert_close(moves[0.5][step], factor * plain)
+
+
+def test_momentum_follows_a_checkpoint() -> None:
+    ways = []
+    for interrupted in (False, True):
+        model = net()
+        optimizer = OCAR(model, lr=0.1, momentum=0.9)
+        for step in range(4):
+            if interrupted and step == 2:
+                state = copy.deepcopy(optimizer.state_dict())
+                optimizer = OCAR(model, lr=0.1, momentum=0.9)
+                optimizer.load_state_dict(state)
+            x, y = batch(step)
+            optimizer.observe(x)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        ways.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*ways)
 
 
 @pytest.mark.parametrize("make", [OCAR, TMLNKFAC])

@@ -36,7 +36,7 @@ def test_all_have_as_many_trials_at_the_same_rates(method: str) -> None:
     for k, settings in enumerate(found):
         full = tuning.make_trial(stand, method, settings).resolved()
         numbers = full["settings"]
-        rate = full["lr"] / numbers.get("step.damping", 1 - numbers.get("step.momentum", 0.0))
+        rate = full["lr"] / (numbers.get("step.damping", 1.0) * (1 - numbers.get("step.momentum", 0.0)))
         assert rate == pytest.approx(RATES[k % len(RATES)])
         assert (full["seed"], full["benchmark_options"]["validation"]) == (SEED, 0.1)
 

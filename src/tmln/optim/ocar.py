@@ -13,7 +13,14 @@ from tmln.curvature.kfac import KFAC
 from tmln.curvature.kfac_factors import Inputs, to_batch
 from tmln.curvature.likelihoods import LogLikelihood
 from tmln.distributed.process_group import SINGLE, Group, Ranks, ranks_of
-from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
+from tmln.optim.checks import (
+    begin_step,
+    check_above,
+    check_at_least,
+    check_choice,
+    check_fraction,
+    check_gradient,
+)
 from tmln.optim.growth import check_in_model, check_replacement, replace_parameter
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
@@ -80,6 +87,7 @@ class OCAR(Optimizer):
         damping_init: ``"lr"`` starts tau at the learning rate, as the authors' code.
         replay_weight: weight of replayed samples in G: "one", "class_ratio" (known over new
             classes) or a number.
+        momentum: as in SGD, applied to the natural gradient.
         seed: seed of the drawn labels.
         group: the processes whose samples count, as in :class:`~tmln.curvature.kfac.KFAC`.
         log_likelihood: what the outputs are ("tokens", ...), as in :func:`tmln.diagonal_fisher`.
@@ -97,6 +105,7 @@ class OCAR(Optimizer):
         damping_increment: float = 0.0,
         damping_init: str | None = None,
         replay_weight: float | str = "one",
+        momentum: float = 0.0,
         seed: int = 0,
         group: Group = None,
         log_likelihood: str | LogLikelihood | None = None,
@@ -109,6 +118,8 @@ class OCAR(Optimizer):
         if damping_init not in (None, "lr"):
             raise ValueError(f"damping_init must be None or 'lr', got {damping_init!r}")
         _check_replay_weight(replay_weight)
+        check_fraction("momentum", momentum)
+        self.momentum = momentum
         self.damping_increment = damping_increment
         self.update_every = update_every
         self.replay_weight = replay_weight
@@ -185,9 +196,17 @@ class OCAR(Optimizer):
                 check_gradient(p, "OCAR")
             if moved:
                 towards = [directions.get(p, p.grad) for p in moved]
+                towards = self._accumulate(moved, towards) if self.momentum else towards
                 torch._foreach_add_(moved, towards, alpha=-float(group["lr"]))
         self._steps += 1
         return loss
+
+    def _accumulate(self, params: list[nn.Parameter], directions: list[Tensor]) -> list[Tensor]:
+        """Update and return the velocities v <- mu*v + direction."""
+        for p, direction in zip(params, directions, strict=True):
+            velocity = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+            velocity.mul_(self.momentum).add_(direction)
+        return [self.state[p]["momentum_buffer"] for p in params]
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """Put ``new``, with more rows, in place of ``old``; the layer's G grows with zeros.
@@ -222,6 +241,7 @@ class OCAR(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         own = (
+            "momentum",
             "damping_increment",
             "update_every",
             "replay_weight",

@@ -14,7 +14,25 @@ from tmln.paper.anchors import ANCHORS, Anchor
 from tmln.streams import BENCHMARKS
 from tmln.suggest import did_you_mean
 
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "tmln with momentum": ("tmln", {"step.momentum": 0.9}),
+    "tmln-kfac+ with momentum": ("tmln-kfac+", {"step.momentum": 0.9}),
+    "ocar with momentum": ("ocar", {"step.momentum": 0.9}),
+    "ocar+der with momentum": ("ocar+der", {"step.momentum": 0.9}),
+    "der++ with separate passes": ("der++", {"replay.passes": "separate"}),
+}
+"""Rows that are a method with fixed settings, tuned like a method: row -> (method, settings)."""
+
 TITLES = {name: BENCHMARKS[name].title for name in ("split-cifar100", "split-cifar10", "core50")}
+
+
+def split_variant(row: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the method of a row, and the settings that are fixed in it.
+
+    >>> split_variant("tmln with momentum"), split_variant("er")
+    (('tmln', {'step.momentum': 0.9}), ('er', {}))
+    """
+    return VARIANTS.get(row, (row, {}))
 
 
 @dataclass(frozen=True)
@@ -33,11 +51,15 @@ class BenchmarkSetup:
         return self.plain(method, seed, {**self.chosen.get(method, {}), **(changes or {})})
 
     def plain(self, method: str, seed: int = 0, changes: Mapping[str, Any] | None = None) -> RunConfig:
-        """Return a run with the scale's settings and ``changes``, without those of tuning."""
+        """Return a run with the scale's settings and ``changes``, without those of tuning.
+
+        ``method`` is a method or a variant.
+        """
+        method, fixed = split_variant(method)
         config = RunConfig(benchmark=self.benchmark, method=method, seed=seed)
         keeps = self.memory is not None and "replay.capacity" in config.resolved()["settings"]
         memory = {"replay.capacity": self.memory} if keeps else {}
-        return config.with_settings({**self.settings, **memory, **(changes or {})})
+        return config.with_settings({**self.settings, **memory, **fixed, **(changes or {})})
 
     @property
     def substitute(self) -> bool:

@@ -19,7 +19,7 @@ from tmln.methods.recipes import RECIPES, find_recipe
 from tmln.metrics import metric_of
 from tmln.paper.notes import select_notes
 from tmln.paper.published import METRICS, TABLE1, TABLE2, TABLE6, TABLE6_JOINT, Cells
-from tmln.paper.scales import BenchmarkSetup, Scale
+from tmln.paper.scales import BenchmarkSetup, Scale, split_variant
 from tmln.paper.study import Item, Page, RequestedRow, Sheet, Study, find_row
 
 # what the paper's tables do not have
@@ -40,7 +40,7 @@ class TableRow:
     @property
     def joint(self) -> bool:
         """Return whether its runs see all data at once: a reference that does not compete."""
-        return find_recipe(self.method).joint
+        return find_recipe(split_variant(self.method)[0]).joint
 
     @property
     def label(self) -> str:

@@ -24,7 +24,7 @@ from tmln.paper.tables import METHODS as PAPER
 TITLE = "Tuning: every method over its rate and its main strength"
 SEED = 100  # not used in any table
 VALIDATION = 0.1  # of the training data; the tables' runs train on all
-RATES = (0.03, 0.1, 0.3, 1.0)  # effective rates: eta/lambda, eta/(1 - momentum)
+RATES = (0.03, 0.1, 0.3, 1.0)  # effective rates: eta / (lambda * (1 - momentum))
 
 _MOMENTUM = ("step.momentum", (0.0, 0.9))
 _DAMPING = ("step.damping", (0.01, 0.1))
@@ -54,6 +54,11 @@ MAIN: dict[str, tuple[str, tuple[float, ...]]] = {
     "icarl": _MOMENTUM,
     "wa": _MOMENTUM,
     "cls-er": _MOMENTUM,
+    "tmln with momentum": _DAMPING,
+    "tmln-kfac+ with momentum": _DAMPING,
+    "ocar with momentum": _DAMPING,
+    "ocar+der with momentum": _DAMPING,
+    "der++ with separate passes": _DISTILLED,
 }
 """The main strength of each method, and its two values."""
 
@@ -78,7 +83,7 @@ def list_grid(setup: BenchmarkSetup, method: str) -> list[dict[str, Any]]:
     found = []
     for value in values:
         full = setup.plain(method, SEED, {field: value}).resolved()["settings"]
-        unit = full.get("step.damping", 1 - full.get("step.momentum", 0.0))
+        unit = full.get("step.damping", 1.0) * (1 - full.get("step.momentum", 0.0))
         found += [{"lr": float(f"{rate * unit:.6g}"), field: value} for rate in RATES]
     return found
 
@@ -135,7 +140,7 @@ def render(study: Study) -> Page:
         page.sheets.append(Sheet(setup.title, lines))
     page.notes.append(
         f"Accuracy on {VALIDATION:.0%} of the training data, seed {SEED}, which no table has. A rate is that of a step "
-        "where nothing shields: eta/lambda with damping, eta/(1 - momentum) with momentum"
+        "where nothing shields: eta / (lambda * (1 - momentum))"
     )
     return page
 

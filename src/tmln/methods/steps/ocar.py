@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from tmln.methods import Batch, Guide, MemoryTerm, Settings, Step, TaskContext
+from tmln.methods import Batch, Guide, MemoryConditions, MemoryTerm, Settings, Step, TaskContext
 from tmln.optim.ocar import OCAR
 
 
@@ -37,6 +37,13 @@ class OCARSettings(Settings):
     replay_weight: Literal["one", "class_ratio"] = Field(
         "one", description="weight of replayed samples in the Fisher: one, or known classes over new ones"
     )
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="momentum mu of the natural gradient, reset at task boundaries; 0 is off",
+        json_schema_extra={"later": True, "search": {"low": 0.0, "high": 0.99}},
+    )
 
 
 class OCARStep(Step[OCARSettings]):
@@ -48,7 +55,6 @@ class OCARStep(Step[OCARSettings]):
     off_settings: ClassVar[Mapping[str, Any] | None] = None  # no setting makes it plain descent
     changed_settings: ClassVar[Mapping[str, Any]] = {"damping": 0.01}
     optimizer: OCAR
-    fixed_memory_terms = (MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True))
     guide = Guide(
         equation=r"\theta \leftarrow \theta - \eta \, (G + \sqrt{\tau}/\pi)^{-1} \, g \, (A + \pi "
         r"\sqrt{\tau})^{-1}",
@@ -61,6 +67,16 @@ class OCARStep(Step[OCARSettings]):
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> OCAR:
         options = self.settings.model_dump(exclude={"replay_weight"})
         return OCAR(model, lr, seed=seed, **options)
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        held = settings.momentum and conditions.trains
+        found = [MemoryTerm("kfac.factors", "K"), MemoryTerm("kfac.inverses", "K", derived=True)]
+        return [*found, MemoryTerm("momentum_buffer", "W")] if held else found
+
+    def begin(self, context: TaskContext) -> None:
+        if context.index:
+            self.optimizer.state.clear()  # the momentum
 
     @property
     def effective_lr(self) -> float:
