@@ -23,7 +23,7 @@ from benchmarks.loop import BATCH, SLICE, cifar
 from benchmarks.timing import Line, best_times
 from tmln.curvature import diagonal_fisher
 from tmln.distributed.process_group import Group, ranks_of
-from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.memory_estimate import keep_memory
 from tmln.learner import Learner
 from tmln.models import make_model
 from tmln.optim import TMLN

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
 from tmln.data.reading import DataError
-from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.memory_estimate import keep_memory
 from tmln.learner import Learner
 from tmln.methods.replay import Reservoir
 from tmln.models import make_model

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
-from tmln.experiments.process_memory import held_bytes, peak_bytes, reset_peak
+from tmln.experiments.memory_estimate import held_bytes, peak_bytes, reset_peak
 from tmln.learner import Learner
 from tmln.models import make_model
 

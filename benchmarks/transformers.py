@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
 from tmln.curvature import diagonal_fisher
-from tmln.experiments.process_memory import peak_bytes, reset_peak
+from tmln.experiments.memory_estimate import peak_bytes, reset_peak
 
 BATCH = 32  # samples of one training step
 

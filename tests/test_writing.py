@@ -23,7 +23,7 @@ from tmln.analysis.read import read_results
 from tmln.data.extract import unpack
 from tmln.experiments.files import make_folder, write_whole
 from tmln.experiments.lock import RunLock
-from tmln.experiments.logfile import append_line, read_lines
+from tmln.experiments.store import append_line, read_lines
 from tmln.learner.checkpoint import read_newest, write_checkpoint
 from tmln.report.page import write_report
 from tmln.writing import CannotWrite, writing

@@ -268,7 +268,7 @@ def test_who_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_do_not_share_a_gpu_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tmln.experiments.device.run_device", lambda: torch.device("meta"))
+    monkeypatch.setattr("tmln.experiments.machine.run_device", lambda: torch.device("meta"))
     with ExecutorConfig().open_pool(jobs=100) as pool:
         assert pool.capacity == 1
     with ExecutorConfig(workers=3).open_pool(jobs=100) as pool:

@@ -15,8 +15,8 @@ from tmln.experiments import Run, RunConfig, Store, run_id
 from tmln.experiments.build import build, steps_in, stream_of
 from tmln.experiments.files import UnsafePath, from_json, read_regular, write_whole
 from tmln.experiments.identity import is_named, run_name
-from tmln.experiments.logfile import append_line, read_lines, truncate_after
 from tmln.experiments.result import read_result, write_result
+from tmln.experiments.store import append_line, read_lines, truncate_after
 from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.learner.checkpoint import write_checkpoint
 from tmln.measure.trajectory import record

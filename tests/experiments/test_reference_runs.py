@@ -9,7 +9,7 @@ import pytest
 
 from tmln.executors.plan import plan
 from tmln.experiments.config import RunConfig, run_id
-from tmln.experiments.reference_runs import reference_config, reference_names, reference_of
+from tmln.experiments.reference_runs import equal_rate, reference_config, reference_names, reference_of
 from tmln.experiments.store import Store
 from tmln.methods.recipes import RECIPES
 
@@ -96,3 +96,11 @@ def test_the_names_of_all_references_are_those_of_their_runs() -> None:
         assert reference_names(config.resolved()) == {}
     with pytest.raises(ValueError, match="another version"):
         reference_names({**BASE.resolved(), "forgotten_field": 3})
+
+
+def test_the_rate_by_hand() -> None:
+    tmln = RunConfig(benchmark="split-digits", method="tmln")
+    assert equal_rate(tmln) == {"lr": 0.1, "step.momentum": 0.0}
+    other = tmln.with_settings({"lr": 0.03, "step.damping": 0.2})
+    assert equal_rate(other)["lr"] == 0.15
+    assert RunConfig(benchmark="split-digits", method="er").with_settings(equal_rate(tmln)).resolved()["lr"] == 0.1

@@ -27,7 +27,7 @@ from tmln.analysis.measurements import (
 from tmln.analysis.text_table import records_csv
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig
-from tmln.experiments.process_memory import peak_bytes
+from tmln.experiments.memory_estimate import peak_bytes
 from tmln.learner import Learner
 from tmln.measure import overhead
 from tmln.measure.overhead import (

@@ -66,7 +66,7 @@ def demo(
 
     if not runs.exists():
         start_server()  # which loads torch while this process does
-    from tmln.experiments.matched_lr import equal_rate
+    from tmln.experiments.reference_runs import equal_rate
 
     configs = Training(benchmark="split-digits", seeds=DEMO_SEEDS).configs(DEMO)
     rate = equal_rate(next(config for config in configs if config.method == "tmln"))

@@ -121,7 +121,7 @@ class ExecutorConfig:
 
 def _default_workers() -> int:
     """Return one worker a core; on a GPU one, as its memory cannot be divided by itself."""
-    from tmln.experiments.device import run_device
+    from tmln.experiments.machine import run_device
 
     return cores() if run_device().type == "cpu" else 1
 

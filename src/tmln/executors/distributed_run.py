@@ -25,7 +25,7 @@ from tmln.executors.config import cores
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import SerialExecutor, run_job
 from tmln.experiments.launch import Devices, end, launched
-from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.memory_estimate import keep_memory
 from tmln.experiments.run import Execution, NullRun, StepInfo
 from tmln.signals import AT_ONCE, SIGNALS, Interrupted
 

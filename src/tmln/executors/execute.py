@@ -15,13 +15,12 @@ from tmln.executors.interfaces import Executor, Outcome, RunRequest
 from tmln.executors.plan import Job
 from tmln.experiments.config import run_id
 from tmln.experiments.files import make_folder
-from tmln.experiments.memory_estimate import LEFT
-from tmln.experiments.process_memory import free_bytes
+from tmln.experiments.lock import check_file_system
+from tmln.experiments.memory_estimate import LEFT, free_bytes
 from tmln.experiments.reference_runs import reference_config
 from tmln.experiments.result import Result
 from tmln.experiments.run import StepInfo
 from tmln.experiments.run_options import RunOptions
-from tmln.experiments.shared_disk import check
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted, asked_to_stop, saving
 from tmln.streams.benchmarks import split_name
@@ -95,7 +94,7 @@ def execute(
     if not open_jobs:
         return failures
     make_folder(Path(store.root))
-    if problem := check(Path(store.root)):
+    if problem := check_file_system(Path(store.root)):
         on_event(Event("warning", next(iter(open_jobs.values())), text=problem))
     root = str(Path(store.root).resolve())
     references = {name: reference_config(job.config, options.oracle) for name, job in open_jobs.items()}

@@ -14,7 +14,7 @@ from tmln.distributed.process_group import ranks_of
 from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import LockLost, RunLocked
-from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.memory_estimate import keep_memory
 from tmln.experiments.reference_runs import reference_of
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution, StepInfo

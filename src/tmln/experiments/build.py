@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tmln.experiments.config import RunConfig
-from tmln.experiments.device import run_device
+from tmln.experiments.machine import run_device
 from tmln.experiments.memory_estimate import COPIES, check_weights
 from tmln.learner import Learner
 from tmln.models import make_model, takes_pixels

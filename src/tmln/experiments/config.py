@@ -13,12 +13,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from tmln.experiments.identity import canonical, run_name
-from tmln.experiments.model_options import model_options, one_line
 from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
 from tmln.methods.recipes import RECIPES, Recipe, find_recipe
 from tmln.methods.registry import FAMILIES, name_component
-from tmln.models.registry import is_pretrained
+from tmln.models.registry import is_pretrained, model_options, one_line
 from tmln.streams.benchmarks import BENCHMARKS, Benchmark, find_benchmark, parse_options, split_name
 from tmln.streams.options import LOCATION_OPTIONS, OwnOptions, omit_later_defaults
 from tmln.suggest import did_you_mean

@@ -1,4 +1,4 @@
-"""Estimate a run's peak memory before training, and the pieces in which its batches fit.
+"""The memory of the process, and an estimate of what a run needs before it is trained.
 
 Pieces are no part of a run's identity, as its device and threads are not: in pieces a run has the
 same result to rounding. They are kept in its checkpoint, so that a resumed run continues to the
@@ -7,11 +7,17 @@ bit, whatever memory is free then.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import re
-from collections.abc import Callable
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,7 +26,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tmln.curvature.kfac_layers import factor_elements
 from tmln.distributed.process_group import local_part
 from tmln.distributed.sharding import is_sharded_model
-from tmln.experiments.process_memory import free_bytes, held_bytes, peak_bytes
 from tmln.learner import Learner
 from tmln.learner.forward import bytes_per_sample
 from tmln.methods import prepare_inputs
@@ -38,6 +43,108 @@ LEFT = 0.9  # of what is free: other programs live, too
 GRAM_COPIES = 3  # of the features' Gram matrix in tests: the sum, a batch's, and one for its eigenvalues
 BOUNDARY = 256  # samples that go through the model at a time at a task's end
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's numbers of what mallopt sets
+KEPT = 2**30
+CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+SLURM = "SLURM_MEM_PER_NODE"  # MiB that a job may hold on this node
+
+
+def keep_memory() -> None:
+    """Keep freed blocks with the process, as a training step requests the same large ones again.
+
+    Otherwise the C library returns each to the system, and every step pays for fresh, zeroed pages.
+    Without such a setting in the C library nothing happens.
+    """
+    with suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(MMAP_THRESHOLD, KEPT)
+        libc.mallopt(TRIM_THRESHOLD, KEPT)
+
+
+def reset_peak() -> None:
+    """Let :func:`peak_bytes` count anew from now on, where the system supports that (Linux)."""
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def held_bytes() -> int:
+    """Return what the process holds now; its peak where that is unknown."""
+    return _status("VmRSS:") or peak_bytes()
+
+
+def free_bytes() -> int:
+    """Return the available bytes.
+
+    The least that the machine, every cgroup above it, the SLURM job and ulimit -v leave.
+    """
+    found = [2**62]
+    with suppress(OSError, ValueError, IndexError):
+        meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(int(meminfo["MemAvailable"].split()[0]) * 1024)
+    found += _cgroup_bytes(CGROUPS, MEMBERSHIP)
+    with suppress(ValueError):
+        if given := int(os.environ.get(SLURM, "0")):  # 0: all of the node
+            found.append(given * 2**20 - held_bytes())
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        found.append(soft - (_status("VmSize:") or 0))
+    return max(0, min(found))
+
+
+def _cgroup_bytes(root: Path, membership: Path) -> Iterator[int]:
+    """Yield what each memory cgroup of version 1 or 2 leaves, from the process's own to the root.
+
+    A limit holds for all groups below it, and batch systems set it at any level. Cached files can
+    be dropped.
+    """
+    names = ("memory.max", "memory.current", "inactive_file"), (
+        "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    )  # fmt: skip
+    lines = []
+    with suppress(OSError):
+        lines = membership.read_text(encoding="utf-8", errors="replace").splitlines()
+    groups = [(root, "", names[0])]  # a container sees its own group as the root
+    for line in lines:
+        _, controllers, path = (line + "::").split(":")[:3]
+        if not controllers:
+            groups.append((root, path, names[0]))
+        elif "memory" in controllers.split(","):
+            groups.append((root / "memory", path, names[1]))
+    for base, path, (limit, usage, cached) in groups:
+        place = base / path.strip("/") if ".." not in path else base
+        for folder in (place, *place.parents):
+            if not folder.is_relative_to(base):
+                break
+            with suppress(OSError, ValueError):  # "max" is no number: no limit
+                left = int((folder / limit).read_text()) - int((folder / usage).read_text())
+                yield left + _cached_bytes(folder / "memory.stat", cached)
+
+
+def _cached_bytes(stat: Path, name: str) -> int:
+    with suppress(OSError, ValueError):
+        for line in stat.read_text().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
+
+
+def _status(field: str) -> int | None:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_bytes() -> int:
+    """Return the most memory held since :func:`reset_peak`; outside Linux, since the start."""
+    if (peak := _status("VmHWM:")) is not None:
+        return peak
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 class DoesNotFit(ValueError):

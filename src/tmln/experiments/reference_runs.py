@@ -93,3 +93,16 @@ def with_names(result: Result) -> Result:
         named = result.reference or (names.get(result.oracle, "") if result.config.get("lr", own) == own else "")
         return replace(result, name=run_id(RunConfig.of(result.config)), references=names, reference=named)
     return result
+
+
+def equal_rate(tmln: RunConfig) -> dict[str, Any]:
+    """Return the settings of plain SGD at the effective rate of a TMLN run, eta/lambda.
+
+    In task 1, before there is a metric, both take the same steps.
+
+    >>> equal_rate(RunConfig(benchmark="split-digits", method="tmln"))
+    {'lr': 0.1, 'step.momentum': 0.0}
+    """
+    full = tmln.resolved()
+    rate = float(f"{full['lr'] / full['settings']['step.damping']:.12g}")  # 0.1, not 0.09999999999999999
+    return {"lr": rate, "step.momentum": 0.0}

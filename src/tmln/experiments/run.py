@@ -22,12 +22,10 @@ from tmln.distributed.sharding import gather_state, is_sharded_model
 from tmln.evaluation_counts import add_online, online_accuracies
 from tmln.experiments.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.experiments.command import changed_of
-from tmln.experiments.commit import commit
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.loggers import Logger, make_logger
-from tmln.experiments.machine import machine
-from tmln.experiments.memory_estimate import fit_to_memory, memory_limit
-from tmln.experiments.process_memory import peak_bytes, reset_peak
+from tmln.experiments.machine import commit, machine
+from tmln.experiments.memory_estimate import fit_to_memory, memory_limit, peak_bytes, reset_peak
 from tmln.experiments.reference_runs import reference_names
 from tmln.experiments.result import Observations, Result
 from tmln.experiments.run_options import RunOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from tmln.experiments.device import VARIABLE as DEVICE
+from tmln.experiments.machine import VARIABLE as DEVICE
 from tmln.experiments.memory_estimate import VARIABLE as MEMORY
 from tmln.experiments.result import Oracle
 from tmln.models.custom import VARIABLE as ALLOW_CODE

@@ -26,7 +26,7 @@ from tmln.analysis.statistics import Summary, summarise, summarise_ratios
 from tmln.experiments.build import build, steps_of
 from tmln.experiments.config import RunConfig
 from tmln.experiments.machine import machine
-from tmln.experiments.process_memory import keep_memory
+from tmln.experiments.memory_estimate import keep_memory
 from tmln.experiments.reference_runs import SHARED
 from tmln.learner import Learner
 from tmln.measure.memory_cost import (
@@ -109,8 +109,8 @@ def _measure(config: RunConfig, threads: int) -> PeakMemory:
     import torch
 
     from tmln.experiments.build import build
-    from tmln.experiments.device import run_device
-    from tmln.experiments.process_memory import keep_memory, peak_bytes, reset_peak
+    from tmln.experiments.machine import run_device
+    from tmln.experiments.memory_estimate import keep_memory, peak_bytes, reset_peak
     from tmln.measure.overhead import time_task
 
     torch.set_num_threads(threads)

@@ -12,9 +12,8 @@ from tmln.analysis.significance import assess_significance
 from tmln.analysis.summary_text import write_summary
 from tmln.analysis.tables import column_lines
 from tmln.analysis.text_table import Strong
-from tmln.experiments import matched_lr
 from tmln.experiments.config import RunConfig, run_id
-from tmln.experiments.reference_runs import reference_config
+from tmln.experiments.reference_runs import equal_rate, reference_config
 from tmln.methods.recipes import RECIPES, find_recipe
 from tmln.metrics import metric_of
 from tmln.paper.notes import select_notes
@@ -50,7 +49,7 @@ class TableRow:
 
 def match_rate(setup: BenchmarkSetup) -> dict[str, Any]:
     """Return the settings of plain SGD at TMLN's effective learning rate in task 1."""
-    return matched_lr.equal_rate(setup.config("tmln"))
+    return equal_rate(setup.config("tmln"))
 
 
 def list_configs(setup: BenchmarkSetup, lines: Sequence[TableRow], seeds: int) -> list[RunConfig]:
