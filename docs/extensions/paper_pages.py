@@ -9,8 +9,7 @@ from docs.extensions.component_pages import format_text_table
 
 from tmln.analysis.text_table import Lines, grid_markdown
 from tmln.paper.items import ITEMS
-from tmln.paper.notes import NOTES
-from tmln.paper.published import METRICS, TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE6_JOINT, Cells
+from tmln.paper.published import METRICS, NOTES, TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE6_JOINT, Cells
 from tmln.streams import BENCHMARKS
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tmln import curvature, metrics, optim, streams
     from tmln.comparison import compare, read_results
     from tmln.curvature import Fisher, diagonal_fisher
-    from tmln.deploy.opening import open
+    from tmln.deploy.state_file import open
     from tmln.learner import Learner
     from tmln.methods import recipes
     from tmln.methods.replay import Reservoir
@@ -43,7 +43,7 @@ _HOMES = {
     "Learner": "tmln.learner",
     "Reservoir": "tmln.methods.replay",
     "diagonal_fisher": "tmln.curvature",
-    "open": "tmln.deploy.opening",
+    "open": "tmln.deploy.state_file",
 }
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from tmln.data.fit import FITS, PAD_VALUE, Placement, fit_picture, place_picture
-from tmln.data.images import DraftReader, ImageReader
+from tmln.data.images import FITS, PAD_VALUE, DraftReader, ImageReader, Placement, fit_picture, place_picture
 
 
 def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.deploy.conftest import draw
 from tests.learner.test_atomic import same
-from tmln.data.fit import Fit
+from tmln.data.images import Fit
 from tmln.deploy.learn import LearnRequest, StepProgress, learn_into
 from tmln.deploy.state_file import ModelSpec, open_learner
 from tmln.learner import checkpoint

@@ -13,15 +13,14 @@ import pytest
 from torch import Tensor
 
 from tests.experiments.killing import Mortal, config, gone
-from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.executors.plan import Job
+from tmln.executors.plan import Job, Outcome, RunRequest
 from tmln.executors.processes import START, ProcessExecutor, start_server
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run import StepInfo
 from tmln.experiments.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Message
+    from tmln.executors.plan import Message
 
 pytestmark = pytest.mark.skipif(START.get_start_method() != "forkserver", reason="workers are forks on Linux only")
 LONG = 100_000  # epochs

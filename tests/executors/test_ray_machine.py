@@ -15,8 +15,7 @@ import pytest
 
 from tests.experiments.killing import config
 from tmln.executors import ray
-from tmln.executors.interfaces import Outcome, RunRequest
-from tmln.executors.plan import Job
+from tmln.executors.plan import Job, Outcome, RunRequest
 from tmln.executors.ray import LOST_OR_KILLED, RayTask, execute_task, fetch_data, names_in, pack, receive, unpack
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import RunLock

@@ -19,8 +19,7 @@ from torch import nn
 import tmln
 from tests.learner.test_class_names import learner
 from tests.learner.test_predict import network
-from tmln.data.fit import FITS, Fit
-from tmln.data.images import DraftReader
+from tmln.data.images import FITS, DraftReader, Fit
 from tmln.learner import Learner
 from tmln.learner import export as exporting
 from tmln.learner.exported_model import describe_export, describe_normalisation, make_preparation

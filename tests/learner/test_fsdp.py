@@ -26,7 +26,7 @@ from tests.learner.shards_on_ranks import (
 from tests.learner.test_together import HALF, FakeFabric
 from tmln.distributed.sharding import sharding_units
 from tmln.learner import Learner
-from tmln.learner.fabric import check_shardable
+from tmln.learner.trained import check_shardable
 from tmln.methods.recipes import FAMILIES
 
 KEPT = {"all": ALL_KEPT, "other": OTHER_KEPT}

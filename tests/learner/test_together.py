@@ -12,7 +12,7 @@ from tests.distributed.two_ranks import run_on_two_ranks
 from tests.learner.methods_on_ranks import CASES, learned, left
 from tmln.distributed.process_group import Ranks
 from tmln.learner import Learner
-from tmln.learner.fabric import check_compile
+from tmln.learner.trained import check_compile
 from tmln.methods import Batch
 
 OTHERS = ("own statistics", "dropout")  # of which docs/devices.md says that they depend on how many ranks there are

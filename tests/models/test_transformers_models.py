@@ -17,8 +17,8 @@ from tmln.deploy.learn import LearnRequest, learn_into
 from tmln.deploy.state_file import open_learner
 from tmln.models import make_model, takes_pixels
 from tmln.models.custom import check_allowed
-from tmln.models.lora import merge_adapters
 from tmln.models.transformers_models import spell_config, to_unit_scale
+from tmln.models.tuning_options import merge_adapters
 from transformers import (
     CLIPVisionConfig,
     CLIPVisionModel,
@@ -216,7 +216,7 @@ def test_a_state_may_name_known_models_and_plain_entries_only(tmp_path: Path) ->
 
 def test_adapters_by_hand() -> None:
     """W x + 2 B A x: B is zero at first, and merging adds the product to W."""
-    from tmln.models.lora import add_lora
+    from tmln.models.tuning_options import add_lora
 
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 2))

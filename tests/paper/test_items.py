@@ -117,7 +117,7 @@ def test_table_3_is_read_from_the_recipes(study: Study) -> None:
 
 def test_table_3_says_where_a_recipe_differs(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("not the paper's" in note for note in ITEMS["table3"].render(study).notes)
-    monkeypatch.setattr("tmln.paper.table3.TABLE3", {"tmln": {"step.damping": ("lambda", 0.2)}})
+    monkeypatch.setattr("tmln.paper.tables.TABLE3", {"tmln": {"step.damping": ("lambda", 0.2)}})
     notes = ITEMS["table3"].render(study).notes
     assert notes[0].startswith("TMLN: step.damping is 0.1 on split-digits, not the paper's 0.2")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.report.conftest import read, result
 from tmln.analysis.rows import group_by_table, group_rows
-from tmln.report.representative_rows import UNRANKED, describe_benchmarks, find_representative_rows
+from tmln.report.table_data import UNRANKED, describe_benchmarks, find_representative_rows
 
 
 def swept(method: str, bases: dict[float, float], validated: dict[float, float] | None = None) -> list[dict[str, Any]]:

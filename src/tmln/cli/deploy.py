@@ -415,8 +415,7 @@ def export(
         learner.export(output)
     echo(f"wrote {output}")
     if output.suffix in (".onnx", ".pt2"):
-        from tmln.deploy.describe import describe_inputs
-        from tmln.deploy.export_speed import measure_speed
+        from tmln.deploy.describe import describe_inputs, measure_speed
 
         echo(f"input: {describe_inputs(learner)}")
         seconds = measure_speed(output, learner) or 0.0

@@ -16,8 +16,7 @@ from tmln.cli.tables import print_results
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
     from tmln.executors.execute import Failure
-    from tmln.executors.interfaces import Executor
-    from tmln.executors.plan import ArraySlice, Job
+    from tmln.executors.plan import ArraySlice, Executor, Job
     from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import RunConfig
     from tmln.experiments.result import Result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmln.cli.demo_pictures import show_pictures
+from tmln.cli import deploy
 from tmln.cli.echo import echo, echo_block
 from tmln.cli.execution import find_result, run_configs
 from tmln.cli.options import (
@@ -35,9 +35,37 @@ from tmln.executors.config import ExecutorConfig
 if TYPE_CHECKING:
     from tmln.experiments.config import RunConfig
 
+
 DEMO = ("naive", "joint", "er", "ewc++", "rwalk", "upgd", "ocar", "tmln")
 AT_TMLN_RATE = ("naive", "er")  # also at TMLN's effective learning rate
 DEMO_SEEDS = 3
+
+
+def show_pictures(root: Path) -> None:
+    """Draw images of four shapes, learn them in two weeks, and test what is known."""
+    from tmln.deploy.demo import draw_weeks
+
+    state = root / "shapes.tmln"
+    if state.exists():
+        raise ValueError(f"{state} is there already: remove it, or choose another folder with --runs")
+    echo(f"Images of four shapes, drawn by tmln (no photographs), in {root}: week1, week2, test.")
+    draw_weeks(root)
+    for week in ("week1", "week2"):
+        _announce("learn", "--state", state, "--data", root / week)
+        deploy.learn(state=state, data=root / week)
+    _announce("evaluate", "--state", state, "--data", root / "test")
+    deploy.evaluate(state=state, data=root / "test")
+    pictures = [root / "test" / name / "0.png" for name in ("circle", "ring")]
+    _announce("predict", "--state", state, *pictures)
+    deploy.predict(pictures=pictures, state=state)
+    echo("")
+    echo(f"Next: tmln undo --state {shlex.quote(str(state))}, or a folder of your own (docs/own_data.md)")
+
+
+def _announce(*words: object) -> None:
+    """Print a command as a person types it."""
+    echo("")
+    echo(f"$ tmln {shlex.join(map(str, words))}")
 
 
 def demo(

@@ -26,7 +26,7 @@ from tmln.cli.options import (
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Executor
+    from tmln.executors.plan import Executor
     from tmln.experiments.config import RunConfig
     from tmln.experiments.result import Result
     from tmln.experiments.run_options import RunOptions

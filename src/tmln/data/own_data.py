@@ -16,10 +16,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tmln.data.fit import Fit
 from tmln.data.folder import list_entries, read_folder
 from tmln.data.image_files import load_images
-from tmln.data.images import FORMATS, DraftReader, ImageReader, Pixels
+from tmln.data.images import FORMATS, DraftReader, Fit, ImageReader, Pixels
 from tmln.data.reading import BadData, BadDataWarning, DataError, data_root, read_bounded
 
 SKIP = "--skip-bad"  # the option that an error names
@@ -60,7 +59,7 @@ def read_own_data(
 
     ``shape`` is the input shape of a model, [C, H, W]: images are converted to it. Without it, the
     side is ``side`` or follows from the images, up to ``largest``. ``fit`` is how a picture becomes
-    a square (:mod:`tmln.data.fit`). All bad files and empty folders are one error, or with
+    a square (:mod:`tmln.data.images`). All bad files and empty folders are one error, or with
     ``skip_bad`` left out.
     """
     path = Path(place).expanduser()

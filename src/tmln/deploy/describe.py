@@ -1,21 +1,30 @@
-"""Describe a state file: classes, tasks, memory, method, slowed weights, accuracy by class."""
+"""Describe a state file: classes, tasks, memory, method, slowed weights, accuracy by class.
+
+Of an export, measure the seconds that an input takes.
+"""
 
 from __future__ import annotations
 
+import importlib
+import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 
 import tmln
 from tmln.deploy.state_file import open_learner
 from tmln.learner import Learner
-from tmln.learner.exported_model import describe_export
+from tmln.learner.exported_model import describe_export, make_stored_example
 from tmln.learner.history import measure_accuracies
 from tmln.optim import TMLN
 from tmln.optim.protection import SLOWED_ABOVE, shields_of
 from tmln.printable import one_line
 
 BAR = 20  # characters
+RUNS, SECONDS = 30, 1.0  # at most, after one that is not counted
 
 
 def slowed_shares(learner: Learner) -> dict[str, float]:
@@ -116,3 +125,37 @@ def evaluate_classes(learner: Learner, data: str | Path) -> list[tuple[str, int,
         (learner.name_of(c), int((mine := samples.y == c).sum()), float(right[mine].to(torch.float32).mean()))
         for c in samples.classes
     ]
+
+
+def measure_speed(path: Path, learner: Learner) -> float | None:
+    """Return the median seconds of one input on one core; None of files that are no programs."""
+    x = make_stored_example(learner, 1)
+    if path.suffix == ".onnx":
+        onnxruntime = importlib.import_module("onnxruntime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        (name,) = (given.name for given in session.get_inputs())
+        array = x.numpy()
+        return time_calls(lambda: session.run(None, {name: array}))
+    if path.suffix != ".pt2":
+        return None
+    program = torch.export.load(path).module()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            return time_calls(lambda: program(x))
+    finally:
+        torch.set_num_threads(before)
+
+
+def time_calls(call: Callable[[], Any]) -> float:
+    """Return the median seconds of a call."""
+    call()
+    seconds: list[float] = []
+    while len(seconds) < RUNS and sum(seconds) < SECONDS:
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return median(seconds)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.data.fit import Fit
+from tmln.data.images import Fit
 from tmln.data.own_data import DEFAULT_SIDE
 from tmln.deploy.backbone import (
     INSTALL,

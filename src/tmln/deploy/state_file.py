@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from tmln.user_code import code_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 PARAMETERS = 4  # times as many as the file holds may be made on the way to a model, which may replace some
 
@@ -266,3 +268,23 @@ def learner_of_run(folder: str | Path) -> Learner:
     )
     learner.about = {**spec.to_dict(), "method": config.method}
     return learner
+
+
+def open(path: str | os.PathLike[str]) -> Learner:
+    """Return the learner of a state file, ready to predict and to go on learning.
+
+    The file says how its model is built and how inputs are prepared::
+
+        learner = tmln.open("shop.tmln")
+        learner.predict("photos/")  # or paths, Pillow images, arrays [H, W, 3] of uint8
+        learner.learn("week3/", epochs=10)
+        learner.save("shop.tmln")
+
+    States of models that are code of your own, ``package.module:Name``, need TMLN_ALLOW_CODE=1.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not a state, was damaged, or does not say how its model is built, as
+            one that ``Learner.save`` wrote for a model of your own; ``Learner.load`` reads that.
+    """
+    return open_learner(Path(path))

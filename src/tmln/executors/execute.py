@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tmln.executors.config import ExecutorConfig, threads_of
-from tmln.executors.interfaces import Executor, Outcome, RunRequest
-from tmln.executors.plan import Job
+from tmln.executors.plan import Executor, Job, Outcome, RunRequest
 from tmln.experiments.config import run_id
 from tmln.experiments.files import make_folder
 from tmln.experiments.lock import check_file_system
@@ -27,7 +26,7 @@ from tmln.streams.benchmarks import split_name
 from tmln.streams.options import is_own_file
 
 if TYPE_CHECKING:
-    from tmln.executors.interfaces import Message
+    from tmln.executors.plan import Message
 
 TICK = 0.2  # seconds between two looks at the workers
 LOCKED_PAUSE = 5.0  # seconds until a run that another process works on is tried again

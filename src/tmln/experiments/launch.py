@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 
 from tmln.experiments.machine import VARIABLE as DEVICE
-from tmln.learner.fabric import check_shardable
+from tmln.learner.trained import check_shardable
 from tmln.methods.recipes import Recipe
 from tmln.suggest import did_you_mean
 

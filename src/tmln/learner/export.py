@@ -22,7 +22,7 @@ from tmln.distributed.sharding import gather_parameters
 from tmln.learner.exported_model import InputsToScores, describe_export, make_stored_example, takes_pictures
 from tmln.learner.forward import mask_logits
 from tmln.methods import get_reference_weight, prepare_inputs
-from tmln.models.lora import merge_adapters
+from tmln.models.tuning_options import merge_adapters
 from tmln.suggest import did_you_mean
 from tmln.writing import write_all, writing
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import tmln
-from tmln.data.fit import PAD_VALUE
+from tmln.data.images import PAD_VALUE
 from tmln.learner.class_edits import combine_scores, is_closed
 from tmln.learner.forward import mask_logits
 from tmln.learner.history import KNOWN_SHARE

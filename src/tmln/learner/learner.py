@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tmln.data.fit import Fit
+from tmln.data.images import Fit
 from tmln.distributed.sharding import gather_state
 from tmln.learner.checkpoint import load_file, save_file
-from tmln.learner.checks import check_model, check_trainable, explain_failure
 from tmln.learner.class_edits import combine_scores, is_closed, merge_classes, remove_classes, rename_class
-from tmln.learner.evaluation import Observer, Prediction, evaluate_tasks, predict, predict_labels
+from tmln.learner.evaluation import (
+    Observer,
+    Prediction,
+    check_model,
+    check_trainable,
+    evaluate_tasks,
+    explain_failure,
+    predict,
+    predict_labels,
+)
 from tmln.learner.export import export
 from tmln.learner.forward import Precision, check_heads
 from tmln.learner.frozen_features import find_stored

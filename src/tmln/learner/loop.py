@@ -19,8 +19,7 @@ from tmln.learner.frozen_features import reuse_features
 from tmln.methods import Batch, Step, TaskContext, choose_heads, move_to_model, prepare_inputs
 from tmln.methods.fine_tuning import set_training_mode
 from tmln.streams.arrays import DatasetSource
-from tmln.streams.readahead import prefetch
-from tmln.streams.samples import Samples, concat
+from tmln.streams.samples import Samples, concat, prefetch
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner

@@ -21,7 +21,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 from torch import Tensor
 
-from tmln.data.fit import Fit
+from tmln.data.images import Fit
 from tmln.distributed.sharding import load_model_weights, reshard_model
 from tmln.learner.checkpoint import NewerFormat
 from tmln.learner.forward import Precision

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tmln.data.fit import Fit
+from tmln.data.images import Fit
 from tmln.methods import get_reference_weight
 from tmln.streams.arrays import as_samples, number_labels
 from tmln.streams.assemble import choose_validation

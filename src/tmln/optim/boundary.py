@@ -24,10 +24,10 @@ from tmln.distributed.process_group import (
     reduce_parts,
     shard_like,
 )
-from tmln.optim.adam import MOMENTS
 from tmln.optim.checks import name_parameters
 from tmln.optim.protection import Protection, measure_protection, shields_of
 from tmln.optim.update import (
+    MOMENTS,
     OPEN,
     copy_layout,
     current_preconditioner,

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.optim.adam import MOMENTS, adam_directions
 from tmln.optim.boundary import match_fisher
 from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
 from tmln.optim.growth import check_replacement, replace_parameter
 from tmln.optim.precision import keep_state_dtype, state_dtype
-from tmln.optim.update import copy_layout
+from tmln.optim.update import MOMENTS, adam_directions, copy_layout
 
 PROJECTIONS = ("orthogonal", "public")
 FIRST = ("adam", "sgd")

@@ -13,7 +13,7 @@ in half as many bytes and P is computed in every step, one parameter at a time: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tmln.distributed.process_group import gather_full, shard_like
-from tmln.optim.adam import adam_directions
 from tmln.optim.precision import compact_dtype, is_half, state_dtype
 
 # Parameters and their gradients -> directions; without one, gradients are the directions.
@@ -31,6 +30,45 @@ OPEN = ("task_gradient", "departure")  # of a move under way
 WAITING = ("anchor", "fisher", "sensitivity", "path")  # not needed by a step
 METRIC = ("fisher", "sensitivity")  # what P is computed from
 STRETCH = 1024  # steps; 10^6 steps are then exact to 1e-4, where one float32 sum was off by 1.5%
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")  # named as in torch
+
+
+def adam_directions(
+    params: Sequence[Tensor],
+    gradients: list[Tensor],
+    states: Sequence[dict[str, Tensor]],
+    betas: tuple[float, float],
+    eps: float,
+    capturable: bool = False,
+) -> list[Tensor]:
+    r"""Update the moments in ``states`` and return Adam's directions.
+
+    .. math::
+        m \leftarrow \beta_1 m + (1-\beta_1) g, \quad
+        v \leftarrow \beta_2 v + (1-\beta_2) g^2, \quad
+        \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \epsilon}
+
+    The count t is on the host, as in torch, unless ``capturable``: CUDA graphs do not replay what
+    the host computes.
+    """
+    for p, state in zip(params, states, strict=True):
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=p.device if capturable else "cpu")
+            for name in MOMENTS[:2]:
+                state[name] = torch.zeros_like(p, dtype=state_dtype(p))
+        state["step"] += 1
+    means, squares = ([state[name] for state in states] for name in MOMENTS[:2])
+    steps: list[float | Tensor] = [state["step"] for state in states]
+    if not (capturable or torch.compiler.is_compiling()):  # a number is faster, but would be compiled in
+        steps = [float(step) for step in steps]
+    torch._foreach_lerp_(means, gradients, 1.0 - betas[0])
+    torch._foreach_mul_(squares, betas[1])
+    torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - betas[1])
+    roots = list(torch._foreach_sqrt(squares))
+    torch._foreach_div_(roots, [(1.0 - betas[1] ** t) ** 0.5 for t in steps])
+    torch._foreach_add_(roots, eps)
+    torch._foreach_mul_(roots, [1.0 - betas[0] ** t for t in steps])
+    return list(torch._foreach_div(means, roots))
 
 
 # -- state -------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import Any
 
 from tmln.analysis.fronts import Fronts, configuration_lines, fronts_of, volume_lines, volume_notes
 from tmln.analysis.rows import Row
-from tmln.paper.notes import select_notes
-from tmln.paper.published import TABLE6
+from tmln.paper.published import TABLE6, select_notes
 from tmln.paper.scales import TITLES
 from tmln.paper.study import Item, Page, Sheet, Study, find_row
 from tmln.paper.tables import SWEPT, TABLE6_BENCHMARK, TABLE6_ITEM, TableRow, list_table6_rows

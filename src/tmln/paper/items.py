@@ -15,15 +15,15 @@ from tmln.executors.progress_display import duration
 from tmln.experiments.config import canonical, run_id
 from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
-from tmln.paper import anchor_table, figure3, shield, table3, tuning
+from tmln.paper import anchor_table, figure3, shield, tuning
 from tmln.paper.measurements import BARRIER_ITEM, FIGURE2_ITEM, TABLE4_ITEM, TABLE5_ITEM
 from tmln.paper.recipes import CONFIRM_ITEM, RECIPES_ITEM
 from tmln.paper.scales import Scale, missing_data
 from tmln.paper.study import Item, RecordingRequest, Study, get_scale_mark
-from tmln.paper.tables import TABLE1_ITEM, TABLE2_ITEM, TABLE6_ITEM
+from tmln.paper.tables import TABLE1_ITEM, TABLE2_ITEM, TABLE3_ITEM, TABLE6_ITEM
 
 _ITEMS = (
-    tuning.ITEM, TABLE1_ITEM, TABLE2_ITEM, table3.ITEM, TABLE4_ITEM, TABLE5_ITEM, TABLE6_ITEM, FIGURE2_ITEM,
+    tuning.ITEM, TABLE1_ITEM, TABLE2_ITEM, TABLE3_ITEM, TABLE4_ITEM, TABLE5_ITEM, TABLE6_ITEM, FIGURE2_ITEM,
     figure3.ITEM, BARRIER_ITEM, RECIPES_ITEM, CONFIRM_ITEM, shield.ITEM, anchor_table.ITEM,
 )  # fmt: skip
 ITEMS: dict[str, Item] = {item.name: item for item in _ITEMS}

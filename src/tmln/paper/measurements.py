@@ -13,8 +13,7 @@ from tmln.measure.landscape import measure_landscape
 from tmln.measure.losses import STAGES, measure_trajectory_losses
 from tmln.measure.overhead import measure_overhead
 from tmln.methods.recipes import RECIPES
-from tmln.paper.notes import NOTES, select_notes
-from tmln.paper.published import TABLE4, TABLE5
+from tmln.paper.published import NOTES, TABLE4, TABLE5, select_notes
 from tmln.paper.scales import BenchmarkSetup, Scale
 from tmln.paper.study import NOT_RUN, Content, Item, Page, RecordingRequest, Sheet, Study, measure_once, no_runs
 from tmln.paper.tables import METHODS, match_rate

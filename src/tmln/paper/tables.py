@@ -1,4 +1,4 @@
-"""Tables 1, 2 and 6: rows of methods beside the printed numbers."""
+"""Tables 1, 2, 3 and 6: rows of methods beside the printed numbers, and their settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,35 @@ from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.reference_runs import equal_rate, reference_config
 from tmln.methods.recipes import RECIPES, find_recipe
 from tmln.metrics import metric_of
-from tmln.paper.notes import select_notes
-from tmln.paper.published import METRICS, TABLE1, TABLE2, TABLE6, TABLE6_JOINT, Cells
-from tmln.paper.scales import BenchmarkSetup, Scale, split_variant
-from tmln.paper.study import Item, Page, RequestedRow, Sheet, Study, find_row
+from tmln.paper.published import (
+    MEMORY,
+    METRICS,
+    PROTOCOL,
+    TABLE1,
+    TABLE2,
+    TABLE3,
+    TABLE6,
+    TABLE6_JOINT,
+    Cells,
+    select_notes,
+)
+from tmln.paper.scales import TITLES, BenchmarkSetup, Scale, split_variant
+from tmln.paper.study import Item, Page, RequestedRow, Sheet, Study, find_row, no_runs
 
 # what the paper's tables do not have
 BESIDES = ("n", "interval", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
+TITLE = "Table 3: hyper-parameters"
+BENCHMARK = "split-cifar100"
+SAID = ("silent", "eta", "momentum", "ewc++", "rwalk", "width", "core50 settings")
+UNSTATED = {
+    "naive": ("step.momentum",),
+    "er": ("step.momentum",),
+    "ewc++": ("penalty.alpha", "penalty.proximal", "step.momentum"),
+    "rwalk": ("penalty.eps", "penalty.normalize", "step.momentum"),
+    "upgd": ("step.factor", "step.variant", "step.weight_decay"),
+    "ocar": ("step.ema", "step.update_every", "step.fisher"),
+    "tmln": ("step.eps", "step.form", "step.momentum"),
+}
 
 
 @dataclass(frozen=True)
@@ -295,3 +317,54 @@ TABLE6_ITEM = MetricTable(
      "int reference", "deviation"),
     is_grid=True,
 ).item  # fmt: skip
+
+
+def render(study: Study) -> Page:
+    """Return each recipe's settings beside those that the paper states."""
+    setup = study.setup(BENCHMARK)
+    used = {method: setup.config(method).resolved()["settings"] for method in METHODS if not RECIPES[method].joint}
+    body, notes = [], []
+    for method, settings in used.items():
+        stated = _stated(method, settings)
+        for key in (*stated, *UNSTATED[method]):
+            symbol, printed = stated.get(key, ("", "not stated"))
+            same = not isinstance(printed, str) and float(printed) == float(settings[key])
+            body.append([METHODS[method], key, symbol, _text(printed), _text(settings[key])])
+            if key in stated and not same:
+                said = f"{METHODS[method]}: {key} is {_text(settings[key])} on {setup.benchmark}, not the paper's"
+                notes.append(f"{said} {_text(printed)}: that is what runs of this benchmark take unless told otherwise")
+    table = Sheet(f"as they run on {setup.title}", [["method", "setting", "symbol", "paper", "ours"], *body])
+    records: list[Mapping[str, Any]] = [
+        {"method": method, "setting": key, "ours": value, "paper": _stated(method, settings).get(key, ("", None))[1]}
+        for method, settings in used.items()
+        for key, value in settings.items()
+    ]
+    return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *select_notes(SAID, study.scale)])
+
+
+def _stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+    listed = dict(TABLE3.get(method, {}))
+    if "replay.capacity" in settings:
+        listed.setdefault("replay.capacity", ("B", MEMORY))
+    return listed
+
+
+def _protocol(study: Study) -> Sheet:
+    lines = [["benchmark", "whose", "runs on", "tasks", "epochs", "network", "batch", "eta", "seeds"]]
+    for benchmark, (tasks, epochs, network, seeds) in PROTOCOL.items():
+        setup = study.setup(benchmark)
+        full = setup.config("tmln").resolved()
+        options = ", ".join(f"{key} {value}" for key, value in full["model_options"].items() if key != "dropout")
+        ours = [setup.benchmark, full["benchmark_options"]["tasks"], full["epochs"], f"{full['model']}, {options}"]
+        ours += [full["batch_size"], full["lr"], study.scale.seeds]
+        paper = [benchmark, tasks or "not stated", epochs, network, "not stated", "not stated", seeds]
+        lines.append([TITLES[benchmark], "ours", *map(_text, ours)])
+        lines.append([TITLES[benchmark], "paper", *map(_text, paper)])
+    return Sheet("protocol", lines)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+TABLE3_ITEM = Item("table3", TITLE, no_runs, render)

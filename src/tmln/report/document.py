@@ -21,7 +21,6 @@ from tmln.methods.recipes import BUILT_IN
 from tmln.metrics import in_order, metric_of
 from tmln.plots.figure import get_look
 from tmln.printable import readable
-from tmln.report.representative_rows import describe_benchmarks
 from tmln.report.run_data import (
     describe_classes,
     mean_matrix,
@@ -30,7 +29,7 @@ from tmln.report.run_data import (
     summarise_barriers,
     summarise_curves,
 )
-from tmln.report.table_data import Table, describe_row, describe_table, make_table
+from tmln.report.table_data import Table, describe_benchmarks, describe_row, describe_table, make_table
 
 
 def build_document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:

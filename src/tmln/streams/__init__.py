@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from tmln.streams.arrays import as_samples, stream_of_classes, stream_of_tasks
     from tmln.streams.benchmarks import BENCHMARKS, Benchmark, make_stream
     from tmln.streams.own_benchmark import from_arrays, from_dataset
-    from tmln.streams.readahead import prefetch
-    from tmln.streams.samples import Samples, concat
+    from tmln.streams.samples import Samples, concat, prefetch
     from tmln.streams.stream import Stream, Task
 
 # Imported when first used: the table of benchmarks is read without torch.
@@ -20,8 +19,7 @@ _HOMES = {
     "tmln.streams.arrays": "as_samples stream_of_classes stream_of_tasks",
     "tmln.streams.benchmarks": "BENCHMARKS Benchmark make_stream",
     "tmln.streams.own_benchmark": "from_arrays from_dataset",
-    "tmln.streams.readahead": "prefetch",
-    "tmln.streams.samples": "Samples concat",
+    "tmln.streams.samples": "Samples concat prefetch",
     "tmln.streams.stream": "Stream Task",
 }
 __all__ = [

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tmln.data.fit import Fit
-from tmln.data.images import Pixels
+from tmln.data.images import Fit, Pixels
 from tmln.data.own_data import (
     DEFAULT_SIDE,
     OwnData,

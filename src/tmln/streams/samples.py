@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from tmln.data.image_files import pick_evenly
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -198,3 +202,54 @@ def select_classes(samples: Samples, classes: Sequence[int], per_class: int | No
     rows = [(samples.y == label).nonzero().squeeze(1) for label in classes]
     chosen = [mine[torch.tensor(pick_evenly(len(mine), per_class), dtype=torch.int64)] for mine in rows]
     return samples.subset(torch.cat(chosen).sort().values)
+
+
+class _Failure:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+_END = object()
+
+
+def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
+    """Yield the same items in the same order, up to ``depth`` of them made ahead by a thread.
+
+    With ``depth`` 0 nothing is made ahead. The items must draw from generators that nothing else
+    uses, and an item that a run may resume from carries their state after it was made, because the
+    generators are ahead of the consumer.
+    """
+    if depth == 0:
+        yield from items
+        return
+    ready: queue.Queue[object] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def put(item: object) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put(item):
+                    return
+            put(_END)
+        except BaseException as error:  # raised in the consumer
+            put(_Failure(error))
+
+    worker = threading.Thread(target=work, name="tmln-prefetch", daemon=True)
+    worker.start()
+    try:
+        while (item := ready.get()) is not _END:
+            if isinstance(item, _Failure):
+                raise item.error
+            yield item  # type: ignore[misc]
+    finally:
+        stopped.set()
+        worker.join()

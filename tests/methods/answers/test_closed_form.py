@@ -18,16 +18,17 @@ from tests.zoo import OwnAttentionTransformer
 from tmln.learner import Learner
 from tmln.methods.answers import ANSWERS
 from tmln.methods.answers.closed_form import ClosedFormAnswer
-from tmln.methods.answers.ranpac import expand, projection
-from tmln.methods.answers.ranpac import scores_left_out as ridge_left_out
-from tmln.methods.answers.ridge import (
+from tmln.methods.answers.ranpac import (
     GRID,
     choose_ridge,
     cross_validation_error,
     cross_validation_terms,
+    expand,
     factor_gram,
+    projection,
     trace_probes,
 )
+from tmln.methods.answers.ranpac import scores_left_out as ridge_left_out
 from tmln.methods.answers.slda import covariance, discriminants, scores_left_out
 from tmln.methods.answers.stream_ncm import cosines, cosines_left_out
 from tmln.methods.answers.sums import grow_dim, sum_by_class

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.methods.answers.test_closed_form import D, data, head, learner, scores
 from tmln.methods.answers.closed_form import KEPT
-from tmln.methods.answers.ridge import GRID, choose_ridge_held_out, cross_validation_error, cross_validation_terms
+from tmln.methods.answers.ranpac import GRID, choose_ridge_held_out, cross_validation_error, cross_validation_terms
 from tmln.methods.answers.sums import BLOCK, FeatureBatch, Places, add_gram_, join_batches, keep_first, mirror_lower_
 
 

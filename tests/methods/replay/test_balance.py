@@ -14,7 +14,7 @@ from tmln.experiments.config import RunConfig, run_id
 from tmln.learner import Learner
 from tmln.methods import Batch, Replay, TaskContext, read_settings
 from tmln.methods.replay import REPLAYS
-from tmln.methods.replay.balance import adjust_logits, compute_prior
+from tmln.methods.replay.memory_replay import adjust_logits, compute_prior
 
 BALANCED = [name for name, part in REPLAYS.items() if "balance" in part.Settings.model_fields]
 PLAIN = {"distill": {"loss": "softmax", "share": 0.0}}  # a softmax, and nobody teaches
