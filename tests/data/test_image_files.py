@@ -82,7 +82,7 @@ def test_the_mapped_file_is_made_once_and_anew_when_images_change(tmp_path: Path
 
 def test_no_image_at_all(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
-    with pytest.raises(DataError, match=r"no readable image among 1 file.*first .*a"):
+    with pytest.raises(DataError, match=r"no readable image among 1 file.*first .*a: not an image"):
         load_images([tmp_path / "a"], ImageReader(), BadData("x", True), tmp_path)
     with pytest.raises(DataError, match="no readable image among 0 file"):
         load_images([], ImageReader(), BadData("x", True), tmp_path)

@@ -72,6 +72,20 @@ def test_advice_names_what_went_badly() -> None:
     assert Retention((RetentionRow("w1", "a", 50, None, 0.9),), 1).advice() == []
 
 
+def test_a_class_of_one_sample_is_said_to_be_unmeasured() -> None:
+    learner = Learner(torch.nn.Linear(3, 3), "naive", seed=0)
+    x, y = torch.randn(21, 3), torch.tensor([*[0] * 10, *[1] * 10, 2])
+    learner.learn((x, y), 1, hold_out=0.2)
+    table = learner.retention
+    assert [row.label for row in table.rows] == ["0", "1"]
+    assert table.unmeasured == ("2",)
+    assert "2" in table.advice()[-1]
+    learner.learn((torch.randn(20, 3), y[:20]), 1, hold_out=0.2)
+    assert learner.retention.unmeasured == ()
+    learner.learn((torch.randn(21, 3), y), 1, hold_out=0.0)
+    assert learner.retention.unmeasured == ()  # nothing is held out, which is said elsewhere
+
+
 def test_a_refused_task_is_accepted_without_learning_again(tmp_path: Path) -> None:
     made, free = forgetful(), forgetful()
     kept = copy.deepcopy(made.state_dict())

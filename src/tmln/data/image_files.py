@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -148,10 +147,13 @@ def _warn_if_large(count: int, shape: tuple[int, ...]) -> None:
 
 
 def _find_shape(files: Sequence[Path], read: Reader) -> tuple[int, ...]:
+    first: DataError | None = None
     for path in files:
-        with contextlib.suppress(DataError):
+        try:
             return read(path).shape
-    raise DataError(f"no readable image among {len(files)} file(s){f', first {files[0]}' if files else ''}")
+        except DataError as error:
+            first = first or error
+    raise DataError(f"no readable image among {len(files)} file(s){f', first {first}' if first else ''}")
 
 
 def _load_mapped(

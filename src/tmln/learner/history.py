@@ -103,6 +103,7 @@ class Retention:
     rows: tuple[RetentionRow, ...] = ()
     new: int = 0  # classes that came with the task
     intervals: Mapping[str, Interval] = field(default_factory=dict)  # of each earlier task's loss, at 95%
+    unmeasured: tuple[str, ...] = ()  # classes of the last task of which no sample is held out, where others are
 
     def tasks(self) -> dict[str, tuple[float | None, float]]:
         """Return accuracy before and after of every task, over its held-out samples."""
@@ -148,6 +149,9 @@ class Retention:
                 f"learned badly: {some}. More images of these classes help most; a new state with --try compares "
                 "methods on held-out images"
             )
+        if self.unmeasured:
+            some = ", ".join(self.unmeasured[:5]) + ", ..." * (len(self.unmeasured) > 5)
+            lines.append(f"learned, but not measured: {some}. Too few images to hold one out; two are the fewest")
         if lost := self.forgotten(0.0):
             lines.append(
                 f"forgotten in part: {', '.join(lost)}. tmln undo takes the lesson back; a lesson that also shows "
@@ -218,6 +222,12 @@ class TaskRecord:
         while tried in taken:
             tried, number = f"{name} ({number})", number + 1
         return tried
+
+    def find_unmeasured(self) -> tuple[int, ...]:
+        """Return the classes of the last task without a held-out sample; none where none has one."""
+        if not self.held or self.held[-1] is None:
+            return ()
+        return tuple(sorted(set(self.tasks[-1].counts) - set(self.held[-1].y.tolist())))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as a state file holds them."""

@@ -319,7 +319,8 @@ class Learner:
     def retention(self) -> Retention:
         """The accuracy of every task and class before and after the last task, as a table."""
         record = self.seen.record
-        return Retention(record.rows, len(record.tasks[-1].new) if record.tasks else 0, record.intervals)
+        unmeasured = tuple(map(self.name_of, record.find_unmeasured()))
+        return Retention(record.rows, len(record.tasks[-1].new) if record.tasks else 0, record.intervals, unmeasured)
 
     def forget(self, dataset: Any, *, classes: Sequence[str] | None = None) -> None:
         """Remove samples from the head as if they had never been learned, exactly.

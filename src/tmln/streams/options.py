@@ -125,8 +125,8 @@ class PictureOptions(SplitOptions):
 
     size: Count = 128
     """pixels a side that images are read at: the centre is cut and resized"""
-    memory_limit: Bytes = 1 << 30
-    """bytes of images kept in memory; more go to a memory-mapped file under the data root"""
+    memory_limit: Bytes = 0
+    """bytes of images kept in memory; more go to a memory-mapped file, read once for all runs"""
 
 
 class DomainOptions(Options):

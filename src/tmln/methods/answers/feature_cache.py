@@ -11,7 +11,7 @@ import os
 import sqlite3
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -40,14 +40,22 @@ def read_disk_limit() -> int:
     return int(found * 1e9)
 
 
-def digest_weights(model: nn.Module, head: nn.Module) -> bytes:
-    """Return a digest of all weights and buffers but those of ``head``."""
+def list_weights(model: nn.Module, head: nn.Module) -> list[tuple[str, bytes]]:
+    """Return names and bytes of all weights and buffers but those of ``head``."""
     own = {id(value) for value in head.state_dict(keep_vars=True).values()}
+    return [
+        (name, value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        for name, value in model.state_dict(keep_vars=True).items()
+        if id(value) not in own
+    ]
+
+
+def digest_weights(weights: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return a digest of weights, the same in every process."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, value in model.state_dict(keep_vars=True).items():
-        if id(value) not in own:
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    for name, value in weights:
+        digest.update(name.encode())
+        digest.update(value)
     return digest.digest()
 
 
@@ -82,6 +90,7 @@ class FeatureCache:
         place = folder or os.environ.get(FOLDER)
         self.path = Path(place).expanduser() / "features.sqlite" if place else None
         self.disk_limit = read_disk_limit() if disk_limit is None else disk_limit
+        self.last: tuple[int, bytes] | None = None  # hash and digest of the weights in the last call
 
     def get(self, model: nn.Module, head: nn.Module, x: Tensor, compute: Callable[[], Tensor], keep: bool) -> Tensor:
         """Return the features of a batch: those known, or, where one is not, all computed anew.
@@ -93,7 +102,7 @@ class FeatureCache:
             compute: computes the features of all of ``x``, [n, d].
             keep: keep them in memory; a database keeps them anyway.
         """
-        keys = digest_rows(digest_weights(model, head), x)
+        keys = digest_rows(self._digest(model, head), x)
         if keys and all(key in self.memory for key in keys):
             return torch.stack([self.memory[key] for key in keys]).to(x.device)
         known = self._read_all(keys)
@@ -106,6 +115,14 @@ class FeatureCache:
         if known is None:
             self._use(lambda base: self._write(base, keys, rows))
         return features.to(x.device)
+
+    def _digest(self, model: nn.Module, head: nn.Module) -> bytes:
+        """Return the digest of the weights; of the same as before that of before, which is faster."""
+        weights = list_weights(model, head)
+        now = hash(tuple(weights))  # of all bytes, by Python's hash of this process
+        if self.last is None or self.last[0] != now:
+            self.last = now, digest_weights(weights)
+        return self.last[1]
 
     def _read_all(self, keys: list[bytes]) -> Tensor | None:
         """Return the features of all keys from the database; None if it lacks one."""
