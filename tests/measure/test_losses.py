@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tmln.experiments.config import RunConfig
 from tmln.learner.evaluation import evaluate
-from tmln.measure.losses import BatchNorm, LossProbe, draw_subset, make_probe, mix_buffers
+from tmln.measure.losses import LossProbe, NormStatistics, draw_subset, make_probe, mix_buffers
 from tmln.measure.trajectory import Checkpoint, Recording
 from tmln.models import make_model
 from tmln.streams import Samples
@@ -89,7 +89,7 @@ def test_estimating_changes_nothing_without_batch_norm() -> None:
     torch.manual_seed(0)
     recording = recording_of(make_model("mlp", (1, 8, 8), 4))
     weights = recording.weights(recording.start)
-    kept, fresh = (make_probe(recording, 0, bn=bn)(weights, {}) for bn in get_args(BatchNorm))
+    kept, fresh = (make_probe(recording, 0, bn=bn)(weights, {}) for bn in get_args(NormStatistics))
     assert kept == fresh
 
 

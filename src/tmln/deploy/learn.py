@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.data.images import Fit
 from tmln.data.own_data import DEFAULT_SIDE
@@ -29,6 +28,7 @@ from tmln.deploy.backbone import (
 )
 from tmln.deploy.candidates import DEFAULT, FROM_SCRATCH, WITH_BACKBONE, Candidate, compare_candidates
 from tmln.deploy.state_file import ModelSpec, open_learner
+from tmln.distributed.data_parallel import has_batch_norm
 from tmln.learner import Forgot, Learner, Retention
 from tmln.learner.checkpoint import DAMAGE, load_file
 from tmln.learner.history import TaskRecord
@@ -174,7 +174,7 @@ def learn_into(
     learner.keep = request.keep
     share = request.hold_out if own.test is None else 0.0
     count = len(own.train) - (int(choose_validation(own.train.y, share, learner.seed).sum()) if share else 0)
-    if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
+    if has_batch_norm(learner.model):
         learner.batch_size = _avoid_single(count, learner.batch_size)
     epochs = request.epochs or choose_epochs(count, learner.batch_size)
     epochs = learner.about.get("underway", {}).get("epochs", epochs)
@@ -240,7 +240,7 @@ def try_candidates(
         size = {"model.size": str(choose_size(own.train.shape[1]))} if chosen else {}
         wish = replace(wish, method=None if method == DEFAULT else method, settings={**size, **wish.settings})
         learner = _make_learner(own, wish)
-        if any(isinstance(module, _BatchNorm) for module in learner.model.modules()):
+        if has_batch_norm(learner.model):
             learner.batch_size = _avoid_single(count, learner.batch_size)
         learner.about["reason"] = f"{about}: the best of --try on held-out images"
         epochs = request.epochs or epochs or choose_epochs(count, learner.batch_size)

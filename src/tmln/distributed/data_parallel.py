@@ -22,6 +22,11 @@ from tmln.distributed.process_group import Ranks, is_sharded
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
+def has_batch_norm(model: nn.Module) -> bool:
+    """Return whether batch normalisation is anywhere in the model."""
+    return any(isinstance(module, BatchNorm) for module in model.modules())
+
+
 class _Sum(torch.autograd.Function):
     """The sum over ranks; its gradient is the sum of gradients over ranks."""
 

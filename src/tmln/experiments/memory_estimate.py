@@ -21,9 +21,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.kfac_layers import factor_elements
+from tmln.distributed.data_parallel import has_batch_norm
 from tmln.distributed.process_group import local_part
 from tmln.distributed.sharding import is_sharded_model
 from tmln.learner import Learner
@@ -208,7 +208,7 @@ def estimate_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
     drawn = 0 if memory is None else getattr(learner.replay.settings, "batch", None)
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
     rows = -(-rows // learner.trained.ranks.size)  # those that this process passes
-    single = len(few) == 1 and any(isinstance(module, _BatchNorm) for module in learner.model.modules())
+    single = len(few) == 1 and has_batch_norm(learner.model)
     kept = 0 if single else bytes_per_sample(learner.trained.masked, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
     return MemoryEstimate(
@@ -277,7 +277,7 @@ def fit_to_memory(learner: Learner, stream: Stream, most: int | None = None) -> 
     found = fit_pieces(need, most)
     if found.pieces == need.pieces:
         return need
-    normed = any(isinstance(module, _BatchNorm) for module in learner.model.modules())
+    normed = has_batch_norm(learner.model)
     pieces = found.pieces or 0
     whole = pieces >= need.rows  # only a task's end, where nothing is normalised by the batch, is too large
     if pieces < 1 or (normed and not whole):

@@ -10,11 +10,10 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from tmln.curvature.preserve_state import preserve_model
-from tmln.distributed.data_parallel import average_gradients
+from tmln.distributed.data_parallel import BatchNorm, average_gradients
 from tmln.distributed.process_group import SINGLE, Ranks, ShardValue, is_sharded, local_part, reduce_parts
 
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
@@ -160,7 +159,7 @@ class MicroBatches(nn.Module):
         super().__init__()
         if rows < 1:
             raise ValueError(f"micro_batch must be at least 1, got {rows}")
-        if (norm := next((m for m in model.modules() if isinstance(m, _BatchNorm)), None)) is not None:
+        if (norm := next((m for m in model.modules() if isinstance(m, BatchNorm)), None)) is not None:
             raise ValueError(
                 f"micro_batch={rows}: the model has a {type(norm).__name__}, which normalises by the batch, so that in "
                 "pieces it would be another network; lower batch_size instead, or use GroupNorm"
@@ -242,7 +241,7 @@ def bytes_per_sample(model: nn.Module, x: Tensor) -> int:
     def count(saved: Tensor) -> Tensor:
         storage = saved.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage._cdata] = storage
+            kept[storage.data_ptr()] = storage
         return saved
 
     with preserve_model(model, training=True), torch.enable_grad():

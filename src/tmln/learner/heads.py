@@ -38,7 +38,7 @@ def find_candidates(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _count_rows(module: nn.Module) -> int | None:
-    weight = module._parameters.get("weight")
+    weight = dict(module.named_parameters(recurse=False)).get("weight")
     if weight is None or weight.dim() != 2 or isinstance(module, (nn.Embedding, nn.EmbeddingBag, nn.Bilinear)):
         return None
     return len(weight)
@@ -102,20 +102,20 @@ def resize_head(model: nn.Module, name: str, rows: int, seed: int) -> Growth:
     assert before is not None
     _refuse_shared(model, head, name)
     generator = torch.Generator().manual_seed(seed)
-    bound = 1 / math.sqrt(max(1, head._parameters["weight"].shape[1]))  # type: ignore[union-attr]
+    bound = 1 / math.sqrt(max(1, head.get_parameter("weight").shape[1]))
     replaced: dict[Tensor, Tensor] = {}
     new_ids: set[int] = set()
-    for store in (head._parameters, head._buffers):
-        for key, value in list(store.items()):
-            is_row = value is not None and value.dim() > 0 and len(value) == before
-            if value is None or not is_row or (before == 1 and key not in ("weight", "bias")):
-                continue
-            made = _resize_rows(value.detach(), rows, generator, bound if store is head._parameters else 0.0)
-            if store is head._parameters:
-                made = nn.Parameter(made, requires_grad=value.requires_grad)
-                replaced[value] = made
-            store[key] = made  # type: ignore[assignment]
-            new_ids.add(id(made))
+    tensors = [*head.named_parameters(recurse=False), *head.named_buffers(recurse=False)]
+    for key, value in tensors:
+        if value.dim() == 0 or len(value) != before or (before == 1 and key not in ("weight", "bias")):
+            continue
+        trained = isinstance(value, nn.Parameter)
+        made = _resize_rows(value.detach(), rows, generator, bound if trained else 0.0)
+        if trained:
+            made = nn.Parameter(made, requires_grad=value.requires_grad)
+            replaced[value] = made
+        setattr(head, key, made)
+        new_ids.add(id(made))
     _update_counts(model, head, before, rows)
     names = {key: value for key, value in model.state_dict(keep_vars=True).items() if id(value) in new_ids}
     return Growth(replaced, names, before, rows)
@@ -192,9 +192,9 @@ def _resize_rows(value: Tensor, rows: int, generator: torch.Generator, bound: fl
 
 
 def _refuse_shared(model: nn.Module, head: nn.Module, name: str) -> None:
-    mine = {id(p) for p in head._parameters.values() if p is not None}
+    mine = {id(p) for p in head.parameters(recurse=False)}
     for other, module in model.named_modules():
-        if module is not head and any(id(p) in mine for p in module._parameters.values()):
+        if module is not head and any(id(p) in mine for p in module.parameters(recurse=False)):
             raise ValueError(
                 f"the head {name!r} shares its weights with {other!r}, so that it cannot grow alone; untie them"
             )

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature.preserve_state import preserve_buffers, preserve_model
-from tmln.distributed.data_parallel import check_identical_weights
+from tmln.distributed.data_parallel import check_identical_weights, has_batch_norm
 from tmln.learner.frozen_features import reuse_features
 from tmln.methods import Batch, Step, TaskContext, choose_heads, move_to_model, prepare_inputs
 from tmln.methods.fine_tuning import set_training_mode
@@ -272,7 +271,7 @@ def get_rng_states(device: torch.device) -> list[Tensor]:
 @torch.no_grad()
 def explain_failure(model: nn.Module, batch: Batch, batch_size: int) -> None:
     """Raise a plain error for a usual mistake in this batch, in place of torch's own."""
-    if len(batch.y) == 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
+    if len(batch.y) == 1 and has_batch_norm(model):
         raise ValueError(
             f"a batch of one sample is left over, by which BatchNorm cannot normalise: choose another batch_size "
             f"than {batch_size}, or leave a sample out"

@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from tmln.distributed.data_parallel import BatchNorm, DataParallel
+from tmln.distributed.data_parallel import DataParallel, has_batch_norm
 from tmln.distributed.process_group import SINGLE, Ranks, ranks_of
 from tmln.distributed.sharding import REMEDY, is_sharded_model, load_model_weights, shard_model
 from tmln.learner.forward import (
@@ -93,7 +92,7 @@ def micro_batch_size(batch_size: int, accumulate: int, ranks: Ranks) -> int | No
 
 def check_compile(model: nn.Module, ranks: Ranks, compile: bool, synced: bool) -> None:
     """Raise if the model would be compiled with batch norm synchronised over ranks."""
-    has_norm = any(isinstance(module, BatchNorm) for module in model.modules())
+    has_norm = has_batch_norm(model)
     if ranks.size > 1 and compile and synced and has_norm:
         raise ValueError(
             "batch norm by the rows of all ranks cannot be compiled: leave compile out, or set batch_statistics='rank'"
@@ -178,7 +177,7 @@ class Trained:
         With batch norm, whose batches are passed whole, that holds for the passes at a task's end
         and for tests.
         """
-        has_norm = any(isinstance(module, _BatchNorm) for module in self.model.modules())
+        has_norm = has_batch_norm(self.model)
         if rows is not None and not has_norm and isinstance(self.masked, TaskHeads):
             raise ValueError(
                 f"heads=per-task passes batches whole, and only {rows} samples fit into memory: lower batch_size, or "

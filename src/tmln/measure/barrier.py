@@ -18,7 +18,7 @@ from tmln.analysis.labels import label_methods
 from tmln.analysis.statistics import summarise
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.store import Store
-from tmln.measure.losses import BatchNorm, LossProbe, Split, check_options, make_probe, mix_buffers
+from tmln.measure.losses import LossProbe, NormStatistics, Split, check_options, make_probe, mix_buffers
 from tmln.measure.trajectory import Recording, record, record_all
 from tmln.progress import track
 
@@ -54,7 +54,7 @@ def measure_barriers(
     *,
     points: int = 11,
     samples: int | None = 500,
-    bn: BatchNorm = "keep",
+    bn: NormStatistics = "keep",
     split: Split = "test",
 ) -> dict[str, Any]:
     """Measure barriers; configurations that differ in the seed only are one entry of ``methods``.
@@ -109,7 +109,7 @@ def measure_run(
     shares: Sequence[float],
     *,
     samples: int | None = 500,
-    bn: BatchNorm = "keep",
+    bn: NormStatistics = "keep",
     split: Split = "test",
 ) -> dict[str, Any]:
     """Measure all pairs of consecutive solutions of one run."""

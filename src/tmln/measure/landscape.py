@@ -24,8 +24,8 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.measure.losses import (
     STAGES,
-    BatchNorm,
     LossProbe,
+    NormStatistics,
     Split,
     check_options,
     make_probe,
@@ -152,7 +152,7 @@ def measure_landscape(
     resolution: int = 25,
     samples: int | None = 500,
     mode: Mode = "plane",
-    bn: BatchNorm = "keep",
+    bn: NormStatistics = "keep",
     split: Split = "test",
     checkpoints: int = 20,
 ) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.distributed.data_parallel import BatchNorm
 from tmln.experiments.config import RunConfig
 from tmln.experiments.store import Store
 from tmln.learner.forward import mask_logits
@@ -18,7 +18,7 @@ from tmln.measure.trajectory import Checkpoint, Recording, record, record_all
 from tmln.seeds import seed_of
 from tmln.streams.samples import Samples
 
-BatchNorm = Literal["keep", "reestimate"]
+NormStatistics = Literal["keep", "reestimate"]
 Split = Literal["test", "train"]
 BATCH = 64  # images that fit in the cache: 500 took 0.81 s by 64, 1.23 s at once (width-20 ResNet, one core)
 
@@ -51,7 +51,7 @@ class LossProbe:
         self.model = copy.deepcopy(model).eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.sizes = [p.numel() for p in self.parameters]
-        self.norms = [m for m in self.model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+        self.norms = [m for m in self.model.modules() if isinstance(m, BatchNorm) and m.track_running_stats]
         self.batches = [*zip(x.split(BATCH), y.split(BATCH), strict=True)]
         self.open_classes = open_classes
         self.refresh = () if refresh is None else refresh.chunk(-(-len(refresh) // BATCH))
@@ -93,7 +93,7 @@ def make_probe(
     *,
     samples: int | None = 500,
     split: Split = "test",
-    bn: BatchNorm = "keep",
+    bn: NormStatistics = "keep",
     known: int | None = None,
 ) -> LossProbe:
     """Make a probe of task number ``task`` (from 0), on a fixed subset of its data; None takes all.
@@ -116,7 +116,7 @@ def make_probe(
 
 def check_options(samples: int | None, split: str, bn: str) -> None:
     """Raise if there is no such probe; call it before long work."""
-    for name, value, choices in (("split", split, get_args(Split)), ("bn", bn, get_args(BatchNorm))):
+    for name, value, choices in (("split", split, get_args(Split)), ("bn", bn, get_args(NormStatistics))):
         if value not in choices:
             raise ValueError(f"{name} is {' or '.join(choices)}, not {value!r}")
     if samples is not None and samples < 1:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+
+from tmln.distributed.data_parallel import BatchNorm
 
 ATTRIBUTE = "fine_tuning"
 MARK = "backbone"  # in a parameter group: whether it is of the backbone
@@ -87,7 +88,7 @@ def set_training_mode(model: nn.Module) -> None:
         return
     fixed = found is not None and found[1].frozen_norms
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and (fixed or is_frozen(module)):
+        if isinstance(module, BatchNorm) and (fixed or is_frozen(module)):
             module.eval()
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from tmln.distributed.data_parallel import has_batch_norm
 from tmln.methods.fine_tuning import FineTuning, set_fine_tuning
 
 # Types and defaults. A run's name has an option only where it is not the default.
@@ -86,7 +86,7 @@ def tune_model(model: nn.Module, name: str, head: str | None, given: Mapping[str
     """
     options = {**TUNING_DEFAULTS, **given}
     frozen = pretrained if options["frozen_norms"] is None else bool(options["frozen_norms"])
-    frozen = frozen and any(isinstance(module, _BatchNorm) for module in model.modules())
+    frozen = frozen and has_batch_norm(model)
     if options["freeze"] not in ("none", "backbone"):
         raise ValueError(f"model.freeze is 'none' or 'backbone', not {options['freeze']!r}")
     if options["lora"] and options["freeze"] == "backbone":

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.preserve_state import preserve_model
+from tmln.distributed.data_parallel import BatchNorm
 from tmln.methods import (
     BuildContext,
     Guide,
@@ -142,7 +142,7 @@ class MergedWeights(Weights[MergeSettings]):
 def estimate_statistics(context: TaskContext, memory: Reservoir | None) -> None:
     """Re-estimate batch norm statistics as the mean over batches, half memory and half task."""
     norms = [
-        module for module in context.model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats
+        module for module in context.model.modules() if isinstance(module, BatchNorm) and module.track_running_stats
     ]
     if not norms:
         return
