@@ -1,1 +1,1 @@
-"""Speed, as ratios of contenders that take turns in one process: python -m benchmarks [name ...]."""
+"""Measure speed as ratios of contenders that take turns in one process: python -m benchmarks [name ...]."""

@@ -1,4 +1,4 @@
-"""Batched augmentation against Pillow image by image; prefetch against waiting for each batch."""
+"""Compare batched augmentation with Pillow image by image, and prefetching with waiting."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def resized_crop(image: Image.Image) -> Image.Image:
 
 
 def epoch(model: nn.Module, samples: Samples, augment: ShiftFlip, depth: int) -> Callable[[], None]:
-    """A few training steps that fetch their batches ``depth`` ahead."""
+    """Run a few training steps that fetch their batches ``depth`` ahead."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(0)
 

@@ -1,4 +1,4 @@
-"""What training will cost at any size: time, memory and network of a step and of a boundary, term by term.
+"""Model the cost of training at any size: time, memory and network of a step and of a boundary.
 
 With P parameters of 4 bytes, w multiply-adds of a forward pass on a sample (a transformer of L positions: about P L), b
 new and r replayed samples a step, s bytes of a stored sample, a bytes of activations of one, M samples in memory, Q
@@ -72,7 +72,7 @@ class Size:
 
     @property
     def steps(self) -> int:
-        """Of a task."""
+        """Return the steps of a task."""
         return self.epochs * math.ceil(self.per_task / max(self.batch, 1))
 
 
@@ -94,7 +94,7 @@ class Cost:
 
 
 def costs(size: Size, rates: Rates) -> list[Cost]:
-    """Every term, largest share of the time first."""
+    """Return every term, largest share of the time first."""
     rows, ranks = size.batch + size.replay, size.ranks
     steps, ends = size.steps * size.tasks, size.tasks
     weights = WEIGHT * size.parameters
@@ -152,5 +152,5 @@ def held(found: list[Cost]) -> float:
 
 
 def seconds(found: list[Cost]) -> float:
-    """Of all of it."""
+    """Return the seconds of all terms."""
     return math.fsum(cost.total for cost in found)

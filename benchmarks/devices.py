@@ -1,4 +1,4 @@
-"""One run over several processes against one: Fabric on a single device, steps, and a boundary, in turns.
+"""Compare one run over several processes with one: a single device, steps, and a boundary.
 
 Two processes of one thread each take turns with one of two threads. What is not at work waits without computing.
 """
@@ -34,13 +34,13 @@ ONE, TWO, HERE, BOTH = "one process, two threads", "two processes", "boundary, o
 
 
 def network(stream: Stream) -> nn.Module:
-    """Without batch statistics, which would be a message a layer."""
+    """Make a network without batch statistics, which would be a message a layer."""
     torch.manual_seed(0)
     return make_model("cnn", stream.shape, stream.classes, width=64)
 
 
 def steps(stream: Stream, fabric: Any = None) -> Callable[[], None]:
-    """ER in the middle of a second task."""
+    """Run steps of ER in the middle of a second task."""
     given: dict[str, Any] = {"batch_size": BATCH, "augment": stream.augment, "prepare": stream.prepare}
     learner = Learner(network(stream), "er", fabric=fabric, **given)
     learner.learn(stream[0].train.subset(torch.arange(500)))
@@ -49,7 +49,7 @@ def steps(stream: Stream, fabric: Any = None) -> Callable[[], None]:
 
 
 def boundary(stream: Stream, together: bool) -> Callable[[], None]:
-    """F of 512 samples, and what follows from it; a step before, or there would be no path."""
+    """Compute a boundary with F of 512 samples, after a step, without which there is no path."""
     model = network(stream)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e-4)

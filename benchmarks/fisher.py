@@ -1,4 +1,4 @@
-"""The diagonal Fisher against plain training passes, and against a loop and vmap on every network of the zoo."""
+"""Compare the diagonal Fisher with training passes, and with a loop and vmap on every network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lessons of ``tmln learn`` with a pre-trained backbone: beside decoding and a forward pass, and among many classes."""
+"""Compare ``tmln learn`` with a pre-trained backbone with decoding and a forward pass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def draw_photos(folder: Path, first: int, classes: int, each: int, size: tuple[i
 
 
 def lesson(root: Path) -> Line:
-    """The first lesson, all of it: reading, features, head, held-out accuracy, saving."""
+    """Measure the whole first task: reading, features, head, held-out accuracy, saving."""
     paths = draw_photos(root / "photos", 0, CLASSES, EACH, PHOTO)
     model = make_model(MODEL, (3, LARGEST, LARGEST), CLASSES, size=choose_size(LARGEST)).eval()
 
@@ -68,7 +68,7 @@ def lesson(root: Path) -> Line:
 
 
 def new_class(root: Path) -> Line:
-    """A class of 20 photos, after 10 and after 50 classes of 20."""
+    """Learn a class of 20 photos, after 10 and after 50 classes of 20."""
     draw_photos(root / "new", 1000, 1, LEARNED, SMALL)
     seconds = {}
     for classes in (FEW, MANY):

@@ -1,4 +1,4 @@
-"""The learner's loop against a bare one, and, where there is an environment for it, against Avalanche.
+"""Compare the learner's loop with a bare one, and with Avalanche where it is installed.
 
 Set TMLN_AVALANCHE to the Python of an environment with avalanche-lib 0.6 to have it measured in the same go, its rounds
 between ours: as its documentation has it, and lean (see ``peer_avalanche.py``). Set TMLN_COMPILE=1 to measure
@@ -39,7 +39,7 @@ def cifar() -> Stream:
 
 
 def bare_steps(stream: Stream) -> Callable[[], None]:
-    """ER in the middle of a second task, written out by hand, channels_last."""
+    """Run ER in the middle of a second task, written out by hand, channels_last."""
     torch.manual_seed(0)
     model = make_model("resnet18", stream.shape, stream.classes, width=20)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, foreach=True)
@@ -150,7 +150,7 @@ class Peer:
 
 @contextmanager
 def peers(kind: str) -> Iterator[dict[str, Callable[[], None]]]:
-    """Avalanche as it comes and lean; none where there is no environment for it."""
+    """Return Avalanche as it comes and lean; nothing where there is no environment for it."""
     python = os.environ.get("TMLN_AVALANCHE")
     made = {"Avalanche": Peer(python, kind), "Avalanche, lean": Peer(python, kind, "lean")} if python else {}
     try:

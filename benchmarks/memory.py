@@ -1,4 +1,4 @@
-"""A memory on disk against one in RAM: drawing from 10M samples in the page cache, and what a checkpoint costs.
+"""Compare a memory on disk with one in RAM: drawing from 10M cached samples, and checkpoints.
 
 Draws are counted in processor time: nothing waits for the disk, and other work on the machine must not count.
 """
@@ -21,19 +21,19 @@ IMAGES = 50_000
 
 
 def digits(start: int, count: int) -> tuple[Tensor, Tensor]:
-    """8x8 bytes and a label, made fast."""
+    """Yield images of 8x8 bytes and a label, generated fast."""
     y = torch.arange(start, start + count)
     return (y[:, None] + torch.arange(64)).to(torch.uint8), y
 
 
 def photos(start: int, count: int) -> tuple[Tensor, Tensor]:
-    """3x32x32 bytes and a label."""
+    """Yield images of 3x32x32 bytes and a label."""
     y = torch.arange(start, start + count)
     return (y[:, None] + torch.arange(3 * 32 * 32)).to(torch.uint8).view(-1, 3, 32, 32), y
 
 
 def filled(capacity: int, make: Callable[[int, int], tuple[Tensor, Tensor]], path: Path | None) -> Reservoir:
-    """A tenth more than there is room for, so that slots no longer lie in the order of the files."""
+    """Fill a memory with a tenth more than its capacity, so that slots are not in file order."""
     memory = Reservoir(capacity, path=path)
     chunk = min(CHUNK, capacity // 10)
     for start in range(0, capacity + capacity // 10, chunk):

@@ -1,4 +1,4 @@
-"""A training step of each method against naive SGD at the same total batch: reduced ResNet18, width 20."""
+"""Compare a training step of each method with naive SGD at the same total batch (ResNet18, width 20)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTORED = [method for method in GOALS if method.startswith("tmln-kfac")]
 
 
 def steps(method: str, batch: int, count: int, x: Tensor, y: Tensor) -> Callable[[], None]:
-    """``count`` training steps in the middle of a second task."""
+    """Run ``count`` training steps in the middle of a second task."""
     torch.manual_seed(0)
     model = make_model("resnet18", (3, 32, 32), 100, width=20)
     method, _, factors = method.partition(", ")

@@ -1,4 +1,4 @@
-"""TMLN's step against torch's foreach SGD: the step alone, and within a whole training step."""
+"""Compare TMLN's step with torch's foreach SGD, alone and within a whole training step."""
 
 from __future__ import annotations
 

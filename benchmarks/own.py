@@ -1,5 +1,7 @@
-"""Data of one's own: reading a folder against Pillow over all cores, predicting against the bare forward pass, and
-``tmln learn`` against the learner's loop as a run has it."""
+"""Measure data of your own: reading a folder beside Pillow over all cores, predicting beside the bare forward pass.
+
+``tmln learn`` is compared with the learner's loop as a run has it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def lines() -> Iterator[Line]:
 
 
 def made(folder: Path, count: int, side: int) -> list[Path]:
-    """Pictures of smooth noise, as JPEG, in two classes."""
+    """Write pictures of smooth noise, as JPEG, in two classes."""
     noise, paths = np.random.RandomState(0), []
     coarse = [Image.fromarray(noise.randint(0, 256, (9, 9, 3)).astype(np.uint8)) for _ in range(32)]
     some = [image.resize((side, side), Image.Resampling.BICUBIC) for image in coarse]
@@ -51,7 +53,7 @@ def made(folder: Path, count: int, side: int) -> list[Path]:
 
 
 def reading(folder: Path) -> Line:
-    """Both read every file anew: ours without what it keeps between calls."""
+    """Read every file anew, by tmln without its cache and by Pillow."""
     paths = made(folder, PICTURES, SIDE)
 
     def one(path: Path) -> np.ndarray:
@@ -88,7 +90,7 @@ def predicting() -> Line:
 
 
 def learning(root: Path) -> Line:
-    """Steps alone, without the first: reading, judging and the boundary are the lesson's, not the loop's."""
+    """Measure the steps alone, without the first, reading, evaluation and boundary."""
     made(root / "week", 640, TO)
     own = read_own_samples(root / "week")
     prepare = Normalise(*channel_statistics(own.train))

@@ -1,4 +1,4 @@
-"""Avalanche at the work of ``loop.py``, in an environment of its own: a round for every line it is sent.
+"""Run the work of ``loop.py`` with Avalanche, in its own environment: a round for each line read.
 
 As its documentation has it: ``nc_benchmark`` over a data set of torchvision's kind with its transforms, the strategy
 with its own evaluator and log, testing at the batch size of training. With ``lean`` it is given what a reader of its
@@ -41,7 +41,7 @@ JITTER = transforms.Compose(
 
 
 def network(module: str, name: str) -> Any:
-    """A network of ours, from its file: tmln is not installed here."""
+    """Load a network of tmln from its file: tmln is not installed here."""
     path = Path(__file__).parents[1] / "src/tmln/models" / f"{module}.py"
     spec = importlib.util.spec_from_file_location(module, path)
     assert spec is not None
@@ -73,7 +73,7 @@ def plain(data: Samples) -> AvalancheDataset[Any]:
 
 
 def tasks(train: Samples, test: Samples, count: int, lean: bool, transform: Any = None) -> Any:
-    """Class-incremental experiences in ascending order of classes."""
+    """Make class-incremental experiences in ascending order of classes."""
     classes = sorted(set(train.targets))
     if not lean:
         order = {"fixed_class_order": classes, "train_transform": transform, "eval_transform": transform}

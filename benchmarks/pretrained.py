@@ -1,4 +1,4 @@
-"""Pre-trained backbones and heads in closed form: extraction, heads from features, a new class among many."""
+"""Measure pre-trained backbones and closed-form heads: extraction, heads, a new class among many."""
 
 from __future__ import annotations
 

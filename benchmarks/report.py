@@ -1,4 +1,4 @@
-"""The page of 500 runs in the system's Chromium, if there is one: time until it is ready, and size, of their limits."""
+"""Measure the page of 500 runs in the system's Chromium: time until it is ready, and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The tables of docs/results.md and README, made of results/*.json: ``python -m benchmarks.results_page`` renews them.
+"""Write the tables of docs/results.md and README from results/*.json.
+
+``python -m benchmarks.results_page`` renews them.
 
 A table stands between ``<!-- recipes: Split CIFAR-10 -->``, the item of ``tmln paper`` and the table's title, and
 ``<!-- end -->``; with ``notes`` for a title stands what the item says about its tables. ``<!-- accuracy: er, tmln -->``
@@ -30,7 +32,7 @@ PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", r
 
 @cache
 def study() -> Study:
-    """All that is published, read once for all tables."""
+    """Return all published results, read once for all tables."""
     return published_study(SCALES["cpu"], [ITEMS["recipes"]], RESULTS)[0]
 
 
@@ -55,7 +57,7 @@ def filled(place: re.Match[str]) -> str:
 
 
 def accuracies(rows: Sequence[str]) -> list[list[str]]:
-    """ACC of these rows on every benchmark of the recipes."""
+    """Return ACC of these rows on every benchmark of the recipes."""
     cells = {(row["benchmark"], row["row"]): row for row in page("recipes").records if row["metric"] == "acc"}
     wheres = list(dict.fromkeys(where for where, _ in cells))
     lines = [["ACC % ↑", *(BENCHMARKS[where].title for where in wheres)]]
@@ -71,7 +73,7 @@ def renewed(text: str) -> str:
 
 
 def figure(item: str) -> Figure:
-    """As the published results have it."""
+    """Return the figure of the published results."""
     found = page(item).figure
     assert found is not None, f"{item} was not published"
     return found

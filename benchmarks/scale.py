@@ -1,4 +1,4 @@
-"""The cost model of benchmarks.costs: fitted on small networks, checked on larger ones that the fit has not seen.
+"""Fit the cost model of benchmarks.costs on small networks, and check it on larger ones.
 
     python -m benchmarks.scale            # measures, fits, checks and writes benchmarks/costs.json
 
@@ -113,7 +113,7 @@ def measured(model: str, options: dict[str, Any], side: int, batch: int) -> Poin
 
 
 def fitted(rows: list[list[float]], seconds: list[float]) -> list[float]:
-    """By the least sum of squared relative errors, none below zero."""
+    """Fit by the least sum of squared relative errors, no coefficient below zero."""
     table, wanted = np.array(rows), np.array(seconds)
     scale = table.max(axis=0)
     scale[scale == 0] = 1.0
@@ -122,7 +122,7 @@ def fitted(rows: list[list[float]], seconds: list[float]) -> list[float]:
 
 
 def errors(points: list[Point], step: list[float], boundary: list[float]) -> tuple[list[float], list[float]]:
-    """Relative, of each point."""
+    """Return the relative error of each point."""
     steps = [float(np.dot(p.of_step(), step)) / p.step - 1 for p in points]
     return steps, [float(np.dot(p.of_boundary(), boundary)) / p.boundary - 1 for p in points]
 
@@ -185,7 +185,7 @@ def disk(size: int = 1 << 26) -> float:
 
 
 def measure() -> dict[str, Any]:
-    """All points, and what is not found by a fit."""
+    """Measure all points, and what is not found by a fit."""
     torch.set_num_threads(1)
     points = {part: [asdict(_said(measured(*what))) for what in whats] for part, whats in PARTS.items()}
     rest = {"sample": per_byte(), "bandwidth": bandwidth(), "disk": disk()}
@@ -193,7 +193,7 @@ def measure() -> dict[str, Any]:
 
 
 def concluded(said: dict[str, Any]) -> dict[str, Any]:
-    """With the rates fitted on the small ones, and the errors on all."""
+    """Return the rates fitted on the small networks, and the errors on all."""
     parts = {part: [Point(**point) for point in points] for part, points in said["points"].items()}
     small = parts["fitted"]
     step = fitted([p.of_step() for p in small], [p.step for p in small])

@@ -1,4 +1,4 @@
-"""Commands as a person waits for them: ``tmln show`` and ``report`` of 200 runs to their end, ``demo`` to its table."""
+"""Measure commands as a person waits for them: ``show`` and ``report`` of 200 runs, and ``demo``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _seconds(words: tuple[str, ...]) -> float:
 
 
 def _table(out: Path) -> float:
-    """Till the table's title is printed."""
+    """Return the seconds until the table's title is printed."""
     begin, title = time.perf_counter(), float("nan")
     words = [sys.executable, "-m", "tmln", "demo", "--runs", str(out)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

@@ -1,4 +1,4 @@
-"""Fine-tuning a real encoder on texts, one group of categories after another: what is forgotten, by which optimizer.
+"""Fine-tune a real encoder on one group of text categories after another, by optimizer.
 
 MiniLM (22M weights, of which the last layer and a head are trained) on Debian's `fortunes`, short texts in named
 categories. Rates are tuned on validation texts, for each method its own, out of as many candidates; then three seeds on
@@ -79,7 +79,7 @@ def parsed(text: str) -> list[str]:
 
 
 def shared_out(texts: Sequence[str], category: str, parts: Mapping[str, int]) -> dict[str, list[str]]:
-    """So many texts for each part, none in two; always the same ones."""
+    """Split texts into parts of these sizes, none in two, always the same ones."""
     if len(texts) < sum(parts.values()):
         raise ValueError(f"category {category!r} has {len(texts)} texts, and {sum(parts.values())} are needed")
     drawn = iter(random.Random(category).sample(list(texts), len(texts)))
@@ -114,7 +114,7 @@ def through_frozen(encoder: Any, tokenizer: Any, texts: Sequence[str], label: in
 
 
 def optimizer_of(kind: str, model: nn.Module, settings: Mapping[str, float]) -> torch.optim.Optimizer:
-    """``rate`` is that of the first task, lr/damping in TMLN."""
+    """Return the optimizer; ``rate`` is that of the first task, lr/damping in TMLN."""
     if kind == "adamw":
         return torch.optim.AdamW(model.parameters(), settings["lr"])
     if kind == "sgd":
@@ -128,7 +128,7 @@ def optimizer_of(kind: str, model: nn.Module, settings: Mapping[str, float]) -> 
 
 @torch.no_grad()
 def accuracies(model: nn.Module, data: Texts) -> tuple[float, float]:
-    """Among all categories, and among those of the task alone."""
+    """Return accuracies among all categories, and among those of the task alone."""
     model.eval()
     scores, labels = model(data["hidden"], data["attention_mask"]), data["labels"]
     other = torch.ones(scores.shape[1], dtype=torch.bool)
@@ -140,7 +140,7 @@ def accuracies(model: nn.Module, data: Texts) -> tuple[float, float]:
 def learned(
     model: Tuned, method: Method, settings: Mapping[str, float], tasks: Sequence[Task], part: str, seed: int
 ) -> dict[str, Matrix]:
-    """R: after each task the accuracy on ``part`` of every task, among all categories and within each task."""
+    """Return R on ``part`` of every task, among all categories and within each task."""
     torch.manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     nn.init.normal_(model.head.weight, std=0.02)
@@ -194,7 +194,7 @@ class Notes:
 
 
 def study(layers: Sequence[nn.Module], tasks: Sequence[Task], seeds: int, notes: Notes) -> list[str]:
-    """Each method's settings by its validation texts, then its rows of the table on test texts."""
+    """Choose each method's settings on validation texts, then return its rows on test texts."""
     width, classes = tasks[0]["train"]["hidden"].shape[-1], sum(len(t["train"]["labels"].unique()) for t in tasks)
 
     def asked(method: Method, settings: Mapping[str, float], part: str, seed: int) -> dict[str, Matrix]:
@@ -225,7 +225,7 @@ def study(layers: Sequence[nn.Module], tasks: Sequence[Task], seeds: int, notes:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds.
+    """Format mean and standard deviation over seeds.
 
     >>> spread([1.0, 3.0])
     '2.0 ± 1.4'

@@ -1,4 +1,4 @@
-"""Contenders take turns; the best time of each counts, so that a noisy neighbour hits all alike."""
+"""Time contenders in turns; the best time of each counts, so that other load affects all alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diagonal Fisher of transformers against a training pass over the same samples: time and peak memory."""
+"""Compare the diagonal Fisher of transformers with a training pass: time and peak memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Encoder(nn.Module):
 
 
 def padded(size: int, length: int) -> tuple[Tensor, Tensor]:
-    """Tokens and a mask of those that count, at least half of each sample's."""
+    """Draw tokens and a mask of those that count, at least half of each sample's."""
     kept = torch.randint(length // 2, length + 1, (size, 1))
     return torch.randint(5, 1000, (size, length)), (torch.arange(length) < kept).long()
 

@@ -1,4 +1,4 @@
-"""What an average of the weights costs: a step of ER with it over the same step without, at two widths of the ResNet18.
+"""Measure what an average of the weights costs: a step of ER with it over the same step without.
 
 Both are taken from the same steps: two runs side by side differ by more than the hundredth that is asked for.
 """

@@ -1,4 +1,4 @@
-"""Draws the pictures of the concepts, with runs on Split-Digits: ``python docs/concept_pictures.py [folder of runs]``.
+"""Draw the pictures of the concepts, with runs on Split-Digits: ``python docs/concept_pictures.py [folder of runs]``.
 
 Runs that the folder has already are not made again.
 """
@@ -51,7 +51,7 @@ def make_runs(folder: Path) -> None:
 
 
 def tmln_of(*words: str) -> None:
-    """One command."""
+    """Run one command of tmln."""
     subprocess.run([sys.executable, "-m", "tmln", *words], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -61,14 +61,14 @@ def matrix(results: Sequence[Result]) -> Any:
 
 
 def dress(axes: Axes, x: str, y: str) -> None:
-    """As all pictures here look."""
+    """Apply the style that all pictures share."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(x, color=INK)
     axes.set_ylabel(y, color=INK)
 
 
 def forgetting(found: dict[str, list[Result]]) -> None:
-    """Each task's accuracy after each task: without anything, with replay alone, and with TMLN."""
+    """Draw each task's accuracy after each task: naive, with replay alone, and with TMLN."""
     figure = new_figure(9.6, 3.2)
     titles = {"naive": "plain training (naive)", "er": "replay alone (er)", "tmln": "replay and the TMLN step"}
     for axes, method in zip(figure.subplots(1, 3, sharey=True), titles, strict=True):
@@ -85,7 +85,7 @@ def forgetting(found: dict[str, list[Result]]) -> None:
 
 
 def intransigence(found: dict[str, list[Result]]) -> None:
-    """How well each task is learned, beside joint training on all tasks so far."""
+    """Draw how well each task is learned, beside joint training on all tasks so far."""
     figure = new_figure(6.4, 3.2)
     axes = figure.subplots()
     for shift, method in zip((-0.22, 0, 0.22), ("joint", "er", "tmln+"), strict=True):
@@ -120,7 +120,7 @@ def questions() -> None:
 
 
 def walked(trajectory: float, damping: float, fisher: float, steps: int = 40) -> tuple[Any, float]:
-    """Two weights: task 1 needs the first alone, task 2 pulls at both. The way of task 2, and S-bar of the first."""
+    """Train two weights, of which task 1 needs the first alone; return the path of task 2 and S-bar."""
     weights = torch.nn.Parameter(torch.zeros(2))
     optimizer = tmln.TMLN([weights], lr=0.05 * damping, damping=damping, trajectory=trajectory)
     for _ in range(200):
@@ -190,7 +190,7 @@ def chosen(results: Sequence[Result], key: str, value: float) -> list[Result]:
 
 
 def choosing(found: dict[str, list[Result]], folder: Path) -> None:
-    """ACC and FM over four settings, and below them what the last boundary says."""
+    """Draw ACC and FM over four settings, and below them the diagnostics of the last boundary."""
     figure = new_figure(10.5, 5)
     grid = figure.subplots(2, 4, sharey="row", sharex="col")
     for column, ((key, values), title) in enumerate(zip(GRIDS.items(), TITLES, strict=True)):
@@ -221,7 +221,7 @@ def choosing(found: dict[str, list[Result]], folder: Path) -> None:
 
 
 def front(found: dict[str, list[Result]]) -> None:
-    """TMLN over gamma beside others at their defaults, and which no other beats in both."""
+    """Draw TMLN over gamma beside others at their defaults, and the front."""
     over = [result for value in GRIDS["step.trajectory"] for result in chosen(found["tmln"], "step.trajectory", value)]
     rows = group_rows([*over, *found["er"], *found["tmln+"], *found["joint"]])
     save_figure(pareto_figure([fronts_of([row for row in rows if row.method != "joint"])]), HERE / "front.svg")

@@ -1,4 +1,4 @@
-"""The site: `make docs` builds it without a network, and a warning is an error."""
+"""Configure the site: `make docs` builds it without a network, and a warning is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of own_data.md: what each lesson shows, and how every lesson fares after each."""
+"""Draw the pictures of own_data.md: what each task shows, and the accuracy after each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Learn = Callable[[Path], Retention]
 
 
 def accuracies(lessons: Sequence[Path], learn: Learn) -> list[float]:
-    """After each lesson the mean, in percent, of all lessons so far."""
+    """Return the mean accuracy over all tasks so far after each task, in percent."""
     found = []
     for lesson in lessons:
         right = [share for _, share in learn(lesson).tasks().values()]
@@ -38,7 +38,7 @@ def accuracies(lessons: Sequence[Path], learn: Learn) -> list[float]:
 
 
 def drawn(lessons: Sequence[Path], begin: Callable[[str, float], Learn], title: str, file: Path) -> None:
-    """On the left a picture of each class of each lesson; on the right the mean accuracy of all lessons so far."""
+    """Draw an image of each class of each task, and the mean accuracy over all tasks so far."""
     after: dict[str, list[float]] = {}
     for method, rates in RATES.items():
         tried = {rate: accuracies(lessons, begin(method, rate)) for rate in rates}

@@ -1,1 +1,1 @@
-"""What the site is made with besides Sphinx: equations without a network, and pages that are made."""
+"""Build the site, besides Sphinx: equations without a network, and generated pages."""

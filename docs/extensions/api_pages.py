@@ -1,4 +1,4 @@
-"""A page for each package with all its modules: every public name, its signature, and what it says of itself.
+"""Generate a page for each package: every public name, its signature and its docstring.
 
 The source is read, not imported: the site needs none of the libraries that integrations are for, and takes seconds.
 """
@@ -31,7 +31,7 @@ class Module:
 
 
 def modules(source: Path = SOURCE) -> Iterator[Module]:
-    """Every one, in the order of their names."""
+    """Yield every module, in the order of their names."""
     for file in sorted(source.rglob("*.py")):
         parts = [part for part in file.relative_to(source).with_suffix("").parts if part != "__init__"]
         if parts != ["__main__"]:
@@ -39,7 +39,7 @@ def modules(source: Path = SOURCE) -> Iterator[Module]:
 
 
 def public(body: list[ast.stmt]) -> list[Defined]:
-    """Classes and functions without a leading underscore; of overloads and setters, the one that is explained."""
+    """Yield classes and functions without a leading underscore; of overloads, the explained one."""
     found = [node for node in body if isinstance(node, Defined) and not node.name.startswith("_")]
     return [
         node
@@ -49,7 +49,7 @@ def public(body: list[ast.stmt]) -> list[Defined]:
 
 
 def signature(node: Defined) -> str:
-    """As it is called: ``name(a, *, b=1) -> int``, ``class Name(Base)``."""
+    """Return how it is called: ``name(a, *, b=1) -> int``, ``class Name(Base)``."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         return f"class {node.name}({bases})" if bases else f"class {node.name}"
@@ -66,7 +66,7 @@ def fields(node: ast.ClassDef) -> list[str]:
 
 
 def described(node: Defined, owner: str, link: Link) -> str:
-    """An entry of the page, with those of a class within it."""
+    """Return an entry of the page, with those of a class within it."""
     name = f"{owner}.{node.name}"
     inside = [f'<pre tabindex="0">{escape(inspect.cleandoc(signature(node)), quote=False)}</pre>']
     inside += [html(text, link)] if (text := ast.get_docstring(node)) else []
@@ -83,7 +83,7 @@ def described(node: Defined, owner: str, link: Link) -> str:
 
 
 def names(module: Module) -> Iterator[str]:
-    """Every public name of a module, its own first."""
+    """Return every public name of a module, its own first."""
     yield module.name
     for node in public(module.tree.body):
         yield f"{module.name}.{node.name}"
@@ -100,7 +100,7 @@ def exported(module: Module) -> list[str]:
 
 
 def values(module: Module) -> Iterator[str]:
-    """Tables and aliases that a module defines: they have no entry, and are where their module is."""
+    """Yield the tables and aliases that a module defines, which have no entry of their own."""
     for node in module.tree.body:
         for target in [*getattr(node, "targets", []), getattr(node, "target", None)]:
             if isinstance(target, ast.Name) and not target.id.startswith("_"):
@@ -128,14 +128,14 @@ def offered(module: Module) -> dict[str, str]:
 
 
 def said(module: Module) -> Iterator[tuple[str, str]]:
-    """Every public name of a module, with its docstring."""
+    """Return every public name of a module, with its docstring."""
     yield module.name, ast.get_docstring(module.tree) or ""
     for node in public(module.tree.body):
         yield f"{module.name}.{node.name}", ast.get_docstring(node) or ""
 
 
 def pages() -> dict[Path, str]:
-    """By where they are made, in reStructuredText, of which only the headings are looked at."""
+    """Return the pages in reStructuredText, by where they are made."""
     known = list(modules())
     homes = {name: f"{module.package}.html#{name}" for module in known for name in names(module)}
     others = {alias: name for module in known for alias, name in offered(module).items()}

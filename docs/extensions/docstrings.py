@@ -1,4 +1,4 @@
-"""A docstring as HTML, as it is written: ``theta*_i`` and ``|m|`` are formulas there, no markup."""
+"""Format a docstring as HTML, as it is written: ``theta*_i`` and ``|m|`` are formulas there, no markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POINT = ("- ", "* ")
 
 
 def inline(text: str, link: Link) -> str:
-    """Literals and names as code, names that are known as links, all else as it stands.
+    """Format literals and names as code, known names as links, and keep the rest.
 
     >>> inline("F*_i < ``a*b``, see :func:`~tmln.f`", {"tmln.f": "api.html#tmln.f"}.get)
     'F*_i &lt; <code>a*b</code>, see <a href="api.html#tmln.f"><code>tmln.f</code></a>'
@@ -32,7 +32,7 @@ def inline(text: str, link: Link) -> str:
 
 
 def html(docstring: str, link: Link) -> str:
-    """Paragraphs, points, named arguments and examples."""
+    """Format paragraphs, points, named arguments and examples."""
     return "\n".join(_block(block, link) for block in re.split(r"\n\s*\n", docstring.strip("\n")))
 
 
@@ -60,7 +60,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _points(lines: list[str], link: Link) -> str:
-    """A list; a line that is indented goes on with the point before it."""
+    """Format a list; a line that is indented goes on with the point before it."""
     points: list[str] = []
     for line in lines:
         if line.startswith(" ") and points:

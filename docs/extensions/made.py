@@ -1,4 +1,4 @@
-"""Writes the pages that are made, into ``made/`` beside the written ones, before Sphinx reads any."""
+"""Write the generated pages into ``made/`` before Sphinx reads any."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs.extensions import api_pages, component_pages, house_pages, paper_pages, rows
+from docs.extensions import api_pages, component_pages, paper_pages, project_pages, rows
 
 
 def pages() -> dict[Path, str]:
-    """All of them, by their place in ``made/``."""
-    found = component_pages.pages() | paper_pages.pages() | house_pages.pages() | api_pages.pages()
+    """Return all generated pages by their place in ``made/``."""
+    found = component_pages.pages() | paper_pages.pages() | project_pages.pages() | api_pages.pages()
     packages = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
     title = "Every name\n==========\n\nEvery public name of every module, by packages, from the docstrings.\n"
     results = {Path("results.md"): rows.page()}
@@ -19,7 +19,7 @@ def pages() -> dict[Path, str]:
 
 
 def write(folder: Path) -> None:
-    """Those that are not there as they should be; what is no longer made goes away."""
+    """Write the pages that differ, and remove those that are no longer generated."""
     wanted = {folder / path: text for path, text in pages().items()}
     for old in [*folder.rglob("*.md"), *folder.rglob("*.rst")]:
         if old not in wanted:
@@ -31,7 +31,7 @@ def write(folder: Path) -> None:
 
 
 def link_made(text: str, depth: int) -> str:
-    """Lead links to a page that is made there; in the file they lead to what it is made of.
+    """Point links at the generated page; in the file they point at what it is generated from.
 
     >>> link_made("[er](../../src/tmln/methods/recipes.py#made/methods/er.md)", 1)
     '[er](../made/methods/er.md)'
@@ -45,7 +45,7 @@ def read_source(app: Any, name: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Before the builder looks for pages."""
+    """Register the generation before the builder looks for pages."""
     app.connect("config-inited", lambda app, config: write(Path(app.srcdir) / "made"))
     app.connect("source-read", read_source)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

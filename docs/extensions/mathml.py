@@ -1,4 +1,4 @@
-"""Equations as MathML, made when the site is built: a browser draws them without a script and without a network."""
+"""Convert equations to MathML, which a browser draws without a script and without a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mathml(latex: str, block: bool) -> str:
 
 
 def visit(self: Any, node: nodes.Element) -> None:
-    """Of ``$...$`` and ``$$...$$`` alike."""
+    """Convert a node of ``$...$`` or ``$$...$$`` alike."""
     self.body.append(mathml(node.astext(), isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 

@@ -1,4 +1,4 @@
-"""The paper on one page: its tables and figures, what they print, and where it is silent or contradicts itself."""
+"""Generate a page on the paper: its tables and figures, and where it is silent or contradicts itself."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tmln.streams import BENCHMARKS
 
 
 def numbers(cells: Cells) -> list[str]:
-    """In the order of the metrics; a dash where the paper has one."""
+    """Return the numbers in the order of the metrics, with a dash where the paper has one."""
     return [str(cells.get(metric, "-")) for metric in METRICS]
 
 
 def printed(rows: Mapping[str, Cells]) -> Lines:
-    """Methods and their numbers."""
+    """Return methods and their printed numbers."""
     return [["method", *(metric.upper() for metric in METRICS)], *([name, *numbers(of)] for name, of in rows.items())]
 
 
 def hyper_parameters() -> Lines:
-    """Table 3, with our names."""
+    """Return Table 3, with the names of tmln."""
     lines = [["method", "in the paper", "here"]]
     for method, chosen in TABLE3.items():
         lines += [[method, f"{sign} = {value:g}", f"`{ours}={value:g}`"] for ours, (sign, value) in chosen.items()]
@@ -32,7 +32,7 @@ def hyper_parameters() -> Lines:
 
 
 def overheads() -> Lines:
-    """Table 4."""
+    """Return Table 4."""
     head = ["method", "beside the weights", "peak, GB", "relative time"]
     return [
         head,
@@ -41,14 +41,14 @@ def overheads() -> Lines:
 
 
 def losses() -> Lines:
-    """Table 5."""
+    """Return Table 5."""
     head = ["method", "task", "at the beginning", "after task 1", "after task 2"]
     rows = [(name, task, found) for name, tasks in TABLE5.items() for task, found in enumerate(tasks, 1)]
     return [head, *([name, str(task), *(f"{loss:.4f}" for loss in found)] for name, task, found in rows)]
 
 
 def grids() -> Lines:
-    """Table 6."""
+    """Return Table 6."""
     lines = [
         ["method", "setting", *(metric.upper() for metric in METRICS)],
         ["joint", "-", str(TABLE6_JOINT), "-", "-"],
@@ -59,7 +59,7 @@ def grids() -> Lines:
 
 
 def tables() -> Iterator[tuple[str, str]]:
-    """All that the paper prints, by item, in Markdown."""
+    """Return all that the paper prints, by item, in Markdown."""
     for benchmark, rows in TABLE1.items():
         yield f"Table 1: {BENCHMARKS[benchmark].title}", grid_markdown(printed(rows))
     yield "Table 2: the ablation, on Split CIFAR-10", grid_markdown(printed(TABLE2))
@@ -70,7 +70,7 @@ def tables() -> Iterator[tuple[str, str]]:
 
 
 def pages() -> dict[Path, str]:
-    """By where it is made."""
+    """Return the page by where it is made."""
     items = [["name", "what", "made by"]]
     items += [[name, item.title, f"`tmln paper {name} --scale cpu`"] for name, item in ITEMS.items()]
     lines = ["# The paper's tables and figures", "", format_text_table(items), ""]

@@ -1,4 +1,4 @@
-"""A method's rows in our results: at its own settings while the method is what it was then, and as it was tuned."""
+"""Find the rows of a method in the published results, at its own settings and as tuned."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def still_so(result: Result) -> bool:
 
 @cache
 def rows() -> Sequence[Row]:
-    """Of every published file."""
+    """Return the rows of every published file."""
     found = [result for file in files() for result in read_results(file)[0]]
     return group_rows([result for result in found if still_so(result)])
 
 
 def table(method: str, among: Sequence[Row] | None = None) -> str:
-    """In Markdown, a line for each benchmark; empty where there is none."""
+    """Return Markdown with a line for each benchmark; empty where there is none."""
     mine = [row for row in (rows() if among is None else among) if row.method == method]
     metrics = [metric_of(name) for name in COLUMNS]
     lines = [["benchmark", "seeds", *(one.title for one in metrics)]]
@@ -68,7 +68,7 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
 
 @cache
 def tuned() -> dict[tuple[str, str], dict[str, str]]:
-    """By method and the title of a table, as docs/results.md has them: what stands under each heading.
+    """Return what docs/results.md has, by method and the title of a table.
 
     The page is read, not its runs again: a test holds its tables to the published file.
     """
@@ -88,7 +88,7 @@ def tuned() -> dict[tuple[str, str], dict[str, str]]:
 
 
 def tuned_table(method: str) -> str:
-    """In Markdown, a line for each benchmark on which the method was tuned; empty where there is none."""
+    """Return Markdown with a line for each benchmark on which the method was tuned, or nothing."""
     lines = [["benchmark", "seeds", *(metric_of(name).title for name in TUNED)]]
     for (name, where), cells in tuned().items():
         if name == method:
@@ -97,7 +97,7 @@ def tuned_table(method: str) -> str:
 
 
 def accuracies(methods: Sequence[str]) -> Lines:
-    """ACC of these, a line each: at their own settings, then tuned, benchmark by benchmark."""
+    """Return ACC of these methods, a line each: at their own settings, then tuned."""
     own = {row.method: cell(row.summary("acc"), metric_of("acc")) for row in rows() if row.title == "split-digits"}
     wheres = list(dict.fromkeys(where for _, where in tuned()))
     head = ["method", "split-digits", *(f"{where}, tuned" for where in wheres)]
@@ -106,7 +106,7 @@ def accuracies(methods: Sequence[str]) -> Lines:
 
 
 def page() -> str:
-    """Every table, with the sentence that it allows, and the command that checks the file."""
+    """Return every table, its conclusion, and the command that checks the file."""
     lines = ["# Every method in our tables", ""]
     lines += [
         "At their own settings; tuned, on real images, they are in [the results](../results.md). Anybody can check:",

@@ -19,8 +19,8 @@ from docs.extensions.component_pages import (
     slug,
 )
 from docs.extensions.docstrings import html
-from docs.extensions.house_pages import moved
 from docs.extensions.paper_pages import pages as paper_pages
+from docs.extensions.project_pages import move_page
 from docs.extensions.rows import PAGE, RESULTS, page, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
@@ -292,5 +292,6 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
 
 def test_links_of_the_root_follow() -> None:
     assert (
-        moved("[a](docs/experiments.md#x) [b](CONTRIBUTING.md)") == "[a](../../experiments.md#x) [b](contributing.md)"
+        move_page("[a](docs/experiments.md#x) [b](CONTRIBUTING.md)")
+        == "[a](../../experiments.md#x) [b](contributing.md)"
     )

@@ -1,4 +1,4 @@
-"""What lies beside docs/ and belongs to the site: how to contribute, security, what changed. Links follow."""
+"""Generate pages from files beside docs/: how to contribute, security, what changed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = {"CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 
 
-def moved(text: str) -> str:
-    """A page of the root as one of ``made/house``.
+def move_page(text: str) -> str:
+    """Return a file of the root as a page of ``made/project``, its links included.
 
-    >>> moved("[a](docs/experiments.md#x), [b](SECURITY.md)")
+    >>> move_page("[a](docs/experiments.md#x), [b](SECURITY.md)")
     '[a](../../experiments.md#x), [b](security.md)'
     """
     text = re.sub(r"\]\(docs/", "](../../", text)
@@ -20,5 +20,7 @@ def moved(text: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """By where they are made."""
-    return {Path("house") / name: moved((ROOT / file).read_text(encoding="utf-8")) for file, name in PAGES.items()}
+    """Return the pages by where they are made."""
+    return {
+        Path("project") / name: move_page((ROOT / file).read_text(encoding="utf-8")) for file, name in PAGES.items()
+    }
