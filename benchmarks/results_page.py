@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md and README from results/*.json.
+"""Write the tables and figures of docs/results.md, docs/results/ and README from results/*.json.
 
 ``python -m benchmarks.results_page`` renews them.
 
@@ -21,12 +21,22 @@ from tmln.analysis.text_table import grid_markdown
 from tmln.paper.items import ITEMS, published_study
 from tmln.paper.scales import SCALES
 from tmln.paper.study import Page, Study
-from tmln.plots.figure import save_figure
+from tmln.plots.figure import get_look, new_figure, save_figure
 from tmln.streams import BENCHMARKS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES, RESULTS = (ROOT / "docs" / "results.md", ROOT / "README.md"), ROOT / "results"
-PICTURES = {"figure2": "landscape_cifar100.svg", "figure3": "front_cifar10.svg", "barrier": "barrier_cifar10.svg"}
+DETAILS = tuple(ROOT / "docs" / "results" / f"{name}.md" for name in ("recipes", "paper_tables", "shield"))
+PAGES, RESULTS = (ROOT / "docs" / "results.md", *DETAILS, ROOT / "README.md"), ROOT / "results"
+CHART, CHART_ROWS = "accuracy.svg", (
+    "naive", "er", "der++", "er-ace", "icarl", "ocar", "tmln", "tmln-kfac", "er+", "der+", "tmln+", "ocar+", "ocar+der",
+    "tmln-kfac+", "tmln-kfac+der",
+)  # fmt: skip
+PICTURES = {
+    "accuracy": CHART,
+    "figure2": "landscape_cifar100.svg",
+    "figure3": "front_cifar10.svg",
+    "barrier": "barrier_cifar10.svg",
+}
 PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -38,14 +48,14 @@ def study() -> Study:
 
 @cache
 def page(item: str) -> Page:
-    """What the published results say about it."""
+    """Render an item of ``tmln paper`` from the published results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of steps that may be unstable: what diverges is in the notes
         return ITEMS[item].render(study())
 
 
 def filled(place: re.Match[str]) -> str:
-    """The place with its table in it."""
+    """Return the place with its table in it."""
     item, title = place["item"], place["title"]
     if item == "accuracy":
         body = grid_markdown(accuracies([method.strip() for method in title.split(",")]))
@@ -68,15 +78,37 @@ def accuracies(rows: Sequence[str]) -> list[list[str]]:
 
 
 def renewed(text: str) -> str:
-    """The page with every table as it should be."""
+    """Return the page with every table as it should be."""
     return PLACE.sub(filled, text)
 
 
 def figure(item: str) -> Figure:
-    """Return the figure of the published results."""
+    """Draw a figure from the published results."""
+    if item == "accuracy":
+        return accuracy_chart()
     found = page(item).figure
     assert found is not None, f"{item} was not published"
     return found
+
+
+def accuracy_chart() -> Figure:
+    """Draw ACC of the main rows with its deviation, a panel for each benchmark."""
+    cells = {(row["benchmark"], row["row"]): row for row in page("recipes").records if row["metric"] == "acc"}
+    wheres = list(dict.fromkeys(where for where, _ in cells))
+    chart = new_figure(8, 4.2)
+    for axes, where in zip(chart.subplots(1, len(wheres), sharey=True), wheres, strict=True):
+        for height, name in enumerate(reversed(CHART_ROWS)):
+            one, family = cells[where, name], name.partition("-")[0].partition("+")[0]
+            colour = get_look(family).colour if family in ("tmln", "ocar") else "#bbbbbb"
+            axes.barh(height, one["mean"], xerr=one["std"], color=colour, height=0.7, error_kw={"linewidth": 1})
+        joint = cells[where, "joint"]["mean"]
+        axes.axvline(joint, color="black", linestyle="--", linewidth=1)
+        axes.annotate("joint", (joint, 1.01), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=9)
+        axes.set_yticks(range(len(CHART_ROWS)), list(reversed(CHART_ROWS)), fontsize=9)
+        axes.set_xlabel("average accuracy in percent")
+        axes.set_title(BENCHMARKS[where].title, fontsize=11, pad=16)
+        axes.spines[["top", "right"]].set_visible(False)
+    return chart
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results_page import PAGES, PLACE
+from benchmarks.results_page import DETAILS, PLACE
 
 from tmln.analysis.read import read_results
 from tmln.analysis.rows import Row, group_by_table, group_rows
@@ -22,9 +22,8 @@ from tmln.metrics import metric_of
 from tmln.paper.tables import METHODS as PAPERS_NAMES
 
 RESULTS = Path(__file__).parents[2] / "results"
-PAGE = PAGES[0]  # docs/results.md
 COLUMNS = ("acc", "fm", "peak", "int", "seconds")
-TUNED = ("acc", "fm", "int")  # what the tables of docs/results.md have in common
+TUNED = ("acc", "fm", "int")  # what the tables of docs/results/ have in common
 METHOD = ("settings", *FAMILIES)  # the fields of a configuration that a method is
 BOLD = (
     "Mean ± sample deviation over n seeds. **Bold**: the best of a column, and all that a paired test, corrected by "
@@ -68,13 +67,13 @@ def table(method: str, among: Sequence[Row] | None = None) -> str:
 
 @cache
 def tuned() -> dict[tuple[str, str], dict[str, str]]:
-    """Return what docs/results.md has, by method and the title of a table.
+    """Return what docs/results/ has, by method and the title of a table.
 
-    The page is read, not its runs again: a test holds its tables to the published file.
+    The pages are read, not their runs again: a test holds their tables to the published file.
     """
     names = {title: method for method, title in PAPERS_NAMES.items()}
     found: dict[tuple[str, str], dict[str, str]] = {}
-    for place in PLACE.finditer(PAGE.read_text(encoding="utf-8")):
+    for place in (place for path in DETAILS for place in PLACE.finditer(path.read_text(encoding="utf-8"))):
         if place["item"] not in ("recipes", "table1") or place["title"] == "notes":
             continue
         lines = [line for line in place[0].replace("**", "").splitlines() if line.startswith("|")]
