@@ -33,7 +33,10 @@ def for_ever() -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_where_nobody_asks_it_is_raised(number: signal.Signals) -> None:
+def test_where_nobody_asks_it_is_raised(number: signal.Signals, request: pytest.FixtureRequest) -> None:
+    if number == getattr(signal, "SIGHUP", None):  # under nohup it is ignored, and stays so
+        ignored = signal.signal(number, signal.SIG_DFL)
+        request.addfinalizer(lambda: signal.signal(number, ignored))
     before = [signal.getsignal(each) for each in SIGNALS]
     with pytest.raises(Interrupted, match="the same command goes on"), asked_to_stop():
         signal.raise_signal(number)

@@ -101,7 +101,7 @@ HOSTILE: dict[str, tuple[str, Any]] = {
     "a memory of no size": ("state/parts/replay/memory/capacity", {"x": torch.zeros(2, 2)}),
     "a memory without labels": ("state/parts/replay/memory/fields", {"x": torch.zeros(10, 4)}),
     "a setting of the optimizer": ("state/parts/step/optimizer/param_groups/0/lr", None),
-    "a size of it": ("state/parts/step/optimizer/param_groups/0/momentum", 2**70),
+    "a size of it": ("state/parts/step/optimizer/param_groups/0/momentum", 2**1100),
     "a switch of it": ("state/parts/step/optimizer/param_groups/0/maximize", "yes"),
 }
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,8 @@ def test_four_processes_search_together(server: str) -> None:
     numbers = [number for did, *_ in told for number in did]
     assert len(numbers) == len(set(numbers)) == TRIALS
     assert {tuple(rest) for _, *rest in told} == {tuple(told[0][1:])}
-    again = Search(BASE, SPACES, {"acc": True}, server, shared=True)
-    ended = again.ended()
+    with closing(Search(BASE, SPACES, {"acc": True}, server, shared=True)) as again:
+        ended = again.ended()
+        best = again.best()[0].number
     assert {trial.number for trial in ended} == set(numbers)
-    assert told[0][1:] == [
-        again.best()[0].number,
-        max(trial.values[0] for trial in ended if trial.values),
-        TRIALS,
-    ]
+    assert told[0][1:] == [best, max(trial.values[0] for trial in ended if trial.values), TRIALS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -190,8 +191,9 @@ class _MethodSearch:
             echo(f"{head}{before} trials are there already", err=True)
         batch = max(1, (self.executor.workers or cores()) // self.seeds)
         on_trial = lambda trial: echo(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
-        search.search(self.trials, batch, self._run_trials, on_trial, _waiting(head))
-        best, ended = search.best(), search.ended()
+        with closing(search):
+            search.search(self.trials, batch, self._run_trials, on_trial, _waiting(head))
+            best, ended = search.best(), search.ended()
         if not best and several:
             echo(f"{head}no trial succeeded; left out", err=True)
         else:

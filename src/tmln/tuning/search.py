@@ -96,6 +96,11 @@ class Search:
         self._seed = None if shared else base.seed
         self._requeue_stale()
 
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
     @property
     def name(self) -> str:
         """Return the name of the study, which has a hash of all that matters to its results."""
