@@ -224,7 +224,7 @@ class TaskRecord:
         return tried
 
     def find_unmeasured(self) -> tuple[int, ...]:
-        """Return the classes of the last task without a held-out sample; none where none has one."""
+        """Return the last task's classes without a held-out sample; none where none has one."""
         if not self.held or self.held[-1] is None:
             return ()
         return tuple(sorted(set(self.tasks[-1].counts) - set(self.held[-1].y.tolist())))

@@ -117,7 +117,7 @@ class FeatureCache:
         return features.to(x.device)
 
     def _digest(self, model: nn.Module, head: nn.Module) -> bytes:
-        """Return the digest of the weights; of the same as before that of before, which is faster."""
+        """Return the digest of the weights, taken again only if they changed."""
         weights = list_weights(model, head)
         now = hash(tuple(weights))  # of all bytes, by Python's hash of this process
         if self.last is None or self.last[0] != now:
