@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tests.learner.test_growth import network, task
-from tests.test_every_part import PARTS, _quiet, kind  # noqa: F401  # a fixture
+from tests.test_every_component import COMPONENTS, _quiet, kind  # noqa: F401  # a fixture
 from tmln import testing
 from tmln.learner import Learner
 from tmln.methods import Penalty, Settings
@@ -26,7 +26,7 @@ WITHIN, BETWEEN = "within a task", "between tasks"
 
 
 @pytest.mark.parametrize("when", [WITHIN, BETWEEN])
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_what_has_a_shape_grows(family: str, name: str, when: str) -> None:
     testing.check_growth(kind(family, name), within_task=when == WITHIN)
 

@@ -124,9 +124,9 @@ def test_every_package_has_tests() -> None:
     assert (
         select_tests(TREE, "penalties", "src/tmln/methods/penalties/mas.py")[0] == "tests/methods/penalties/test_mas.py"
     )
-    assert select_tests(TREE, "optim", "src/tmln/optim/checks.py")[-1] == "tests/test_every_part.py"
+    assert select_tests(TREE, "optim", "src/tmln/optim/checks.py")[-1] == "tests/test_every_component.py"
     assert select_tests(TREE, "data", "src/tmln/data/cifar.py")[0] == "tests/data/test_cifar.py"
-    assert "tests/test_every_part.py" not in select_tests(TREE, "streams", "src/tmln/streams/split.py")
+    assert "tests/test_every_component.py" not in select_tests(TREE, "streams", "src/tmln/streams/split.py")
 
 
 def test_what_is_called_equivalent_has_a_reason() -> None:

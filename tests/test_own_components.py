@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from tests import test_every_part as every_part
+from tests import test_every_component as every_component
 from tests.cli.typed import typed
 from tests.toys import LastReplay, LeashPenalty, ShyAnswer, SignStep, StartWeights
 from tests.warm import Warm
@@ -152,13 +152,13 @@ def test_tables_help_and_search_find_it() -> None:
 
 @pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize("family", TOYS)
-def test_the_walks_over_every_part_hold_for_it(family: str) -> None:
+def test_the_walks_over_every_component_hold_for_it(family: str) -> None:
     """Those that a new row of the table would be put through, by what it declares of itself."""
     name = LISTED[family]
     check_component(TOYS[family])
     plain = {other: FAMILIES.default(other) for other in FAMILIES}
-    every_part.assert_all_parts_are_felt({**plain, family: name})
-    every_part.assert_all_parts_are_felt(LISTED)
+    every_component.assert_all_components_are_felt({**plain, family: name})
+    every_component.assert_all_components_are_felt(LISTED)
 
 
 # -- package.module:Class ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 COMPONENTS = ("optim", "curvature", "distributed", "methods", "learner")  # tests over all components apply to these
 PACKAGES = (*COMPONENTS, "data", "streams", "analysis")
 STORE = ("store", "lock", "files", "logfile", "result")
-EVERY_PART = "tests/test_every_part.py"
+EVERY_PART = "tests/test_every_component.py"
 NAMED = (
     "tests/methods/test_registry.py",
     "tests/test_own_components.py",

@@ -22,9 +22,9 @@ def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -
     refused = 0
     odd: list[str] = []
 
-    def step(moment: StepInfo) -> None:
-        os.write(handle, f"{os.getpid()} {moment.step}\n".encode())
-        if moment.step == at:
+    def step(info: StepInfo) -> None:
+        os.write(handle, f"{os.getpid()} {info.step}\n".encode())
+        if info.step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     tell("ready")

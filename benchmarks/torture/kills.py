@@ -17,8 +17,8 @@ LONGEST = 0.4  # seconds until the second kill: more than the rest of a run take
 
 
 def killed_at(tell: Tell, root: Path, method: str, at: int) -> int:
-    def step(moment: StepInfo) -> None:
-        if moment.step == at:
+    def step(info: StepInfo) -> None:
+        if info.step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return work(tell, root, method, step)

@@ -28,15 +28,15 @@ def config_of(method: str) -> RunConfig:
     return RunConfig.of({**SMALL, "method": method})
 
 
-def work(tell: Tell, root: Path, method: str, on_step: Callable[[StepInfo], None] = lambda moment: None) -> int:
+def work(tell: Tell, root: Path, method: str, on_step: Callable[[StepInfo], None] = lambda info: None) -> int:
     """Do the run, or go on with it, and say where that began: the number of its first step, 0 if there was none."""
     run = Store(root).open(config_of(method))
     first = 0
 
-    def step(moment: StepInfo) -> None:
+    def step(info: StepInfo) -> None:
         nonlocal first
-        first = first or moment.step
-        on_step(moment)
+        first = first or info.step
+        on_step(info)
 
     with run.lock:
         if not run.finished:

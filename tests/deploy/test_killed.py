@@ -52,9 +52,9 @@ def test_stopped_and_killed_it_goes_on(weeks: Path, tmp_path: Path) -> None:
         assert state.read_bytes() == before
         assert place(beside) > reached
         reached = place(beside)
-    moments: list[StepProgress] = []
+    infos: list[StepProgress] = []
     with pytest.raises(Interrupted):
-        learn_into(state, weeks / "week2", LearnRequest(epochs=EPOCHS), moments.append, lambda: True)
-    assert len(moments) == 1
+        learn_into(state, weeks / "week2", LearnRequest(epochs=EPOCHS), infos.append, lambda: True)
+    assert len(infos) == 1
     assert place(beside) > reached
     assert state.read_bytes() == before

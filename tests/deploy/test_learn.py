@@ -35,9 +35,9 @@ def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) ->
                 with pytest.raises(Interrupted, match="the same command goes on"):
                     learn_into(state, weeks / week, LearnRequest(epochs=2), stop=stop)
                 assert (state.read_bytes() if state.exists() else None) == before
-                moments: list[StepProgress] = []
-                learn_into(state, weeks / week, LearnRequest(epochs=2), moments.append)
-                assert moments[0].step == 4  # the fourth step comes next
+                infos: list[StepProgress] = []
+                learn_into(state, weeks / week, LearnRequest(epochs=2), infos.append)
+                assert infos[0].step == 4  # the fourth step comes next
             else:
                 learn_into(state, weeks / week, LearnRequest(epochs=2))
         assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] == ".") == []

@@ -30,10 +30,10 @@ from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.paper.items import ITEMS
 from tmln.paper.published import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6
 
-PARTS = [(family, name) for family in FAMILIES for name in FAMILIES[family]]
+COMPONENTS = [(family, name) for family in FAMILIES for name in FAMILIES[family]]
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_a_part_has_a_guide_of_its_own(family: str, name: str) -> None:
     """A guide that is inherited would speak of another part."""
     guide = vars(FAMILIES[family][name]).get("guide")
@@ -47,7 +47,7 @@ def test_a_part_has_a_guide_of_its_own(family: str, name: str) -> None:
     assert all(link_pages(text) in page for text in said)
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_a_setting_is_told_in_words(family: str, name: str) -> None:
     for setting, field in FAMILIES[family][name].Settings.model_fields.items():
         said = field.description or ""
@@ -238,7 +238,7 @@ def test_the_paper_is_shown_whole() -> None:
 
 def test_addresses_are_told_apart() -> None:
     assert len({slug(name) for name in RECIPES}) == len(RECIPES)
-    assert len({f"{family}-{slug(name)}" for family, name in PARTS}) == len(PARTS)
+    assert len({f"{family}-{slug(name)}" for family, name in COMPONENTS}) == len(COMPONENTS)
 
 
 def test_what_a_method_no_longer_is_is_not_shown() -> None:

@@ -184,23 +184,23 @@ def task_of(root: Path, wanted: RunConfig) -> RunRequest:
 
 def test_a_worker_never_raises_and_keeps_what_went_wrong(tmp_path: Path) -> None:
     bad = task_of(tmp_path, RunConfig(benchmark=f"folder:{tmp_path / 'nowhere'}", method="er"))
-    outcome = run_job(bad, lambda moment: None)
+    outcome = run_job(bad, lambda info: None)
     assert (outcome.state, outcome.error) == ("failed", f"{tmp_path / 'nowhere'}: no such folder")
     (trace,) = tmp_path.glob(f"*/{ERROR}")
     assert "Traceback" in trace.read_text(encoding="utf-8")
 
-    moments: list[StepInfo] = []
+    infos: list[StepInfo] = []
     good = task_of(tmp_path, config(epochs=1))
     run = Store(tmp_path).open(good.job.config)
     (run.path / ERROR).touch()  # of an earlier try
-    outcome = run_job(good, moments.append)
+    outcome = run_job(good, infos.append)
     assert outcome.state == "finished"
     assert outcome.result == run.result
-    assert [moment.step for moment in moments] == list(range(1, 11))  # 5 tasks of 48 samples, batches of 32
+    assert [info.step for info in infos] == list(range(1, 11))  # 5 tasks of 48 samples, batches of 32
     assert not (run.path / ERROR).exists()
     with run.lock:
         (run.path / "result.json").unlink()
-        assert run_job(good, lambda moment: None).state == "locked"
+        assert run_job(good, lambda info: None).state == "locked"
 
 
 def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_an_error_of_ours_is_named_by_its_kind(tmp_path: Path, monkeypatch: pyte
         raise KeyError("weights")
 
     monkeypatch.setattr("tmln.executors.run_job.Execution", broken)
-    assert run_job(task_of(tmp_path, config()), lambda moment: None).error == "KeyError: 'weights'"
+    assert run_job(task_of(tmp_path, config()), lambda info: None).error == "KeyError: 'weights'"
 
 
 def test_done_is_done_and_a_newer_result_is_a_failure_not_a_crash(tmp_path: Path) -> None:

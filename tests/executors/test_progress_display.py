@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-def moment(step: int, steps: int = 100) -> StepInfo:
+def info(step: int, steps: int = 100) -> StepInfo:
     return StepInfo(task=1, tasks=5, epoch=2, epochs=10, step=step, steps=steps, samples=64, loss=0.5)
 
 
@@ -42,9 +42,9 @@ def test_the_time_left_by_hand() -> None:
     progress.update(Event("started", JOBS[0]))
     progress.update(Event("started", JOBS[1]))
     clock.now = 100.0
-    progress.update(Event("step", JOBS[0], moment=moment(20)))  # resumed at 20
+    progress.update(Event("step", JOBS[0], info=info(20)))  # resumed at 20
     clock.now = 110.0
-    progress.update(Event("step", JOBS[0], moment=moment(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
+    progress.update(Event("step", JOBS[0], info=info(40)))  # half a second a step: 60 steps in 30 s, 100 in 50 s
     assert progress.all[run_id(JOBS[0].config)].seconds_left(110.0) == 30.0
     assert progress.all[run_id(JOBS[0].config)].seconds_left(115.0) == 25.0
     assert progress.seconds_left() == (30 + 50 + 2 * 50) / 2
@@ -74,8 +74,8 @@ def test_plain_lines() -> None:
         table.update(Event("started", JOBS[0]))
         table.update(Event("warning", JOBS[0], text="too strong"))
         clock.now = 20.0
-        table.update(Event("step", JOBS[0], moment=moment(1)))
-        table.update(Event("step", JOBS[0], moment=moment(2)))
+        table.update(Event("step", JOBS[0], info=info(1)))
+        table.update(Event("step", JOBS[0], info=info(2)))
         table.update(Event("retried", JOBS[0], text="its process was killed by SIGKILL"))
         table.update(Event("locked", JOBS[1], text="run x is being worked on"))
         table.update(Event("locked", JOBS[1], text="run x is being worked on"))
@@ -115,7 +115,7 @@ def test_a_long_label_keeps_its_beginning_and_its_seed() -> None:
     with ProgressDisplay({**LABELS, run_id(JOBS[0].config): (JOBS[0], label)}, out, Clock()) as table:
         table.console.size = (90, 10)
         table.update(Event("started", JOBS[0]))
-        table.update(Event("step", JOBS[0], moment=moment(3)))
+        table.update(Event("step", JOBS[0], info=info(3)))
         assert table.live is not None
         table.live.refresh()
     assert "tmln step.dampi…0, seed 12  running  task 2/5 epoch 3/10 loss 0.500" in out.getvalue()
@@ -130,7 +130,7 @@ def test_a_table_in_a_terminal() -> None:
             table.update(Event("finished", job, result=result()))
         table.update(Event("failed", jobs[40], text="no [data] here"))
         table.update(Event("started", jobs[41]))
-        table.update(Event("step", jobs[41], moment=moment(3)))
+        table.update(Event("step", jobs[41], info=info(3)))
         assert table.live is not None
         table.live.refresh()
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "")
@@ -151,7 +151,7 @@ def test_one_run_in_plain_lines() -> None:
         display.update(Event("started", JOBS[0]))
         for step in range(1, 4):
             clock.now += 10.0
-            display.update(Event("step", JOBS[0], moment=moment(step)))
+            display.update(Event("step", JOBS[0], info=info(step)))
         display.update(Event("finished", JOBS[0], result=result(seconds=2.0)))
     # a step every ten seconds, of 64 samples; 98 steps to go when 15 s were silent
     assert out.getvalue().splitlines() == [
@@ -167,7 +167,7 @@ def test_one_run_has_a_bar_in_a_terminal() -> None:
         display.update(Event("started", JOBS[0]))
         for step in (1, 50):
             clock.now += 10.0
-            display.update(Event("step", JOBS[0], moment=moment(step)))
+            display.update(Event("step", JOBS[0], info=info(step)))
         assert display.live is not None
         display.live.refresh()
         display.update(Event("finished", JOBS[0], result=result(diverged="the loss is nan")))

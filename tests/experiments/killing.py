@@ -87,7 +87,7 @@ class Notes:
         """The steps of the run that had the first event of this kind, from there on."""
         at = next(i for i, event in enumerate(self.events) if event.kind == kind)
         mine = [event for event in self.events[at:] if event.job == self.events[at].job]
-        return [event.moment.step for event in mine if event.moment is not None]
+        return [event.info.step for event in mine if event.info is not None]
 
 
 def uninterrupted(root: Path, wanted: RunConfig) -> Result:

@@ -128,7 +128,7 @@ def test_workers_that_hear_nothing_end_too(tmp_path: Path, monkeypatch: pytest.M
     pids: list[int] = []
 
     def look(event: Event) -> None:
-        if event.moment is not None:
+        if event.info is not None:
             pids.extend(pid for job in jobs if (pid := worker_of(Store(tmp_path).open(job.config))) is not None)
             signal.raise_signal(signal.SIGTERM) if not os.environ.get("SENT") else None
             monkeypatch.setenv("SENT", "1")

@@ -114,8 +114,8 @@ for line in sys.stdin:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         continue
 
-    def step(moment):
-        if moment.step == int(at):
+    def step(info):
+        if info.step == int(at):
             os.kill(os.getpid(), signal.SIGKILL)
 
     run = Store(root).open(RunConfig.from_yaml(open(file).read()))
@@ -184,7 +184,7 @@ def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path
             tmp_path / "stopped",
             config("naive"),
             terms=RunOptions(checkpoint_steps=steps),
-            on_step=lambda moment: at.append(moment.step),
+            on_step=lambda info: at.append(info.step),
             stop=lambda: len(at) == steps + 1,
         )
     newest = sorted((tmp_path / "stopped").glob("*/checkpoint/*"))[-1]
@@ -198,11 +198,11 @@ def test_saved_on_the_last_step_of_a_task_the_log_repeats_nothing(tmp_path: Path
 def test_a_request_to_stop_saves_and_the_next_call_goes_on(tmp_path: Path) -> None:
     whole = finish(tmp_path / "whole", config())
     seen: list[int] = []
-    stopping = {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: len(seen) == 11}
+    stopping = {"on_step": lambda info: seen.append(info.step), "stop": lambda: len(seen) == 11}
     with pytest.raises(Interrupted, match=f"step 11 of {whole.steps}"):
         finish(tmp_path / "stopped", config(), **stopping)
     rest: list[int] = []
-    resumed = finish(tmp_path / "stopped", config(), on_step=lambda moment: rest.append(moment.step))
+    resumed = finish(tmp_path / "stopped", config(), on_step=lambda info: rest.append(info.step))
     assert rest[0] == 12
     assert comparable(resumed) == comparable(whole)
 

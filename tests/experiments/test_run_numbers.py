@@ -33,7 +33,7 @@ from tmln.streams.incremental import resolve_class_order
 
 def stopped_at(step: int) -> dict[str, Any]:
     seen: list[int] = []
-    return {"on_step": lambda moment: seen.append(moment.step), "stop": lambda: seen[-1] == step}
+    return {"on_step": lambda info: seen.append(info.step), "stop": lambda: seen[-1] == step}
 
 
 # -- the effective rate ------------------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_without_diagnostics_nothing_is_said(tmp_path: Path, monkeypatch: pytest
 def test_a_process_that_lost_its_run_saves_no_checkpoint(tmp_path: Path) -> None:
     run = Store(tmp_path).open(config("naive"))
 
-    def take_over(moment: Any) -> None:
-        if moment.step == 3:
+    def take_over(info: Any) -> None:
+        if info.step == 3:
             (run.lock.folder / "owner").write_text("process 1 on another machine\n")
 
     with run.lock, pytest.raises(LockLost, match="leave the run to that one"):
@@ -192,7 +192,7 @@ def test_seconds_count_those_of_before(tmp_path: Path, monkeypatch: pytest.Monke
     clock = [0.0]
     monkeypatch.setattr("tmln.experiments.run.time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
 
-    def tick(moment: Any) -> None:
+    def tick(info: Any) -> None:
         clock[0] += 1.0
 
     def stop() -> bool:

@@ -61,7 +61,7 @@ def test_in_shards_the_same_is_learned(name: str, ranks: list[dict[str, Any]]) -
     assert all(torch.equal(a, b) for a, b in zip(alone["draws"], first["draws"], strict=True))
 
 
-def test_every_part_that_says_so_is_compared() -> None:
+def test_every_component_that_says_so_is_compared() -> None:
     said = {(family, name) for family in FAMILIES for name, kind in FAMILIES[family].items() if kind.supports_fsdp}
     assert said == set[tuple[str, str]]().union(*(parts_of(CASES[name]) for name in compared()))
 

@@ -103,7 +103,7 @@ def test_the_formula_is_what_is_found(case: str) -> None:
     assert find_held_bytes(in_the_second_task(CASES[case])) == by_name(CASES[case])
 
 
-def test_every_part_has_a_formula() -> None:
+def test_every_component_has_a_formula() -> None:
     for family, table in FAMILIES.items():
         for name in table:
             assert recipe(**{family: ComponentSpec(name)}).memory_terms() is not None, (

@@ -138,11 +138,11 @@ def test_values_keep_what_is_in_brackets_together() -> None:
     assert read_grid(["lr=0.1,1", "lr=2", "step=sgd"]) == {"lr": [0.1, 1, 2], "step": ["sgd"]}
 
 
-PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
+COMPONENTS = [(family, name) for family, table in FAMILIES.items() for name in table]
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS, ids=[f"{family}-{name}" for family, name in PARTS])
-def test_what_every_part_declares_is_allowed_and_holds_its_default(family: str, name: str) -> None:
+@pytest.mark.parametrize(("family", "name"), COMPONENTS, ids=[f"{family}-{name}" for family, name in COMPONENTS])
+def test_what_every_component_declares_is_allowed_and_holds_its_default(family: str, name: str) -> None:
     part = FAMILIES[family][name]
     found = declared(RunConfig.of({"benchmark": "split-digits", family: name}), names=True)
     for key, space in found.items():

@@ -97,7 +97,7 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
         f"same of a whole run of {content['tasks']} tasks of {content['epochs']} epochs, with its boundaries",
         "boundary: what is done when a task ends; epochs: the same in epochs of naive",
         f"control, naive against itself: {format_ratio(control['mean'])} {format_interval(control)}",
-        "held: what the method's parts keep beside the model, as found; host peak: of the whole process, torch "
+        "held: what the method's components keep beside the model, as found; host peak: of the whole process, torch "
         "included; GPU peak: of its tensors there",
         "by formula: " + "; ".join(f"{name} {_formula(found['auxiliary'])}" for name, found in methods.items()),
         f"N, the weights: {_bytes(units['N'])}; K, Kronecker factors: {_bytes(units['K'])}; "

@@ -478,11 +478,11 @@ def _progress() -> Iterator[Callable[[StepProgress], None]]:
     if not sys.stderr.isatty():
         last = time.monotonic()
 
-        def print_step(moment: StepProgress) -> None:
+        def print_step(info: StepProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= PAUSE:
                 last = time.monotonic()
-                echo(f"learning: step {moment.step:,} of {moment.steps:,}, {_describe(moment)}", err=True)
+                echo(f"learning: step {info.step:,} of {info.steps:,}, {_describe(info)}", err=True)
 
         yield print_step
         return
@@ -492,8 +492,8 @@ def _progress() -> Iterator[Callable[[StepProgress], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("learning", total=None)
 
-        def show(moment: StepProgress) -> None:
-            bar.update(task, total=moment.steps, completed=moment.step, description=_describe(moment))
+        def show(info: StepProgress) -> None:
+            bar.update(task, total=info.steps, completed=info.step, description=_describe(info))
 
         yield show
 
@@ -502,15 +502,15 @@ def _announce_resumption(shown: Callable[[StepProgress], None]) -> Callable[[Ste
     """Return a callback that says once that an interrupted call continues."""
     begun = False
 
-    def show(moment: StepProgress) -> None:
+    def show(info: StepProgress) -> None:
         nonlocal begun
-        if not begun and moment.step > 1:
-            echo(f"going on after step {moment.step - 1:,} of {moment.steps:,}", err=True)
+        if not begun and info.step > 1:
+            echo(f"going on after step {info.step - 1:,} of {info.steps:,}", err=True)
         begun = True
-        shown(moment)
+        shown(info)
 
     return show
 
 
-def _describe(moment: StepProgress) -> str:
-    return f"epoch {moment.epoch + 1} of {moment.epochs}, loss {moment.loss:.3f}"
+def _describe(info: StepProgress) -> str:
+    return f"epoch {info.epoch + 1} of {info.epochs}, loss {info.loss:.3f}"

@@ -42,7 +42,7 @@ class Event:
 
     kind: Literal["skipped", "started", "step", "finished", "retried", "locked", "failed", "warning"]
     job: Job
-    moment: StepInfo | None = None
+    info: StepInfo | None = None
     result: Result | None = None
     text: str = ""
 
@@ -203,7 +203,7 @@ class Scheduler:
     def _handle(self, name: str, message: Message) -> None:
         job = self.requests[name].job
         if isinstance(message, StepInfo):
-            self.on_event(Event("step", job, moment=message))
+            self.on_event(Event("step", job, info=message))
         elif isinstance(message, Outcome):
             self.running.remove(name)
             self._handle_outcome(name, job, message)

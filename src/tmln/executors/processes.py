@@ -157,7 +157,7 @@ def serve(parent: Connection) -> None:
         gc.collect()
         gc.freeze()  # imported modules hold many objects: traversing them took 0.2 s a run
         with owned(), asked_to_stop() as stop:  # between two runs a signal ends the process at once
-            outcome = run_job(request, throttle(lambda moment: _send(parent, moment)), stop)
+            outcome = run_job(request, throttle(lambda info: _send(parent, info)), stop)
         _send(parent, outcome)
 
 

@@ -46,33 +46,33 @@ class RunProgress:
     note: str = ""
     skipped: bool = False  # finished by an earlier command
     first: tuple[float, int] | None = None  # time and step of the first message of this attempt
-    moment: StepInfo | None = None
+    info: StepInfo | None = None
     heard: float = 0.0
     result: Result | None = None
     changed: float = 0.0
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds left at the run's own speed; None until that is known."""
-        if self.state != "running" or self.moment is None:
+        if self.state != "running" or self.info is None:
             return None
         pace = self.pace
-        return pace and max(0.0, (self.moment.steps - self.moment.step) * pace - (now - self.heard))
+        return pace and max(0.0, (self.info.steps - self.info.step) * pace - (now - self.heard))
 
     @property
     def pace(self) -> float | None:
         """Return the seconds per step since the first message of this attempt."""
-        if self.moment is None or self.first is None or self.moment.step == self.first[1]:
+        if self.info is None or self.first is None or self.info.step == self.first[1]:
             return None
-        return (self.heard - self.first[0]) / (self.moment.step - self.first[1])
+        return (self.heard - self.first[0]) / (self.info.step - self.first[1])
 
     def seconds_whole(self) -> float | None:
         """Return the seconds of the whole run from its beginning; None until that is known."""
         if self.result is not None:
             return self.result.seconds
         left = self.seconds_left(self.heard)
-        if left is None or self.moment is None or self.moment.step == self.moment.steps:
+        if left is None or self.info is None or self.info.step == self.info.steps:
             return None
-        return left * self.moment.steps / (self.moment.steps - self.moment.step)
+        return left * self.info.steps / (self.info.steps - self.info.step)
 
 
 class ProgressState:
@@ -86,13 +86,13 @@ class ProgressState:
     def update(self, event: Event) -> RunProgress:
         """Apply an event, and return the progress of its run."""
         run, now = self.all[run_id(event.job.config)], self.clock()
-        if event.kind == "step" and event.moment is not None:
-            run.first = run.first or (now, event.moment.step)
-            run.moment, run.heard = event.moment, now
+        if event.kind == "step" and event.info is not None:
+            run.first = run.first or (now, event.info.step)
+            run.info, run.heard = event.info, now
             return run
         if event.kind == "warning":
             return run
-        run.changed, run.note, run.first, run.moment = now, event.text, None, None
+        run.changed, run.note, run.first, run.info = now, event.text, None, None
         if event.kind in ("finished", "skipped"):
             run.result, run.skipped = event.result, event.kind == "skipped"
             diverged = event.result.diverged if event.result else ""
@@ -204,9 +204,9 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elif self.live is None and self.clock() - self._printed_at > PAUSE:
             self._print(f"{run.label}: {self._describe_speed(run)}" if self._alone else str(self.progress))
 
-    def step(self, job: Job, moment: StepInfo) -> None:
+    def step(self, job: Job, info: StepInfo) -> None:
         """Show a step of a run that :func:`~tmln.executors.execute.execute` does not execute."""
-        self.update(Event("step", job, moment=moment))
+        self.update(Event("step", job, info=info))
 
     @property
     def _alone(self) -> bool:
@@ -220,10 +220,10 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
     def _describe_speed(self, run: RunProgress) -> str:
         """Return where a run is, its speed, and the time left."""
-        moment, pace, left = run.moment, run.pace, run.seconds_left(self.clock())
-        if moment is None or not pace or left is None:
+        info, pace, left = run.info, run.pace, run.seconds_left(self.clock())
+        if info is None or not pace or left is None:
             return _describe(run)
-        speed = f"step {moment.step}/{moment.steps}, {moment.samples / pace:.0f} samples/s"
+        speed = f"step {info.step}/{info.steps}, {info.samples / pace:.0f} samples/s"
         return f"{_describe(run)}, {speed}, {duration(left)} left"
 
     def render(self) -> RenderableType:
@@ -232,8 +232,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         if self._alone:
             (run,) = self.progress.all.values()
-            moment = run.moment
-            bar = ProgressBar(moment.steps, moment.step, width=12) if moment else ProgressBar(1, 0, width=12)
+            info = run.info
+            bar = ProgressBar(info.steps, info.step, width=12) if info else ProgressBar(1, 0, width=12)
             table.show_header = False
             label = _shorten(printable(run.label), max(24, width - DETAIL - 26))
             table.add_row(Text(label), bar, Text(printable(self._describe_speed(run))))
@@ -260,14 +260,14 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
 
 def _describe(run: RunProgress) -> str:
-    moment = run.moment
+    info = run.info
     if run.state == "finished" and run.result is not None:
         when = "before" if run.skipped else f"in {duration(run.result.seconds)}"
         return f"ACC {100 * run.result.metrics['acc']:.1f} {when}"
     if run.state == "diverged":
         return f"diverged ({run.note})"
-    if moment is not None:
-        return f"task {moment.task + 1}/{moment.tasks} epoch {moment.epoch + 1}/{moment.epochs} loss {moment.loss:.3f}"
+    if info is not None:
+        return f"task {info.task + 1}/{info.tasks} epoch {info.epoch + 1}/{info.epochs} loss {info.loss:.3f}"
     if run.state == "running":
         return "starting"
     return f"failed: {run.note}" if run.state == "failed" else run.note or run.state

@@ -67,11 +67,11 @@ def throttle(report: Callable[[StepInfo], None], pause: float = PAUSE) -> Callab
     """Return a callback that passes on at most one progress message per ``pause`` seconds."""
     last = 0.0
 
-    def on_step(moment: StepInfo) -> None:
+    def on_step(info: StepInfo) -> None:
         nonlocal last
         if time.monotonic() - last > pause:
             last = time.monotonic()
-            report(moment)
+            report(info)
 
     return on_step
 
@@ -130,7 +130,7 @@ class SerialExecutor:
         threads = torch.get_num_threads()
         try:
             with asked_to_stop() as stop:
-                outcome = self.execute(request, throttle(lambda moment: on_message(name, moment)), stop)
+                outcome = self.execute(request, throttle(lambda info: on_message(name, info)), stop)
         finally:
             torch.set_num_threads(threads)
         on_message(name, outcome)

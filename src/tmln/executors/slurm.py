@@ -118,7 +118,7 @@ class SlurmTask:
         from tmln.signals import asked_to_stop
 
         with asked_to_stop() as stop:
-            return run_job(request, lambda moment: None, stop)
+            return run_job(request, lambda info: None, stop)
 
     def checkpoint(self, request: RunRequest) -> Any:
         """Return the job to be queued again: the run goes on from its checkpoint."""

@@ -33,12 +33,12 @@ NAMED = ("replay", "penalty", "step")
 LONGEST_NAME = 60  # characters of a row's name
 
 if TYPE_CHECKING:
-    _Parts = BaseModel
+    _Families = BaseModel
 else:  # a field for every family
-    _Parts = create_model("_Parts", **dict.fromkeys(FAMILIES, (str | None, None)))
+    _Families = create_model("_Families", **dict.fromkeys(FAMILIES, (str | None, None)))
 
 
-class RunConfig(_Parts):
+class RunConfig(_Families):
     """The configuration of one run; None stands for the benchmark's or the recipe's own value.
 
     >>> config = RunConfig(benchmark="split-digits", method="tmln", settings={"step.damping": 0.2})
@@ -193,15 +193,18 @@ class RunConfig(_Parts):
         family, _, name = key.partition(".")
         if family not in FAMILIES or not name:
             return ""
-        part, settings = self.recipe().resolve(family)
-        return "" if name in part.setting_fields(settings) else f"{family} {part.name!r} has no {name}"
+        component, settings = self.recipe().resolve(family)
+        return "" if name in component.setting_fields(settings) else f"{family} {component.name!r} has no {name}"
 
     def resolved(self) -> dict[str, Any]:
         """Return every setting as plain values under sorted keys, defaults included.
 
         A RunConfig again if read as one.
         """
-        allowed = (code_allowed(), os.environ.get(TRUSTED, ""))  # on which the settings of a part of the user's depend
+        allowed = (
+            code_allowed(),
+            os.environ.get(TRUSTED, ""),
+        )  # the settings of user components depend on it
         if allowed not in self._complete:
             self._complete[allowed] = self._completed()
         return {key: _sorted(value) for key, value in self._complete[allowed].items()}  # a copy
@@ -223,14 +226,14 @@ class RunConfig(_Parts):
     def _completed(self) -> dict[str, Any]:
         row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
-        parts, settings = _spelled(recipe, find_recipe(self.method))
+        components, settings = _spelled(recipe, find_recipe(self.method))
         complete = {
             "benchmark": split_name(self.benchmark)[0],
             "benchmark_options": self._benchmark_options(row),
             "model": model,
-            "model_options": self._model_options(model, parts["step"]),
+            "model_options": self._model_options(model, components["step"]),
             "method": self.method,
-            **parts,
+            **components,
             "settings": settings,
             "epochs": self.epochs or row.epochs,
             "batch_size": self.batch_size or row.batch_size,
@@ -311,16 +314,16 @@ def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, 
     out where it has its default, so that earlier runs keep their names; but not where the method
     has another value, which would be restored.
     """
-    parts: dict[str, str] = {}
+    components: dict[str, str] = {}
     settings: dict[str, Any] = {}
     for family, choice in recipe.components.items():
         values, usual, own = recipe.resolve_settings(family), FAMILIES.default(family), method.components[family]
         plain = choice.name == own.name == usual and values == Recipe().resolve_settings(family)
         if family in NAMED or not plain:
-            parts[family] = choice.name
+            components[family] = choice.name
             left_out = recipe.later_defaults(family) - own.settings.keys()
             settings.update({f"{family}.{name}": value for name, value in values.items() if name not in left_out})
-    return parts, settings
+    return components, settings
 
 
 def _read(value: Any) -> Any:

@@ -34,7 +34,7 @@ from tmln.streams import Stream
 from tmln.streams.samples import Samples
 
 VARIABLE = "TMLN_MEMORY"
-COPIES = 13  # of the weights: themselves, gradients, five in the parts, and six more while a checkpoint is written
+COPIES = 13  # of the weights: themselves, gradients, five in the components, and six more while a checkpoint is written
 GATHERED = 2  # copies of all weights where they lie in shards: a Fisher pass takes them whole, and so does a write
 FACTOR_COPIES = 2  # of Kronecker factors, besides those a method holds: while they are measured anew
 BACKWARD = 1.3  # times what a pass keeps: room for gradients of activations and for the kernels; a safe guess

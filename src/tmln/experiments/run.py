@@ -111,7 +111,7 @@ class Execution:
         terms: RunOptions | None = None,
         reference: Sequence[float] | None = None,
         *,
-        on_step: Callable[[StepInfo], None] = lambda moment: None,
+        on_step: Callable[[StepInfo], None] = lambda info: None,
         stop: Callable[[], bool] = lambda: False,
         fabric: Any = None,
     ) -> None:
@@ -213,8 +213,8 @@ class Execution:
         if step % LOG_EVERY == 0:
             self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
             self._log({"loss": loss})
-        moment = StepInfo(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
-        self.on_step(moment)
+        info = StepInfo(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
+        self.on_step(info)
         stop, late = self._agree(self.stop(), self._unsaved > self.terms.checkpoint_seconds)
         by_step = self.terms.checkpoint_steps and step % self.terms.checkpoint_steps == 0
         if stop or by_step or late:

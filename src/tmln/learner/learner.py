@@ -517,7 +517,7 @@ class Learner:
     def diagnostics(self) -> dict[str, float]:
         """What components found at the last boundary: ``{"step/active": 0.12, ...}``."""
         named = self.components.items()
-        return {f"{family}/{key}": value for family, part in named for key, value in part.diagnostics.items()}
+        return {f"{family}/{key}": value for family, component in named for key, value in component.diagnostics.items()}
 
     def start(self, classes: Iterable[int]) -> None:
         """Begin a task with these classes: at the first weights, where the recipe says so."""

@@ -140,13 +140,13 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
     found: dict[str, Space] = {}
     recipe = config.recipe()
     for family in FAMILIES:
-        part, settings = recipe.resolve(family)
-        for name, field in part.setting_fields(settings).items():
+        component, settings = recipe.resolve(family)
+        for name, field in component.setting_fields(settings).items():
             extra = field.json_schema_extra
             if isinstance(extra, dict) and "search" in extra:
                 space = _read_declaration(extra["search"], whole=field.annotation is int)
                 numbers = isinstance(space, Range) or not any(isinstance(v, (str, bool)) for v in space.values)
-                if (names or numbers) and not _is_excluded(part, settings, name, space.at(0.5)):
+                if (names or numbers) and not _is_excluded(component, settings, name, space.at(0.5)):
                     found[f"{family}.{name}"] = space
     return found
 
@@ -163,12 +163,12 @@ def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
     return {key: every[key] for key in keys}
 
 
-def _is_excluded(part: type[Component[Any]], settings: Any, name: str, value: Any) -> bool:
+def _is_excluded(component: type[Component[Any]], settings: Any, name: str, value: Any) -> bool:
     """Return whether other given settings refuse a value that is allowed beside the defaults."""
 
     def accepts(values: Mapping[str, Any]) -> bool:
         try:
-            read_settings(part, values)
+            read_settings(component, values)
         except ValueError:
             return False
         return True

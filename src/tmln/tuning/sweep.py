@@ -67,9 +67,9 @@ def sweep(
         for values in itertools.product(*grid.values()):
             changes = dict(zip(grid, values, strict=True))
             config = base.with_settings({key: value for key, value in changes.items() if "." not in key})
-            missing = {key: part for key in lacking if (part := config.lacks(key))}
-            for key, part in missing.items():
-                lacking[key][part] = config
+            missing = {key: lack for key in lacking if (lack := config.lacks(key))}
+            for key, lack in missing.items():
+                lacking[key][lack] = config
             used |= lacking.keys() - missing.keys()
             config = config.with_settings({k: v for k, v in changes.items() if "." in k and k not in missing})
             mine = {key: text for key, text in given.items() if key not in missing}
@@ -80,7 +80,7 @@ def sweep(
     for key in lacking:
         if key not in used:
             next(iter(lacking[key].values())).with_setting(key, 0)  # raises the error
-    return Sweep(list(found.values()), [f"{part}: run without it" for parts in lacking.values() for part in parts])
+    return Sweep(list(found.values()), [f"{lack}: run without it" for lacks in lacking.values() for lack in lacks])
 
 
 def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
@@ -139,8 +139,8 @@ def spaces_for(bases: Sequence[RunConfig], given: Mapping[str, str | None]) -> t
         if all(base.lacks(key) for base in bases):
             spaces_of(bases[0], {key: given[key]})  # raises the error
     for base in bases:
-        lacks = {key: part for key in given if (part := base.lacks(key))}
-        notes += [f"{base.method}: {part}, searched without it" for part in lacks.values()]
+        lacks = {key: lack for key in given if (lack := base.lacks(key))}
+        notes += [f"{base.method}: {lack}, searched without it" for lack in lacks.values()]
         mine = {key: text for key, text in given.items() if key not in lacks}
         if given and not mine:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What every part must do, walked over the tables: a new part is tested by being listed."""
+"""What every component must do, walked over the tables: a new component is tested by being listed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tmln.methods.weights import WEIGHTS
 
 pytestmark = pytest.mark.usefixtures("narrow")
 
-PARTS = [(family, name) for family, table in FAMILIES.items() for name in table]
-CHANGING = [(family, name) for family, name in PARTS if FAMILIES.default(family) != name]
+COMPONENTS = [(family, name) for family, table in FAMILIES.items() for name in table]
+CHANGING = [(family, name) for family, name in COMPONENTS if FAMILIES.default(family) != name]
 ANSWERING = [(family, name) for family, name in CHANGING if FAMILIES[family][name].is_prediction_only]
 
 TRAINING = [name for name, step in STEPS.items() if step.trains_at(read_settings(step, {}), 1)]  # every task
@@ -48,9 +48,9 @@ def kind(family: str, name: str) -> type[Component[Any]]:
 
 def test_tables_and_names_agree() -> None:
     for family, table in FAMILIES.items():
-        for name, part in table.items():
-            assert part.name == name
-            assert part.__doc__, f"{family} {name} has no docstring"
+        for name, component in table.items():
+            assert component.name == name
+            assert component.__doc__, f"{family} {name} has no docstring"
 
 
 @pytest.mark.parametrize(("family", "name"), CHANGING)
@@ -60,7 +60,7 @@ def test_switched_off_it_is_the_plain_step(family: str, name: str) -> None:
     testing.check_off(kind(family, name))
 
 
-@pytest.mark.parametrize(("family", "name"), [part for part in CHANGING if part not in ANSWERING])
+@pytest.mark.parametrize(("family", "name"), [component for component in CHANGING if component not in ANSWERING])
 def test_switched_on_it_changes_the_second_task(family: str, name: str) -> None:
     """Peers shipped an EWC whose penalty was always 0 and an SI identical to naive."""
     testing.check_effect(kind(family, name))
@@ -77,41 +77,41 @@ def test_the_first_task_is_left_alone(family: str, name: str) -> None:
     assert torch.equal(testing.train_tasks(Recipe(), 1), testing.train_tasks(recipe(family, name), 1))
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_equal_seeds_give_equal_weights(family: str, name: str) -> None:
     testing.check_repeatable(kind(family, name))
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_state_round_trip_goes_on_exactly(family: str, name: str) -> None:
-    """Save in the middle of the second task; a fresh part on a copied model goes on bit for bit.
+    """Save in the middle of the second task; a fresh component on a copied model goes on bit for bit.
 
     It saves the same, too, the order included: a file of a run that went on has the bytes of one never stopped.
     """
     testing.check_state(kind(family, name))
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_boundaries_leave_the_model_alone(family: str, name: str) -> None:
     testing.check_boundaries(kind(family, name))
 
 
 def declared(family: str, name: str, turned: bool) -> dict[str, Any]:
-    part = kind(family, name)
+    component = kind(family, name)
     return {
         f"{family}.{key}": value
-        for key, value in {**part.active_settings, **(part.changed_settings if turned else {})}.items()
+        for key, value in {**component.active_settings, **(component.changed_settings if turned else {})}.items()
     }
 
 
 def combined(chosen: dict[str, str], turned: str | None, steps: Mapping[str, type[Step[Any]]] = STEPS) -> Tensor:
-    """The weights after two tasks, with one family's part turned."""
+    """The weights after two tasks, with one family's component turned."""
     settings: dict[str, Any] = {}
     for family, name in chosen.items():
         settings |= declared(family, name, turned == family)
     with pytest.MonkeyPatch.context() as patched:
-        for name, part in steps.items():
-            patched.setitem(STEPS, name, part)
+        for name, component in steps.items():
+            patched.setitem(STEPS, name, component)
         trained = Learner(testing.make_network(), "naive", **chosen, settings=settings, lr=0.01, batch_size=20)  # type: ignore[arg-type]
         for k in range(2):
             trained.learn(testing.make_task(k), epochs=1)  # two steps
@@ -120,7 +120,7 @@ def combined(chosen: dict[str, str], turned: str | None, steps: Mapping[str, typ
     return testing.flatten_weights(trained.model)
 
 
-def assert_all_parts_are_felt(chosen: dict[str, str], steps: Mapping[str, type[Step[Any]]] = STEPS) -> None:
+def assert_all_components_are_felt(chosen: dict[str, str], steps: Mapping[str, type[Step[Any]]] = STEPS) -> None:
     plain = combined(chosen, None, steps)
     assert plain.isfinite().all()
     for family, name in chosen.items():
@@ -132,8 +132,8 @@ def assert_all_parts_are_felt(chosen: dict[str, str], steps: Mapping[str, type[S
 @pytest.mark.slow
 @pytest.mark.parametrize("step", TRAINING)
 @pytest.mark.parametrize(("replay", "penalty"), list(itertools.product(REPLAYS, PENALTIES)))
-def test_every_part_is_felt_in_every_combination(replay: str, penalty: str, step: str) -> None:
-    assert_all_parts_are_felt({"replay": replay, "penalty": penalty, "step": step})
+def test_every_component_is_felt_in_every_combination(replay: str, penalty: str, step: str) -> None:
+    assert_all_components_are_felt({"replay": replay, "penalty": penalty, "step": step})
 
 
 def beside_each(*tables: Iterable[str]) -> list[tuple[str, ...]]:
@@ -145,9 +145,9 @@ def beside_each(*tables: Iterable[str]) -> list[tuple[str, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("taken", [name for name in WEIGHTS if WEIGHTS[name].changed_settings])
 @pytest.mark.parametrize(("replay", "penalty", "step"), beside_each(REPLAYS, PENALTIES, TRAINING))
-def test_every_choice_of_weights_is_felt_beside_every_part(replay: str, penalty: str, step: str, taken: str) -> None:
-    """All pairs of it with another part; all combinations of the others are above."""
-    assert_all_parts_are_felt({"replay": replay, "penalty": penalty, "step": step, "weights": taken})
+def test_every_choice_of_weights_is_felt_in_every_pair(replay: str, penalty: str, step: str, taken: str) -> None:
+    """All pairs of it with another component; all combinations of the others are above."""
+    assert_all_components_are_felt({"replay": replay, "penalty": penalty, "step": step, "weights": taken})
 
 
 class Deaf(SGDStep):
@@ -176,12 +176,12 @@ class Deaf(SGDStep):
     ],
 )
 def test_a_step_that_ignores_what_others_add_is_noticed(chosen: dict[str, str], lost: str) -> None:
-    assert_all_parts_are_felt(chosen)
+    assert_all_components_are_felt(chosen)
     with pytest.raises(AssertionError, match=lost):
-        assert_all_parts_are_felt(chosen, {"sgd": Deaf})
+        assert_all_components_are_felt(chosen, {"sgd": Deaf})
 
 
-@pytest.mark.parametrize(("family", "name"), PARTS)
+@pytest.mark.parametrize(("family", "name"), COMPONENTS)
 def test_settings_are_described_and_checked(family: str, name: str) -> None:
     testing.check_settings(kind(family, name))
 
