@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.mutants.operators import Mutant
-from benchmarks.mutants.targets import EVERY_PART, select_tests
+from benchmarks.mutants.targets import EVERY_COMPONENT, select_tests
 
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
 WARM = (
@@ -93,7 +93,7 @@ def run_mutants(
         first = _copy_tree(tree, Path(folder) / "0")
         costs = {test: _measure(first, test, say) for test in sorted({test for its in tests.values() for test in its})}
         for its in tests.values():  # the mirrored file first, then cheap ones, the tests over all components last
-            its[1:] = sorted(its[1:], key=lambda test: (test == EVERY_PART, costs[test].cpu))
+            its[1:] = sorted(its[1:], key=lambda test: (test == EVERY_COMPONENT, costs[test].cpu))
         copies = [first, *(_copy_tree(first, Path(folder) / str(job)) for job in range(1, jobs))]
         waiting, stamp = list(reversed(todo)), int(time.time())
         try:

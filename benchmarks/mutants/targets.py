@@ -7,7 +7,7 @@ from pathlib import Path
 COMPONENTS = ("optim", "curvature", "distributed", "methods", "learner")  # tests over all components apply to these
 PACKAGES = (*COMPONENTS, "data", "streams", "analysis")
 STORE = ("store", "lock", "files", "logfile", "result")
-EVERY_PART = "tests/test_every_component.py"
+EVERY_COMPONENT = "tests/test_every_component.py"
 NAMED = (
     "tests/methods/test_registry.py",
     "tests/test_own_components.py",
@@ -31,11 +31,11 @@ def select_tests(tree: Path, package: str, file: str) -> list[str]:
     if package == "metrics":
         return ["tests/test_metrics.py"]
     if package == "names":
-        return [*NAMED, EVERY_PART]
+        return [*NAMED, EVERY_COMPONENT]
     mirrored = Path("tests") / Path(file).relative_to("src/tmln").parent
     names = STORE if package == "store" else ("*",)
     found = [path for name in names for path in sorted((tree / mirrored).glob(f"test_{name}.py"))]
     near = [*(NAMED if package == "methods" else ()), *(path.relative_to(tree).as_posix() for path in found)]
     first = (mirrored / f"test_{Path(file).stem}.py").as_posix()
-    ordered = dict.fromkeys([first, *near, *([EVERY_PART] if package in COMPONENTS else [])])
+    ordered = dict.fromkeys([first, *near, *([EVERY_COMPONENT] if package in COMPONENTS else [])])
     return [test for test in ordered if (tree / test).exists()]
