@@ -13,7 +13,7 @@ from tmln.executors.execute import execute
 from tmln.executors.plan import Executor, Job
 from tmln.experiments.build import stream_of
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 
 # Width of the reduced ResNet18, epochs, and the goal: 0.9 of the measured speed of two workers of one thread

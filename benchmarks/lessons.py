@@ -14,7 +14,7 @@ from PIL import Image
 
 from benchmarks.timing import Line
 from tmln.data.own_data import choose_reader
-from tmln.deploy.backbone import LARGEST, MODEL, choose_size
+from tmln.deploy.candidates import LARGEST, MODEL, choose_size
 from tmln.deploy.learn import LearnRequest, learn_into
 from tmln.models import make_model
 

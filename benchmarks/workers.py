@@ -10,7 +10,7 @@ from benchmarks.timing import Line, best_times
 from tmln.executors.config import ExecutorConfig, cores
 from tmln.executors.processes import ProcessExecutor
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 
 RUNS = 16
 GOAL, OVERHEAD = 1.7, 1.0  # times the throughput; seconds a run

@@ -19,9 +19,9 @@ from tests.warm import Warm
 from tmln.cli.app import app
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.learner import Learner
 from tmln.measure.memory_cost import format_terms
@@ -78,7 +78,7 @@ import torch
 torch.set_num_threads(1)
 from tests.test_own_components import TOYS, configs
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.methods.recipes import FAMILIES
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tmln.models.resnet import ReducedResNet18
+from tmln.models.small import ReducedResNet18
 
 
 @dataclass(frozen=True)

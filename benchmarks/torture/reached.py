@@ -18,11 +18,11 @@ from tmln.executors.plan import Job
 from tmln.experiments.build import build
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.identity import canonical, run_name
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.lock import LockLost, RunLock, RunLocked
 from tmln.experiments.machine import machine
 from tmln.experiments.result import checksum_of, read_result
 from tmln.experiments.run import Execution, StepInfo
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.checkpoint import encode, load_file, read_newest

@@ -118,7 +118,7 @@ def compare(
     from tmln.executors.config import ExecutorConfig
     from tmln.executors.execute import execute
     from tmln.executors.plan import plan
-    from tmln.experiments.run_options import RunOptions
+    from tmln.experiments.launch import RunOptions
     from tmln.experiments.store import Store
 
     if seeds < 1:

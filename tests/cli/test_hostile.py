@@ -19,8 +19,8 @@ from tmln.executors.plan import Job, RunRequest
 from tmln.executors.run_job import run_job
 from tmln.experiments import RunConfig, Store
 from tmln.experiments.identity import run_name
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import write_result
-from tmln.experiments.run_options import RunOptions
 from tmln.models.custom import code_allowed
 
 TITLE = "\x1b]0;owned\x07"

@@ -16,8 +16,8 @@ from tmln.executors.estimate import FORWARD, SMALL, Estimator, RunEstimate, Step
 from tmln.executors.plan import plan
 from tmln.experiments.build import stream_of
 from tmln.experiments.config import RunConfig
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.memory_estimate import MemoryEstimate
-from tmln.experiments.run_options import RunOptions
 from tmln.learner import Learner
 from tmln.learner.checkpoint import KEEP
 from tmln.streams import Samples

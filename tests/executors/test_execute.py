@@ -23,9 +23,9 @@ from tmln.executors.plan import Job, Outcome, RunRequest, plan
 from tmln.executors.processes import ProcessExecutor
 from tmln.executors.run_job import ERROR, SerialExecutor, run_job
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Result
 from tmln.experiments.run import StepInfo
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted
 

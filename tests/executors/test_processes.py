@@ -16,8 +16,8 @@ from tests.experiments.killing import Mortal, config, gone
 from tmln.executors.plan import Job, Outcome, RunRequest
 from tmln.executors.processes import START, ProcessExecutor, start_server
 from tmln.experiments.config import RunConfig
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.run import StepInfo
-from tmln.experiments.run_options import RunOptions
 
 if TYPE_CHECKING:
     from tmln.executors.plan import Message

@@ -23,7 +23,7 @@ from tmln.executors.execute import Failure, execute
 from tmln.executors.plan import Job, plan
 from tmln.executors.ray import reach
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 
 pytestmark = pytest.mark.xdist_group("ray")  # one Ray for all of them

@@ -18,8 +18,8 @@ from tmln.executors import ray
 from tmln.executors.plan import Job, Outcome, RunRequest
 from tmln.executors.ray import LOST_OR_KILLED, RayTask, execute_task, fetch_data, names_in, pack, receive, unpack
 from tmln.experiments.files import write_whole
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.lock import RunLock
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 
 NODE = SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "n"))

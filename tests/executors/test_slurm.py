@@ -16,7 +16,7 @@ from tmln.executors.execute import Event, Failure, execute
 from tmln.executors.plan import Job, RunRequest, plan
 from tmln.executors.slurm import SlurmTask
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted
 

@@ -21,8 +21,8 @@ from tmln import signals
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Event, execute
 from tmln.executors.plan import Job, plan
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.reference_runs import reference_config
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.models import MLP
 from tmln.signals import Interrupted

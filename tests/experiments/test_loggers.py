@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tmln.experiments.config import RunConfig
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.loggers import make_logger
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 
 SMALL = {"benchmark": "split-digits", "benchmark_options": {"per_class": 24, "per_class_test": 10}, "epochs": 12}

@@ -14,9 +14,9 @@ import torch
 from tmln.analysis.read import find_defect
 from tmln.evaluation_counts import class_accuracies, unpack_confusion
 from tmln.experiments.config import RunConfig
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.run_state import PREDICTIONS, read_predictions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner

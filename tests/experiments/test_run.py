@@ -26,11 +26,11 @@ from tmln.executors.execute import Event, execute
 from tmln.executors.plan import plan
 from tmln.experiments.build import build, steps_in
 from tmln.experiments.config import RunConfig
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.lock import LockLost
 from tmln.experiments.reference_runs import reference_config, reference_of
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.methods import Step
 from tmln.methods.recipes import RECIPES
@@ -106,7 +106,7 @@ torch.set_num_threads(1)
 from tmln.experiments.config import RunConfig
 from tmln.experiments.run import Execution
 from tmln.experiments.store import Store
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 
 for line in sys.stdin:
     root, file, at = line.rstrip("\\n").split("\\t")

@@ -17,11 +17,11 @@ from tmln.executors.execute import Event, execute
 from tmln.executors.plan import plan
 from tmln.experiments.build import build, stream_of
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.lock import LockLost
 from tmln.experiments.reference_runs import reference_config
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution, fingerprint
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Run, Store
 from tmln.learner import Learner
 from tmln.learner.evaluation import evaluate

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tmln.learner import Learner
 from tmln.learner import export as exporting
 from tmln.learner.class_edits import combine_scores, find_aliases, is_closed
-from tmln.learner.exported_model import describe_export
+from tmln.learner.export import describe_export
 from tmln.methods import copy_state
 from tmln.methods.replay.class_balanced import ClassBalancedReservoir
 from tmln.methods.replay.reservoir import Reservoir

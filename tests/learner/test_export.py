@@ -22,7 +22,7 @@ from tests.learner.test_predict import network
 from tmln.data.images import FITS, DraftReader, Fit
 from tmln.learner import Learner
 from tmln.learner import export as exporting
-from tmln.learner.exported_model import describe_export, describe_normalisation, make_preparation
+from tmln.learner.export import describe_export, describe_normalisation, make_preparation
 from tmln.models.picture_model import PictureInput
 from tmln.streams.augment import Normalise
 from tmln.writing import CannotWrite

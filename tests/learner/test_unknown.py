@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tmln.learner import Learner
 from tmln.learner.evaluation import compute_evidence
-from tmln.learner.exported_model import describe_export
+from tmln.learner.export import describe_export
 from tmln.learner.history import choose_threshold
 
 

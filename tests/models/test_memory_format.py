@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tmln.models import BACKBONES, MODELS, ReducedResNet18, make_model
 from tmln.models.memory_format import is_narrow, to_channels_last
-from tmln.models.resnet import BasicBlock
+from tmln.models.small import BasicBlock
 
 IMAGES = [name for name, row in MODELS.items() if row.images]
 LAST = torch.channels_last

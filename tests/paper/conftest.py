@@ -13,7 +13,7 @@ import pytest
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.measure.overhead import PeakMemory
 from tmln.paper import measurements, recipes, shield, tables

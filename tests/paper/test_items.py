@@ -13,7 +13,7 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import Job
 from tmln.experiments.config import run_id
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper import tables
 from tmln.paper.items import ITEMS, plan_jobs

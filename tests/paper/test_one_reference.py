@@ -16,8 +16,8 @@ from tmln.cli.app import app
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
 from tmln.executors.plan import plan
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Oracle, Result
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper.scales import BenchmarkSetup
 from tmln.paper.study import Study, find_row

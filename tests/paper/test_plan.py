@@ -16,7 +16,7 @@ from tmln.executors.config import ExecutorConfig
 from tmln.executors.estimate import RunEstimate
 from tmln.executors.execute import execute
 from tmln.experiments.config import RunConfig, run_id
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper.items import ITEMS, estimate_study, group_by_data, plan_jobs
 from tmln.paper.scales import SCALES, Scale

@@ -10,7 +10,7 @@ import pytest
 from tests.paper.conftest import TINY
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import execute
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.methods.recipes import RECIPES
 from tmln.paper import tables, tuning

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tmln.executors.plan import ArraySlice, Executor, Job
     from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import RunConfig
+    from tmln.experiments.launch import RunOptions
     from tmln.experiments.result import Result
-    from tmln.experiments.run_options import RunOptions
     from tmln.experiments.store import Store
 
 

@@ -17,9 +17,8 @@ from tmln.methods.registry import FAMILIES
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
     from tmln.experiments.config import RunConfig
-    from tmln.experiments.launch import Devices
+    from tmln.experiments.launch import Devices, RunOptions
     from tmln.experiments.result import Oracle
-    from tmln.experiments.run_options import RunOptions
 
 TRAINING, RECORDING = "What to run", "Runs and what they record"
 
@@ -235,8 +234,8 @@ class DeviceOptions:
 
 def run_options(recording: RecordingOptions, oracle: Oracle, executor: ExecutorConfig) -> RunOptions:
     """Return the options that all runs of a command share."""
+    from tmln.experiments.launch import KEEPABLE, RunOptions
     from tmln.experiments.memory_estimate import VARIABLE, read_size
-    from tmln.experiments.run_options import KEEPABLE, RunOptions
     from tmln.suggest import did_you_mean
 
     if executor.memory is not None:

@@ -29,8 +29,8 @@ from tmln.executors.config import ExecutorConfig
 if TYPE_CHECKING:
     from tmln.executors.plan import Executor
     from tmln.experiments.config import RunConfig
+    from tmln.experiments.launch import RunOptions
     from tmln.experiments.result import Result
-    from tmln.experiments.run_options import RunOptions
     from tmln.experiments.store import Store
     from tmln.tuning.protocol import Tuned
     from tmln.tuning.search import Trial

@@ -17,7 +17,7 @@ import torch
 import tmln
 from tmln.deploy.state_file import open_learner
 from tmln.learner import Learner
-from tmln.learner.exported_model import describe_export, make_stored_example
+from tmln.learner.export import describe_export, make_stored_example
 from tmln.learner.history import measure_accuracies
 from tmln.optim import TMLN
 from tmln.optim.protection import SLOWED_ABOVE, shields_of

@@ -15,18 +15,22 @@ import torch
 
 from tmln.data.images import Fit
 from tmln.data.own_data import DEFAULT_SIDE
-from tmln.deploy.backbone import (
+from tmln.deploy.candidates import (
+    DEFAULT,
+    FROM_SCRATCH,
     INSTALL,
     LARGEST,
     METHOD,
     MODEL,
+    WITH_BACKBONE,
+    Candidate,
     choose_size,
-    explain,
+    compare_candidates,
+    explain_backbone,
     explain_scratch,
     is_undecided,
     uses_backbone,
 )
-from tmln.deploy.candidates import DEFAULT, FROM_SCRATCH, WITH_BACKBONE, Candidate, compare_candidates
 from tmln.deploy.state_file import ModelSpec, open_learner
 from tmln.distributed.data_parallel import has_batch_norm
 from tmln.learner import Forgot, Learner, Retention
@@ -305,7 +309,7 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     method = request.method or METHOD_FROM_SCRATCH
     learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:
-        learner.about["reason"] = explain(int(options["size"]))
+        learner.about["reason"] = explain_backbone(int(options["size"]))
     return learner
 
 

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from tmln.learner import Learner, Prediction
-from tmln.learner.exported_model import describe_export, takes_pictures
+from tmln.learner.export import describe_export, takes_pictures
 
 LOOPBACK = ("127.0.0.1", "localhost")
 IDLE = 10.0  # seconds without a byte after which a connection is closed

@@ -22,8 +22,8 @@ from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
 from tmln.executors.progress_display import duration
 from tmln.experiments.build import learner_of, steps_in, stream_of
 from tmln.experiments.config import RunConfig, canonical
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.memory_estimate import MemoryEstimate, fit_to_memory, format_size, memory_limit
-from tmln.experiments.run_options import RunOptions
 from tmln.learner.checkpoint import KEEP
 from tmln.methods.recipes import FAMILIES
 from tmln.progress import track

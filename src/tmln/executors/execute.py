@@ -14,12 +14,12 @@ from tmln.executors.config import ExecutorConfig, threads_of
 from tmln.executors.plan import Executor, Job, Outcome, RunRequest
 from tmln.experiments.config import run_id
 from tmln.experiments.files import make_folder
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.lock import check_file_system
 from tmln.experiments.memory_estimate import LEFT, free_bytes
 from tmln.experiments.reference_runs import reference_config
 from tmln.experiments.result import Result
 from tmln.experiments.run import StepInfo
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.signals import Interrupted, asked_to_stop, saving
 from tmln.streams.benchmarks import split_name

@@ -18,9 +18,9 @@ from tmln.experiments.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tmln.experiments.launch import RunOptions
     from tmln.experiments.result import Result
     from tmln.experiments.run import StepInfo
-    from tmln.experiments.run_options import RunOptions
 
 
 T = TypeVar("T")

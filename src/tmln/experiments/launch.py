@@ -1,4 +1,4 @@
-"""Run one run over several devices, in processes that Lightning Fabric starts."""
+"""How a run is executed: options that change no result, and several devices by Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
 import torch
 
 from tmln.experiments.machine import VARIABLE as DEVICE
+from tmln.experiments.memory_estimate import VARIABLE as MEMORY
+from tmln.experiments.result import Oracle
 from tmln.learner.trained import check_shardable
 from tmln.methods.recipes import Recipe
+from tmln.models.custom import VARIABLE as ALLOW_CODE
+from tmln.models.custom import code_allowed
 from tmln.suggest import did_you_mean
 
 STRATEGIES = ("ddp", "fsdp")
@@ -31,6 +35,33 @@ ACCELERATORS = ("auto", "cpu", "cuda")
 PATIENCE = timedelta(days=7)
 LOOK = 0.2  # seconds between two looks at the other processes
 GRACE = 10.0  # seconds for them to end by themselves
+KEEPABLE = ("predictions",)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of how one run is executed.
+
+    ``threads`` follow the rule of :mod:`tmln.executors.config` unless given.
+    """
+
+    oracle: Oracle = "none"
+    checkpoint_seconds: float = 300.0
+    checkpoint_steps: int | None = None
+    logger: str = "none"
+    threads: int | None = None
+    device: str = field(default_factory=lambda: os.environ.get(DEVICE) or "auto")
+    memory: str = field(default_factory=lambda: os.environ.get(MEMORY) or "")  # what each run may hold
+    allow_code: bool = field(default_factory=code_allowed)
+    eval_every: int | None = None  # steps between tests within tasks; none but after each task
+    keep: tuple[str, ...] = ()  # of KEEPABLE: what is kept besides the result
+    accumulate: int = 1  # pieces in which a batch is passed
+
+    def apply(self) -> None:
+        """Set device, memory and permission to import code for this process."""
+        os.environ[DEVICE] = self.device
+        os.environ[MEMORY] = self.memory
+        os.environ[ALLOW_CODE] = "1" if self.allow_code else "0"
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from tmln.evaluation_counts import add_online, online_accuracies
 from tmln.experiments.build import learner_of, merge, steps_in, steps_of, stream_of
 from tmln.experiments.command import changed_of
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.loggers import Logger, make_logger
 from tmln.experiments.machine import commit, machine
 from tmln.experiments.memory_estimate import fit_to_memory, memory_limit, peak_bytes, reset_peak
 from tmln.experiments.reference_runs import reference_names
 from tmln.experiments.result import Observations, Result
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.run_state import (
     RunState,
     add_test,

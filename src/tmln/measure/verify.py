@@ -18,8 +18,8 @@ from tmln.executors.config import MOST, ExecutorConfig, cores
 from tmln.executors.execute import Event, execute
 from tmln.executors.plan import Job
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Result
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.models.custom import check_allowed
 from tmln.printable import one_line

@@ -4,8 +4,7 @@ from tmln.models.backbones import BACKBONES, Backbone, make_backbone
 from tmln.models.custom import factory
 from tmln.models.mobilenet import MobileNetV2
 from tmln.models.registry import MODELS, Model, make_model, spell_options, takes_pixels
-from tmln.models.resnet import ReducedResNet18
-from tmln.models.small import MLP, SmallCNN
+from tmln.models.small import MLP, ReducedResNet18, SmallCNN
 
 __all__ = [
     "BACKBONES",

@@ -19,8 +19,7 @@ from tmln.models.custom import own_model
 from tmln.models.memory_format import to_channels_last
 from tmln.models.mobilenet import MobileNetV2
 from tmln.models.picture_model import PictureModel
-from tmln.models.resnet import ReducedResNet18
-from tmln.models.small import MLP, ConvNet, SmallCNN
+from tmln.models.small import MLP, ConvNet, ReducedResNet18, SmallCNN
 from tmln.models.timm_models import make_timm
 from tmln.models.transformers_models import make_transformers
 from tmln.models.tuning_options import TUNING_DEFAULTS, TUNING_TYPES, tune_model

@@ -13,7 +13,7 @@ from tmln.executors.estimate import Estimator, estimate_runs
 from tmln.executors.plan import ArraySlice, Job, plan, state_of
 from tmln.executors.progress_display import duration
 from tmln.experiments.config import canonical, run_id
-from tmln.experiments.run_options import RunOptions
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.store import Store
 from tmln.paper import anchor_table, figure3, shield, tuning
 from tmln.paper.measurements import BARRIER_ITEM, FIGURE2_ITEM, TABLE4_ITEM, TABLE5_ITEM

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from tmln.experiments.config import RunConfig, run_id
+from tmln.experiments.launch import RunOptions
 from tmln.experiments.result import Result
 from tmln.experiments.run import Execution
-from tmln.experiments.run_options import RunOptions
 from tmln.experiments.store import Store
 from tmln.learner import Learner
 from tmln.methods.replay import REPLAYS
