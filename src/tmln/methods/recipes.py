@@ -319,6 +319,29 @@ BUILT_IN: dict[str, Recipe] = {
         step=_MOMENTUM,
         about="replay of the samples whose loss the batch would raise most",
     ),
+    "scr": Recipe(
+        replay=ComponentSpec("scr"),
+        step=_MOMENTUM,
+        answer=ComponentSpec("ncm"),
+        about="supervised contrastive replay, nearest class mean",
+    ),
+    "x-der": Recipe(
+        replay=ComponentSpec("x-der", {"selection": "class-balanced"}),
+        step=_MOMENTUM,
+        about="DER++ with a cross entropy for each task, stored logits kept up to date",
+    ),
+    "bic": Recipe(
+        replay=ComponentSpec("distill", {"loss": "softmax"}),
+        step=_MOMENTUM,
+        weights=ComponentSpec("bias-corrected"),
+        about="replay and distillation, new classes' logits corrected by two numbers",
+    ),
+    "lucir": Recipe(
+        replay=ComponentSpec("lucir", {"selection": "herding"}),
+        step=_MOMENTUM,
+        answer=ComponentSpec("cosine"),
+        about="a cosine classifier, features near the teacher's, a margin for replayed samples",
+    ),
     "sam": Recipe(step=_SHARP, about="SGD with momentum on the gradient of the worst place near by"),
     "er+sam": Recipe(replay=_ER, step=_SHARP, about="sharpness-aware steps under experience replay"),
     "tmln+der++": Recipe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from tmln.methods import Batch, BuildContext, Guide, MemoryConditions, MemoryTerm, TaskContext
-from tmln.methods.replay.memory_replay import MemoryReplay, MemorySettings
+from tmln.methods.replay.memory_replay import M, MemoryReplay, MemorySettings
 from tmln.methods.weight_copies import TeacherMixin, distillation, freeze
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class DistillSettings(MemorySettings):
@@ -53,7 +56,32 @@ def compute_sigmoid_loss(
     return F.binary_cross_entropy_with_logits(output[:, met], target[:, met], reduction="sum") / len(y)
 
 
-class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
+class TaughtReplay(TeacherMixin, MemoryReplay[M]):
+    """Replay with a frozen copy of the model before the task, taken at its beginning."""
+
+    needs_boundary = True
+
+    def __init__(self, settings: M, seed: int) -> None:
+        super().__init__(settings, seed)
+        self.needs_boundary = True  # where the teacher is taken
+        self.known: list[int] = []
+
+    @classmethod
+    def make(cls, settings: Any, context: BuildContext) -> Self:
+        made = cls(settings, context.seed)
+        made.model = context.model
+        return made
+
+    @classmethod
+    def refuse_task_heads(cls, settings: Any) -> str:
+        return "compares outputs of classes of other tasks"
+
+    @classmethod
+    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
+        return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("teacher", "model")]
+
+
+class Distill(TaughtReplay[DistillSettings]):
     """A frozen copy of the model before the task teaches current and replayed samples."""
 
     name = "distill"
@@ -63,7 +91,6 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
     off_settings: ClassVar[Mapping[str, Any] | None] = {"loss": "softmax", "batch": 0, "share": 0.0}
     active_settings: ClassVar[Mapping[str, Any]] = {"loss": "softmax", "share": 0.1}
     changed_settings: ClassVar[Mapping[str, Any]] = {"share": 0.9}
-    needs_boundary = True
     guide: ClassVar[Guide] = Guide(
         equation=r"\mathcal{L} = \sum_{c \in \text{old}} \mathrm{BCE}(f_c(x), \sigma(\text{teacher}_c(x))) + "
         r"\sum_{c \in \text{new}} \mathrm{BCE}(f_c(x), [y = c])",
@@ -87,8 +114,6 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
 
     def __init__(self, settings: DistillSettings, seed: int) -> None:
         super().__init__(settings, seed)
-        self.needs_boundary = True  # where the teacher is taken
-        self.known: list[int] = []
         self.task: list[int] = []
         self.weight = 0.0  # lambda
         if settings.balance and settings.loss == "sigmoid":
@@ -96,20 +121,6 @@ class Distill(TeacherMixin, MemoryReplay[DistillSettings]):
                 f"replay.balance = {settings.balance:g} adjusts a softmax, and replay.loss = 'sigmoid' has none: "
                 "set replay.balance=0 or replay.loss=softmax"
             )
-
-    @classmethod
-    def make(cls, settings: Any, context: BuildContext) -> Distill:
-        made = cls(settings, context.seed)
-        made.model = context.model
-        return made
-
-    @classmethod
-    def refuse_task_heads(cls, settings: Any) -> str:
-        return "compares outputs of classes of other tasks"
-
-    @classmethod
-    def memory_terms(cls, settings: Any, conditions: MemoryConditions) -> list[MemoryTerm] | None:
-        return [MemoryTerm("memory", "samples", settings.capacity), MemoryTerm("teacher", "model")]
 
     def begin(self, context: TaskContext) -> None:
         super().begin(context)

@@ -161,6 +161,14 @@ class MemoryReplay(Replay[M]):
         self.frequencies = Frequencies()
         self.needs_boundary = settings.fill == "end"
 
+    def _refuse_balance(self, reason: str) -> None:
+        """Raise if ``balance`` is set, where the loss has no softmax that it could adjust."""
+        if self.settings.balance:
+            raise ValueError(
+                f"replay.balance = {self.settings.balance:g} adjusts a softmax over all classes, and replay "
+                f"{self.name!r} {reason}: set replay.balance=0"
+            )
+
     @classmethod
     def guide_for(cls, settings: Any) -> Guide | None:
         if cls.guide is None or not settings.balance:

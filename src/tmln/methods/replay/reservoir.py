@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -212,6 +212,12 @@ class Reservoir:
         if kind is None or kind.shape[-1] == width:
             return
         self._storage = copy_widened(self._storage, field, width, fill, len(self))
+
+    def update_field(self, field: str, size: int, compute: Callable[[Mapping[str, Any]], Tensor]) -> None:
+        """Replace a field of all samples by what ``compute`` returns for ``size`` of them."""
+        for slots in torch.arange(len(self)).split(size):
+            rows = self._storage.read(slots)
+            self._storage.write(slots, {**rows, field: compute(rows)})
 
     def relabel(self, into: Mapping[int, int | None]) -> None:
         """Give stored samples other labels ``y``, and drop those of classes that become None.
