@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +22,7 @@ from tmln.cli.options import (
     parse_configs,
     split_names,
 )
-from tmln.cli.tables import Format, FormatOption, finished_results, print_for_programs, print_grid
+from tmln.cli.tables import FormatOption, finished_results, print_for_programs, print_grid
 
 if TYPE_CHECKING:
     from tmln.experiments.config import RunConfig
@@ -34,7 +33,7 @@ Picture = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", 
 def pareto(
     runs: RunsArgument = Path("runs"),
     output: Picture = None,
-    format: FormatOption = Format.table,
+    format: FormatOption = "table",
     x: Annotated[str, typer.Option(metavar="METRIC", help="Metric on the horizontal axis.")] = "int",
     y: Annotated[str, typer.Option(metavar="METRIC", help="Metric on the vertical axis.")] = "fm",
 ) -> None:
@@ -69,15 +68,15 @@ def pareto(
             print_grid(format, configuration_lines(fronts), fronts.benchmark)
             print_grid(format, volume_lines(fronts))
             for note in volume_notes(fronts):
-                echo_note(note, err=format is not Format.table)
+                echo_note(note, err=format != "table")
     if output is not None:
-        echo(f"picture: {output}", err=format is not Format.table)
+        echo(f"picture: {output}", err=format != "table")
 
 
 def ranks(
     runs: RunsArgument = Path("runs"),
     output: Picture = None,
-    format: FormatOption = Format.table,
+    format: FormatOption = "table",
     metric: Annotated[str, typer.Option(metavar="METRIC", help="Metric to rank by.")] = "acc",
 ) -> None:
     """Rank methods over several benchmarks.
@@ -110,9 +109,9 @@ def ranks(
     if not print_for_programs(format, records, records):
         print_grid(format, rank_lines(found), "methods by benchmarks")
         for note in rank_notes(found):
-            echo_note(note, err=format is not Format.table)
+            echo_note(note, err=format != "table")
     if output is not None:
-        echo(f"picture: {output}", err=format is not Format.table)
+        echo(f"picture: {output}", err=format != "table")
 
 
 def overhead(
@@ -129,7 +128,7 @@ def overhead(
     peak: Annotated[bool, typer.Option(help="Also measure peak memory, in one process per method.")] = True,
     output: Picture = None,
     runs: Runs = Path("runs"),
-    format: FormatOption = Format.table,
+    format: FormatOption = "table",
 ) -> None:
     """Measure each method's time and memory over naive training.
 
@@ -155,35 +154,17 @@ def overhead(
     if output is not None:
         save_figure(overhead_figure(content), output)
     if not print_for_programs(format, overhead_records(content), content):
-        print_grid(format, overhead_lines(content, formulas=format is not Format.table), configs[0].benchmark)
+        print_grid(format, overhead_lines(content, formulas=format != "table"), configs[0].benchmark)
         for note in overhead_notes(content):
-            echo_note(note, err=format is not Format.table)
+            echo_note(note, err=format != "table")
     for what, path in (("saved", saved), ("picture", output)):
         if path is not None:
-            echo(f"{what}: {path}", err=format is not Format.table)
+            echo(f"{what}: {path}", err=format != "table")
 
 
-class Mode(str, Enum):
-    """Values of ``--mode``: directions of the landscape."""
-
-    plane = "plane"
-    random = "random"
-
-
-class BatchNorm(str, Enum):
-    """Values of ``--bn``: running statistics as saved, or estimated again at every point."""
-
-    keep = "keep"
-    reestimate = "reestimate"
-
-
-class Split(str, Enum):
-    """Values of ``--split``: the samples of the loss."""
-
-    test = "test"
-    train = "train"
-
-
+Mode = Literal["plane", "random"]  # directions of the landscape
+BatchNorm = Literal["keep", "reestimate"]  # running statistics as saved, or estimated again at every point
+Split = Literal["test", "train"]  # the samples of the loss
 Samples = Annotated[int, typer.Option(min=1, metavar="N", help="Samples of a task, the same at every point.")]
 SplitOption = Annotated[Split, typer.Option(metavar="NAME", help="Samples of the test or train split.")]
 Statistics = Annotated[
@@ -203,12 +184,12 @@ def landscape(
     samples: Samples = 500,
     mode: Annotated[
         Mode, typer.Option(metavar="NAME", help="plane (of start and solutions), or random directions.")
-    ] = Mode.plane,
+    ] = "plane",
     checkpoints: Annotated[
         int, typer.Option(min=1, metavar="N", help="Recorded points of the trajectory per task.")
     ] = 20,
-    bn: Statistics = BatchNorm.keep,
-    split: SplitOption = Split.test,
+    bn: Statistics = "keep",
+    split: SplitOption = "test",
     runs: Runs = Path("runs"),
     output: Figure = Path("landscape.png"),
     threads: Threads = None,
@@ -229,9 +210,9 @@ def landscape(
         Store(runs),
         resolution=resolution,
         samples=samples,
-        mode=mode.value,
-        bn=bn.value,
-        split=split.value,
+        mode=mode,
+        bn=bn,
+        split=split,
         checkpoints=checkpoints,
     )
     lines = [["method", "1: start", "end of 1", "end of 2", "2: start", "end of 1", "end of 2", "off plane"]]
@@ -244,12 +225,12 @@ def landscape(
         losses = [f"{loss:.3g}" for moments in entry["losses"].values() for loss in moments.values()]
         lines.append([entry["label"], *losses, f"{100 * entry['residual']:.0f}%"])
     print_grid(
-        Format.table,
+        "table",
         lines,
-        f"{found['benchmark']}, seed {seed}: loss of tasks 1 and 2 ({found['samples']} {split.value} samples)",
+        f"{found['benchmark']}, seed {seed}: loss of tasks 1 and 2 ({found['samples']} {split} samples)",
     )
     echo("off plane: root mean square distance of checkpoints from the picture, of that from its origin")
-    _save(runs, "landscape", configs, f"s{seed}-{mode.value}-{bn.value}", found, landscape_figure(found), output)
+    _save(runs, "landscape", configs, f"s{seed}-{mode}-{bn}", found, landscape_figure(found), output)
 
 
 def barrier(
@@ -260,8 +241,8 @@ def barrier(
     sets: Settings = None,
     points: Annotated[int, typer.Option(min=3, metavar="N", help="Points on each line, with its ends.")] = 11,
     samples: Samples = 500,
-    bn: Statistics = BatchNorm.keep,
-    split: SplitOption = Split.test,
+    bn: Statistics = "keep",
+    split: SplitOption = "test",
     runs: Runs = Path("runs"),
     output: Figure = Path("barrier.png"),
     threads: Threads = None,
@@ -279,7 +260,7 @@ def barrier(
     from tmln.measure.barrier import measure_barriers
     from tmln.plots.barrier import barrier_figure, format_short
 
-    found = measure_barriers(configs, Store(runs), points=points, samples=samples, bn=bn.value, split=split.value)
+    found = measure_barriers(configs, Store(runs), points=points, samples=samples, bn=bn, split=split)
     lines = [["method", "n", "barrier ↓", "climb ↓", "accuracy barrier % ↓", "loss at the ends"]]
     for entry in found["methods"]:
         for problem in entry["problems"]:
@@ -288,13 +269,13 @@ def barrier(
         cells = [_cell(summary[key], scale) for key, scale in (("barrier", 1), ("climb", 1), ("accuracy_barrier", 100))]
         ends = " to ".join(format_short(summary[key]["mean"]) for key in ("before", "after")) if entry["seeds"] else "-"
         lines.append([entry["label"], str(len(entry["seeds"])), *cells, ends])
-    print_grid(Format.table, lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
+    print_grid("table", lines, f"{found['benchmark']}: the loss of earlier tasks from solution to solution")
     echo_block(
         "barrier: the most by which it exceeds the straight line between both ends (Frankle et al. 2020)\n"
         "climb: the most by which it exceeds its beginning; much can be forgotten without any barrier\n"
         "means over earlier tasks and pairs of solutions, ± sample deviation over n seeds"
     )
-    _save(runs, "barrier", configs, f"{seeds}-seeds-{bn.value}", found, barrier_figure(found), output)
+    _save(runs, "barrier", configs, f"{seeds}-seeds-{bn}", found, barrier_figure(found), output)
 
 
 def _configs(

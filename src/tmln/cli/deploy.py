@@ -9,9 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,30 +31,9 @@ AnyState = Annotated[Path | None, typer.Option("--state", metavar="FILE", help="
 OldPosition = Annotated[Path | None, typer.Argument(hidden=True)]
 
 
-class PredictionFormat(str, Enum):
-    """Formats of predictions."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-
-
-class ClassChange(str, Enum):
-    """Changes of classes."""
-
-    rename = "rename"
-    merge = "merge"
-    remove = "remove"
-
-
-class FitName(str, Enum):
-    """How a picture becomes a square."""
-
-    pad = "pad"
-    stretch = "stretch"
-    crop = "crop"
-
-
+PredictionFormat = Literal["table", "csv", "json"]
+ClassChange = Literal["rename", "merge", "remove"]
+FitName = Literal["pad", "stretch", "crop"]
 FITTED = {"pad": "shown whole, with a border", "stretch": "stretched to a square", "crop": "cropped to their centre"}
 
 
@@ -142,7 +120,7 @@ def learn(
         split_settings(settings),
         from_scratch,
         weights_partial,
-        fit=None if fit is None else fit.value,
+        fit=fit,
         skip_bad=skip_bad,
         try_candidates=try_candidates,
     )
@@ -245,9 +223,7 @@ def predict(
     ],
     state: State,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Classes per prediction.")] = 1,
-    format: Annotated[
-        PredictionFormat, typer.Option(metavar="NAME", help="table, csv or json.")
-    ] = PredictionFormat.table,
+    format: Annotated[PredictionFormat, typer.Option(metavar="NAME", help="table, csv or json.")] = "table",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")] = False,
     unknown: Annotated[
         bool, typer.Option("--unknown", help='Say "unknown" of what fits no class, by the held-out samples.')
@@ -273,7 +249,7 @@ def predict(
         least = learner.unknown_threshold() if keep_known is None else learner.unknown_threshold(keep_known)
     found = learner.predict([str(path) for path in pictures], top, skip_bad=skip_bad, unknown=least)
     judged = least is not False
-    if format is PredictionFormat.json:
+    if format == "json":
         from tmln.deploy.serve import make_record
 
         records = [{"path": str(one.path), **make_record(one, judged, top)} for one in found]
@@ -292,7 +268,7 @@ def predict(
         named = ((one.label, one.probability), *named[1:])
         cells = (text for label, share in named for text in (label, f"{share:.4f}"))
         rows.append((str(one.path), *cells, *([one.nearest] if judged else [])))
-    if format is PredictionFormat.csv:
+    if format == "csv":
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(headings)
@@ -362,11 +338,11 @@ def classes(
         _table(("class", "samples learned"), rows)
         return
     before = measure_held_accuracy(learner)
-    if change is ClassChange.rename:
+    if change == "rename":
         if len(given) != 2:
             raise ValueError(f"rename takes the old name and the new one, got {len(given)} names")
         learner.rename_class(*given)
-    elif change is ClassChange.merge:
+    elif change == "merge":
         if len(given) < 2:
             raise ValueError("merge takes classes and the one that they become: merge scratch scrape damage")
         learner.merge_classes(given[:-1], given[-1])
@@ -376,7 +352,7 @@ def classes(
         learner.save(state)
     echo(f"{state} has {len(learner.class_names)} classes: {', '.join(learner.class_names)}")
     after = measure_held_accuracy(learner)
-    if change is not ClassChange.rename and before is not None and after is not None:
+    if change != "rename" and before is not None and after is not None:
         echo(f"right of the held-out samples: {before:.1%} before, {after:.1%} now")
     if not learner.seen.previous:
         echo("it cannot be undone: the state keeps no earlier one (--undo-levels)", err=True)

@@ -40,13 +40,13 @@ def run_configs(
     from tmln.experiments.store import Store
 
     share = read_slice(shard)
-    store, every = Store(recording.runs), plan(configs, oracle.value)
+    store, every = Store(recording.runs), plan(configs, oracle)
     jobs = share.of(every)
     if not share.whole:
         echo(describe_share(len(jobs), len(every), share), err=True)
     if not jobs:
         return
-    options = replace(run_options(recording, oracle.value, executor), accumulate=accumulate)
+    options = replace(run_options(recording, oracle, executor), accumulate=accumulate)
     if dry_run:
         for line in estimate_lines(store, jobs, options, executor):
             echo_block(line)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,14 +19,8 @@ data = typer.Typer(
 )
 
 
-class ListName(str, Enum):
-    """What ``tmln list`` lists; ``parts`` is the old name of components."""
-
-    methods = "methods"
-    components = "components"
-    parts = "parts"
-    benchmarks = "benchmarks"
-    models = "models"
+# What ``tmln list`` lists; ``parts`` is the old name of components.
+ListName = Literal["methods", "components", "parts", "benchmarks", "models"]
 
 
 def list_names(
@@ -47,9 +40,9 @@ def list_names(
     from rich.console import Console
     from rich.table import Table
 
-    if name is not None and what is not ListName.benchmarks:
-        raise ValueError(f"a name is for benchmarks: tmln list benchmarks split-digits; got {what.value} {name}")
-    if what is ListName.parts:
+    if name is not None and what != "benchmarks":
+        raise ValueError(f"a name is for benchmarks: tmln list benchmarks split-digits; got {what} {name}")
+    if what == "parts":
         echo("warning: parts are now components: tmln list components; the old name goes with the next release", True)
     table = Table(box=None, pad_edge=False)
     for row, columns in enumerate(_rows(what, name)):
@@ -59,7 +52,7 @@ def list_names(
         else:
             table.add_row(*columns)
     Console().print(table)
-    if what is ListName.benchmarks and name is None:
+    if what == "benchmarks" and name is None:
         from tmln.streams.options import Options
 
         echo(f"Options of all: {', '.join(Options.model_fields)}.")
@@ -67,7 +60,7 @@ def list_names(
 
 
 def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
-    if what is ListName.methods:
+    if what == "methods":
         from tmln.methods.recipes import RECIPES
 
         yield "name", "components", "about"
@@ -80,7 +73,7 @@ def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
             names = {family: recipe.components[family].name for family in FAMILIES}
             chosen = [f"{family} {name}" for family, name in names.items() if name != FAMILIES.default(family)]
             yield method, ", ".join(chosen) or "-", recipe.about
-    elif what in (ListName.components, ListName.parts):
+    elif what in ("components", "parts"):
         yield "name", "value", "about"
         for family, table in FAMILIES.items():
             yield family, "", table.question
@@ -88,7 +81,7 @@ def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
                 yield f"{family} {component}", "", (kind.__doc__ or "").split("\n")[0]
                 for setting, field in kind.Settings.model_fields.items():
                     yield f"  {family}.{setting}", str(field.default), field.description or ""
-    elif what is ListName.benchmarks:
+    elif what == "benchmarks":
         yield from _benchmarks() if name is None else _benchmark(name)
     else:
         from tmln.models import MODELS

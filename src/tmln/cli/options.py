@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
 TRAINING, RECORDING = "What to run", "Runs and what they record"
 
 
-class ReferenceName(str, Enum):
-    """Values of ``--int-reference``; :mod:`tmln.experiments.reference_runs` has what they mean."""
-
-    prefix = "prefix"
-    final = "final"
-    independent = "independent"
-    none = "none"
+# Values of ``--int-reference``; :mod:`tmln.experiments.reference_runs` has what they mean.
+ReferenceName = Literal["prefix", "final", "independent", "none"]
 
 
 def complete_methods(incomplete: str) -> list[str]:

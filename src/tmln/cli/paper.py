@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,32 +19,28 @@ if TYPE_CHECKING:
     from tmln.paper.study import Item, Page, Study
 
 
-class ItemName(str, Enum):
-    """Values of ITEM, as in :data:`tmln.paper.items.ITEMS`, which ``--help`` does not import."""
+# The names of tmln.paper.items.ITEMS, which ``--help`` does not import.
+ItemName = Literal[
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "table5",
+    "table6",
+    "figure2",
+    "figure3",
+    "barrier",
+    "recipes",
+    "confirm",
+    "shield",
+    "tuning",
+    "anchors",
+    "all",
+]
 
-    table1 = "table1"
-    table2 = "table2"
-    table3 = "table3"
-    table4 = "table4"
-    table5 = "table5"
-    table6 = "table6"
-    figure2 = "figure2"
-    figure3 = "figure3"
-    barrier = "barrier"
-    recipes = "recipes"
-    confirm = "confirm"
-    shield = "shield"
-    tuning = "tuning"
-    anchors = "anchors"
-    all = "all"
 
-
-class ScaleName(str, Enum):
-    """Values of ``--scale``, as in :data:`tmln.paper.scales.SCALES`."""
-
-    smoke = "smoke"
-    cpu = "cpu"
-    full = "full"
+# The names of tmln.paper.scales.SCALES.
+ScaleName = Literal["smoke", "cpu", "full"]
 
 
 def paper(
@@ -73,7 +68,7 @@ def paper(
     ] = None,
     format: Annotated[
         Format, typer.Option(metavar="NAME", help="Printed tables: table, md, latex, csv, json; files have all.")
-    ] = Format.table,
+    ] = "table",
     recording: RecordingOptions = RecordingOptions(),
     executor: ExecutorConfig = ExecutorConfig(),
     shard: Shard = None,
@@ -98,11 +93,11 @@ def paper(
     from tmln.paper.study import Study
     from tmln.plots.figure import new_figure
 
-    items = list(ITEMS.values()) if item is ItemName.all else [ITEMS[item.value]]
-    chosen, store = with_seeds(find_scale(scale.value), seeds), Store(recording.runs)
-    if item.value == "tuning" and chosen.can_be_tuned:
+    items = list(ITEMS.values()) if item == "all" else [ITEMS[item]]
+    chosen, store = with_seeds(find_scale(scale), seeds), Store(recording.runs)
+    if item == "tuning" and chosen.can_be_tuned:
         chosen = replace(chosen, tuned=True)
-    folder = output or Path(f"paper-{scale.value}")
+    folder = output or Path(f"paper-{scale}")
     if published is not None:
         study, items = published_study(chosen, items, published)
         _finish(item, study, items, folder, format, published)
@@ -133,8 +128,8 @@ def _finish(item: ItemName, study: Study, items: Sequence[Item], folder: Path, f
     from tmln.paper.write import write_head, write_index
 
     pages = _pages(items, study, folder, format)
-    index = write_index(pages, folder, write_head(study.scale, runs)) if item is ItemName.all else None
-    echo(f"written: {index or folder / f'{item.value}.md'}", err=format is not Format.table)
+    index = write_index(pages, folder, write_head(study.scale, runs)) if item == "all" else None
+    echo(f"written: {index or folder / f'{item}.md'}", err=format != "table")
 
 
 def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) -> list[Page]:
@@ -151,8 +146,8 @@ def _pages(items: Sequence[Item], study: Study, folder: Path, format: Format) ->
             page = item.render(study)
         write_page(page, folder)
         pages.append(page)
-        if format is Format.table:
+        if format == "table":
             print_page(page)
         else:
-            echo_block(format_page(page, format.value))
+            echo_block(format_page(page, format))
     return pages

@@ -12,19 +12,19 @@ import typer
 
 from tmln.cli.echo import echo
 from tmln.cli.options import RunsArgument, ShownReference
-from tmln.cli.tables import Format, FormatOption, Layout, TestOption, finished_results, print_results
+from tmln.cli.tables import FormatOption, Layout, TestOption, finished_results, print_results
 
 
 def show(
     runs: RunsArgument = Path("runs"),
-    format: FormatOption = Format.table,
+    format: FormatOption = "table",
     baseline: Annotated[
         str | None, typer.Option(metavar="ROW", help="Row to compare the others with; the best by default.")
     ] = None,
     test: Annotated[
         TestOption,
         typer.Option(metavar="NAME", help="Paired test: t, wilcoxon or bootstrap; with Holm's correction."),
-    ] = TestOption.t,
+    ] = "t",
     metrics: Annotated[
         str | None,
         typer.Option(metavar="A,B,...", help="Metrics, e.g. acc,fm,bwt,rate; by default ACC, FM, INT, seconds."),
@@ -51,7 +51,7 @@ def show(
       tmln show runs --format latex --columns acc,fm,delta,holm
     """
     layout = Layout(format, columns, caption, label)
-    print_results(finished_results(runs, oracle, with_trials), layout, baseline, metrics, test.value)
+    print_results(finished_results(runs, oracle, with_trials), layout, baseline, metrics, test)
 
 
 def report(
@@ -71,7 +71,7 @@ def report(
 
     if output.is_dir():
         output = output / "report.html"
-    echo(f"report: {write_report(runs, output, None if oracle is None else oracle.value)}")
+    echo(f"report: {write_report(runs, output, oracle)}")
 
 
 def publish(

@@ -19,7 +19,6 @@ from tmln.cli.options import (
     Method,
     Methods,
     RecordingOptions,
-    ReferenceName,
     ReferenceOption,
     RowName,
     SeveralMethods,
@@ -99,7 +98,7 @@ def demo(
     configs = Training(benchmark="split-digits", seeds=DEMO_SEEDS).configs(DEMO)
     rate = equal_rate(next(config for config in configs if config.method == "tmln"))
     at_rate = [config.with_settings(rate) for config in configs if config.method in AT_TMLN_RATE]
-    run_configs([*configs, *at_rate], RecordingOptions(runs=runs), ReferenceName.prefix, ExecutorConfig())
+    run_configs([*configs, *at_rate], RecordingOptions(runs=runs), "prefix", ExecutorConfig())
     echo_block(
         "ACC: mean accuracy over all tasks at the end. FM: forgetting, the drop from each task's best accuracy.\n"
         "INT: intransigence, how much worse each new task is learned than by joint training.\n"
@@ -117,7 +116,7 @@ def run(
     training: Training = Training(),
     components: Components = Components(),
     recording: RecordingOptions = RecordingOptions(logger="auto"),
-    oracle: ReferenceOption = ReferenceName.prefix,
+    oracle: ReferenceOption = "prefix",
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),
@@ -151,7 +150,7 @@ def compare(
     training: Training = Training(seeds=3),
     components: Components = Components(),
     recording: RecordingOptions = RecordingOptions(logger="auto"),
-    oracle: ReferenceOption = ReferenceName.prefix,
+    oracle: ReferenceOption = "prefix",
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),
@@ -190,7 +189,7 @@ def sweep(
         typer.Option("--best", help="Choose the best of each method on validation data.", rich_help_panel="Sweep"),
     ] = False,
     recording: RecordingOptions = RecordingOptions(),
-    oracle: ReferenceOption = ReferenceName.prefix,
+    oracle: ReferenceOption = "prefix",
     shard: Shard = None,
     dry_run: DryRun = False,
     executor: ExecutorConfig = ExecutorConfig(),

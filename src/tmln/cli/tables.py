@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,24 +18,8 @@ if TYPE_CHECKING:
     from tmln.experiments.result import Result
 
 
-class Format(str, Enum):
-    """Values of ``--format``."""
-
-    table = "table"
-    md = "md"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-
-
-class TestOption(str, Enum):
-    """Values of ``--test``, the names of :data:`tmln.analysis.significance.TESTS`."""
-
-    t = "t"
-    wilcoxon = "wilcoxon"
-    bootstrap = "bootstrap"
-
-
+Format = Literal["table", "md", "latex", "csv", "json"]
+TestOption = Literal["t", "wilcoxon", "bootstrap"]  # the names of tmln.analysis.significance.TESTS
 FormatOption = Annotated[Format, typer.Option(metavar="NAME", help="table, md, latex, csv or json.")]
 
 
@@ -45,7 +28,7 @@ def finished_results(runs: Path, oracle: ReferenceName | None = None, trials: bo
     from tmln.analysis.notes import folder_notes
     from tmln.analysis.read import read_results
 
-    results, problems = read_results(runs, None if oracle is None else oracle.value, trials)
+    results, problems = read_results(runs, oracle, trials)
     for text in folder_notes(results, problems):
         echo(text, err=True)
     if not results:
@@ -59,7 +42,7 @@ def finished_results(runs: Path, oracle: ReferenceName | None = None, trials: bo
 class Layout:
     """A format, the columns of a single table if any, and caption and label for LaTeX."""
 
-    format: Format = Format.table
+    format: Format = "table"
     columns: str | None = None
     caption: str | None = None
     label: str | None = None
@@ -87,12 +70,12 @@ def print_results(
         return
     for name, mine in group_by_table(rows).items():
         for note in _print_table(name, mine, layout, baseline, wanted, test):
-            echo_note(note, err=format is not Format.table)
+            echo_note(note, err=format != "table")
     joined = rank_methods(rows)
     if joined is not None and layout.columns is None:
         print_grid(format, rank_lines(joined), "methods by benchmarks", "Methods by benchmarks.", "tab:benchmarks")
         for note in rank_notes(joined):
-            echo_note(note, err=format is not Format.table)
+            echo_note(note, err=format != "table")
 
 
 def _print_table(
@@ -135,17 +118,17 @@ def print_for_programs(format: Format, records: Sequence[Mapping[str, Any]], tre
     from tmln.analysis.text_table import records_csv
     from tmln.experiments.files import to_json
 
-    if format is Format.csv:
+    if format == "csv":
         echo_block(records_csv(records))
-    elif format is Format.json:
+    elif format == "json":
         echo_block(to_json(tree, indent=1))
-    return format in (Format.csv, Format.json)
+    return format in ("csv", "json")
 
 
 def _fit(lines: list[list[str]], optional: Sequence[str], format: Format) -> list[list[str]]:
     """Leave optional columns out, in this order, until the table fits the terminal."""
     for heading in optional:
-        if format is not Format.table or not _is_too_wide(lines):
+        if format != "table" or not _is_too_wide(lines):
             break
         if heading in lines[0]:
             place = lines[0].index(heading)
@@ -169,12 +152,12 @@ def print_grid(format: Format, lines: list[list[str]], title: str = "", caption:
 
     from tmln.analysis.text_table import WRITERS, grid_latex, grid_rich, grid_width
 
-    if format is Format.table:
+    if format == "table":
         console = Console()
         if not console.is_terminal:  # a file has no width
             console.width = max(console.width, grid_width(lines))
         console.print(grid_rich(lines, title))
-    elif format is Format.latex:
+    elif format == "latex":
         echo_block(grid_latex(lines, caption, label) + "\n")
     else:
-        echo_block(WRITERS[format.value](lines) + "\n")
+        echo_block(WRITERS[format](lines) + "\n")

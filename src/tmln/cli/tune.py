@@ -15,7 +15,6 @@ from tmln.cli.execution import check_data_of, display_of, find_result, print_fai
 from tmln.cli.options import (
     Method,
     RecordingOptions,
-    ReferenceName,
     ReferenceOption,
     SeveralMethods,
     Spaces,
@@ -85,7 +84,7 @@ def tune(
         ),
     ] = None,
     recording: RecordingOptions = RecordingOptions(),
-    oracle: ReferenceOption = ReferenceName.prefix,
+    oracle: ReferenceOption = "prefix",
     executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
     """Search settings on validation data, a tenth of the training data.
@@ -125,9 +124,9 @@ def tune(
     if count and len(objectives) > 1:
         raise ValueError("what is run with fresh seeds is chosen by one objective: --objective val_acc, say")
     against_joint = any(metric_of(name).against_reference for name in objectives)
-    if against_joint and oracle is ReferenceName.none:
+    if against_joint and oracle == "none":
         raise ValueError("INT needs a joint reference: leave --int-reference none out, or tune --objective val_acc")
-    options = run_options(recording, oracle.value if against_joint else "none", executor)
+    options = run_options(recording, oracle if against_joint else "none", executor)
     for note in notes:
         echo(note, err=True)
     require_optuna()
