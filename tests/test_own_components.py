@@ -27,7 +27,7 @@ from tmln.learner import Learner
 from tmln.measure.memory_cost import format_terms
 from tmln.methods.recipes import FAMILIES, Recipe
 from tmln.testing import check_component
-from tmln.tuning.space import declared
+from tmln.tuning.space import declared_spaces
 
 TOYS: dict[str, Any] = {"replay": LastReplay, "penalty": LeashPenalty, "step": SignStep, "weights": StartWeights}
 TOYS["answer"] = ShyAnswer
@@ -140,7 +140,7 @@ def test_tables_help_and_search_find_it() -> None:
     parts = said("list", "components")
     for family, part in TOYS.items():
         assert f"{family} {part.name}" in parts
-        assert any(key.startswith(f"{family}.") for key in declared(configs(LISTED)[family]))
+        assert any(key.startswith(f"{family}.") for key in declared_spaces(configs(LISTED)[family]))
     assert (
         format_terms(
             Recipe().with_component("step", "toy-step").with_component("penalty", "toy-penalty").memory_terms() or []

@@ -21,12 +21,12 @@ def printable(text: str) -> str:
     >>> printable("a\x1b]0;title\x07b")
     'a\\x1b]0;title\\x07b'
     """
-    return _CONTROL.sub(_written_out, text).encode("utf-8", "replace").decode()
+    return _CONTROL.sub(_escape, text).encode("utf-8", "replace").decode()
 
 
 def one_line(text: str) -> str:
     """Return the text with control characters and line ends written out."""
-    return printable(_ENDS.sub(_written_out, text))
+    return printable(_ENDS.sub(_escape, text))
 
 
 def csv_cell(text: str) -> str:
@@ -44,7 +44,7 @@ def readable(value: Any) -> Any:
     return [readable(item) for item in value] if isinstance(value, list) else value
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 

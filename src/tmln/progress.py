@@ -19,7 +19,7 @@ def track(items: Iterable[T], what: str, show: bool | None = None, total: int | 
     """
     total = len(items) if isinstance(items, Sized) else total
     if show is False or (show is None and not sys.stderr.isatty()):
-        yield from _told(items, what, total) if show is None else items
+        yield from _report_lines(items, what, total) if show is None else items
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -39,7 +39,7 @@ def track(items: Iterable[T], what: str, show: bool | None = None, total: int | 
             bar.stop()
 
 
-def _told(items: Iterable[T], what: str, count: int | None) -> Iterator[T]:
+def _report_lines(items: Iterable[T], what: str, count: int | None) -> Iterator[T]:
     """Yield the items, with a line every fifteen seconds."""
     total = "" if count is None else f" of {count:,}"
     said = time.monotonic()

@@ -89,7 +89,7 @@ class _Owner:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self.due and not self.asked.is_set():
             self.asked.set()
-            if self.ends and _importing(frame):  # libraries that are cut off there raise all sorts of errors
+            if self.ends and _is_importing(frame):  # libraries that are cut off there raise all sorts of errors
                 _leave()
             if self.pollers:
                 return
@@ -140,7 +140,7 @@ def _is_nohup(number: int) -> bool:
     return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

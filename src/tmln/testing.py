@@ -194,7 +194,7 @@ def check_off(kind: Kind) -> None:
     """Check that at ``off_settings`` it does nothing; a step is then SGD to rounding."""
     if kind.off_settings is None:
         return
-    needed = Recipe(components=_required(kind))
+    needed = Recipe(components=_list_required(kind))
     plain, switched = train_tasks(needed, 2), train_tasks(_add(needed, kind, dict(kind.off_settings)), 2)
     if kind.family == "step":  # a factor of one is multiplied in
         torch.testing.assert_close(switched, plain, rtol=1e-6, atol=1e-7)
@@ -268,7 +268,7 @@ def make_task(k: int) -> tuple[Tensor, Tensor]:
 
 def make_recipe(kind: Kind, settings: Mapping[str, Any] | None = None) -> Recipe:
     """Return the component beside defaults and what it requires."""
-    return _add(Recipe(components=_required(kind)), kind, settings or {})
+    return _add(Recipe(components=_list_required(kind)), kind, settings or {})
 
 
 def make_learner(recipe: Recipe, seed: int = 0, outputs: int = 4) -> Learner:
@@ -341,7 +341,7 @@ def _begin(trained: Learner, context: TaskContext) -> None:
         part.begin(context)
 
 
-def _required(kind: Kind) -> dict[str, ComponentSpec]:
+def _list_required(kind: Kind) -> dict[str, ComponentSpec]:
     return {family: ComponentSpec(name) for family, name in kind.required_components.items()}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.curvature.test_kfac import same
 from tmln.curvature import diagonal_fisher
 from tmln.curvature.kfac import KFAC
-from tmln.curvature.kfac_factors import FISHERS, kfac_factors, sampled_labels
+from tmln.curvature.kfac_factors import FISHERS, kfac_factors, sample_labels
 
 OPEN = torch.tensor([1, 2, 4])
 CLOSED = torch.tensor([0, 3, 5])
@@ -147,7 +147,7 @@ def test_a_closed_class_is_never_drawn(uniform: float, label: int, monkeypatch: 
     logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf, 1.0, -math.inf]], dtype=torch.float64)
     logits[:, 2] = 1.0 + math.log(2.0)
     monkeypatch.setattr(torch, "rand", lambda *size, **kwargs: torch.full(size, uniform, dtype=torch.float64))
-    assert sampled_labels(logits, None).tolist() == [label]
+    assert sample_labels(logits, None).tolist() == [label]
 
 
 def test_the_last_open_class_takes_what_rounding_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,4 +155,4 @@ def test_the_last_open_class_takes_what_rounding_leaves(monkeypatch: pytest.Monk
     logits = torch.zeros(1, 21, dtype=torch.float64)
     logits[:, 19:] = -math.inf
     monkeypatch.setattr(torch, "rand", lambda *size, **kwargs: torch.ones(size, dtype=torch.float64))
-    assert sampled_labels(logits, None).tolist() == [18]
+    assert sample_labels(logits, None).tolist() == [18]

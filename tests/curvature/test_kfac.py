@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import tmln.curvature.kfac
 from tmln.curvature import kfac_layers as layer_module
 from tmln.curvature.kfac import KFAC, damped_inverse, precondition_gradients, split_damping
-from tmln.curvature.kfac_factors import Factors, kfac_factors, sampled_labels
+from tmln.curvature.kfac_factors import Factors, kfac_factors, sample_labels
 from tmln.curvature.kfac_layers import kfac_layers
 
 DOUBLE = torch.float64
@@ -291,7 +291,7 @@ def test_many_drawn_labels_average_to_the_exact_factors() -> None:
 
 def test_labels_are_drawn_with_the_models_probabilities() -> None:
     p = tensor([0.5, 0.0, 0.3, 0.2])
-    labels = sampled_labels(p.log().repeat(40_000, 1), torch.Generator().manual_seed(0))
+    labels = sample_labels(p.log().repeat(40_000, 1), torch.Generator().manual_seed(0))
     counts = torch.bincount(labels, minlength=4) / 40_000
     assert counts[1] == 0
     assert same(counts.to(DOUBLE), p, 0.012)  # five standard deviations

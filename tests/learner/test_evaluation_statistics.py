@@ -85,7 +85,7 @@ def test_units_are_what_layers_are_given_and_count_once() -> None:
             layer.weight.fill_(1.0)
             layer.bias.copy_(torch.tensor([0.0, -1e9, -1e9]))  # two of three are
         live = Liveliness()
-        with live.watching(model):
+        with live.watch(model):
             for _ in range(3):
                 model(torch.ones(5, 2))
         model(torch.ones(5, 2) * math.nan)  # nobody looks any more
@@ -101,7 +101,7 @@ def test_our_networks_have_units_and_features(name: str) -> None:
     model = make_model(name, (3, 16, 16), 5, **({"width": 4} if name == "resnet18" else {})).eval()
     live = Liveliness()
     x = torch.randn(6, 3, 16, 16)
-    with torch.no_grad(), live.watching(model):
+    with torch.no_grad(), live.watch(model):
         watched = model(x)
     with torch.no_grad():
         assert torch.equal(model(x), watched)
@@ -112,7 +112,7 @@ def test_our_networks_have_units_and_features(name: str) -> None:
 def test_a_network_of_one_layer_has_neither() -> None:
     live = Liveliness()
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
-    with live.watching(model):
+    with live.watch(model):
         model(torch.ones(2, 2, 2))
     assert live.dormant is None
     assert live.rank is None

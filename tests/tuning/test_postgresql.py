@@ -29,7 +29,7 @@ def search(number):
     found = Search(BASE, SPACES, {{"acc": True}}, sys.argv[1], shared=True)
     did = found.search({TRIALS}, 2, pretend)
     (best,) = found.best()
-    return [[trial.number for trial in did], best.number, best.values[0], len(found.ended())]
+    return [[trial.number for trial in did], best.number, best.values[0], len(found.list_ended())]
 
 # forked once all is imported: a process each, begun in the same moment, at the price of one
 with multiprocessing.get_context("fork").Pool({PROCESSES}) as four:
@@ -96,7 +96,7 @@ def test_four_processes_search_together(server: str) -> None:
     assert len(numbers) == len(set(numbers)) == TRIALS
     assert {tuple(rest) for _, *rest in told} == {tuple(told[0][1:])}
     with closing(Search(BASE, SPACES, {"acc": True}, server, shared=True)) as again:
-        ended = again.ended()
+        ended = again.list_ended()
         best = again.best()[0].number
     assert {trial.number for trial in ended} == set(numbers)
     assert told[0][1:] == [best, max(trial.values[0] for trial in ended if trial.values), TRIALS]

@@ -99,7 +99,7 @@ def test_it_goes_on_where_it_was_and_draws_as_if_it_had_not_stopped(tmp_path: Pa
     whole = search(tmp_path / "a").search(12, 1, pretend)
     first = search(tmp_path / "b").search(6, 1, pretend)
     again = search(tmp_path / "b")
-    assert len(again.ended()) == 6
+    assert len(again.list_ended()) == 6
     rest = again.search(12, 1, pretend)
     assert [trial.params for trial in first + rest] == [trial.params for trial in whole]
     assert again.search(12, 1, pretend) == []
@@ -116,7 +116,7 @@ def test_an_interrupted_trial_is_taken_up_again(tmp_path: Path) -> None:
     found.search(3, 1, pretend)
     with pytest.raises(KeyboardInterrupt):
         found.search(10, 2, stop)
-    assert len(found.ended()) == 3
+    assert len(found.list_ended()) == 3
     again = search(tmp_path).search(5, 2, pretend)
     assert [trial.params for trial in again] == asked
 
@@ -180,7 +180,7 @@ def test_a_diverged_trial_counts_and_says_so(tmp_path: Path) -> None:
     assert trial.values is None
     assert trial.why == "seed 0 diverged: the loss is inf"
     assert found.best() == []
-    assert [ended.why for ended in search(tmp_path).ended()] == [trial.why]
+    assert [ended.why for ended in search(tmp_path).list_ended()] == [trial.why]
     assert len(found.search(3, 1, pretend)) == 2
 
 

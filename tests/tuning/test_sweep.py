@@ -18,7 +18,7 @@ from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.store import Store
 from tmln.methods import read_settings
 from tmln.methods.recipes import FAMILIES, RECIPES
-from tmln.tuning.space import Choices, Range, declared, read_space, read_values
+from tmln.tuning.space import Choices, Range, declared_spaces, read_space, read_values
 from tmln.tuning.sweep import draw, read_grid, read_spaces, spaces_of, sweep
 
 BASE = RunConfig(benchmark="split-digits", method="tmln")
@@ -144,7 +144,7 @@ COMPONENTS = [(family, name) for family, table in FAMILIES.items() for name in t
 @pytest.mark.parametrize(("family", "name"), COMPONENTS, ids=[f"{family}-{name}" for family, name in COMPONENTS])
 def test_what_every_component_declares_is_allowed_and_holds_its_default(family: str, name: str) -> None:
     part = FAMILIES[family][name]
-    found = declared(RunConfig.of({"benchmark": "split-digits", family: name}), names=True)
+    found = declared_spaces(RunConfig.of({"benchmark": "split-digits", family: name}), names=True)
     for key, space in found.items():
         setting = key.partition(".")[2]
         if not key.startswith(f"{family}."):

@@ -45,16 +45,16 @@ def assign_tables(results: Sequence[Result]) -> list[TableEntry]:
 
 def has_own_order(result: Result) -> bool:
     """Return whether the run draws the order of classes or sessions from its own seed."""
-    found = _given(result)
-    return any(found.get(key) == BY_RUN or _drawn(found, key) == result.seed for key in ORDERS)
+    found = _get_options(result)
+    return any(found.get(key) == BY_RUN or _find_drawn_seed(found, key) == result.seed for key in ORDERS)
 
 
-def _given(result: Result) -> dict[str, Any]:
+def _get_options(result: Result) -> dict[str, Any]:
     found = result.config.get("benchmark_options")
     return dict(found) if isinstance(found, Mapping) else {}
 
 
-def _drawn(options: Mapping[str, Any], key: str) -> int | None:
+def _find_drawn_seed(options: Mapping[str, Any], key: str) -> int | None:
     """Return the seed that an order is drawn with, or None."""
     spec = options.get(key)
     number = str(options.get("seed")) if spec == "seeded" else str(spec).partition("seed:")[2]
@@ -67,14 +67,14 @@ def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
     Seed 0 with the order of seed 0 is not marked if seed 1 with that order is beside it: the order
     is then fixed.
     """
-    given = [_given(result) for result in results]
+    given = [_get_options(result) for result in results]
     raw = [(result.benchmark, canonical(options)) for result, options in zip(results, given, strict=True)]
     seeds: dict[tuple[str, str], set[int]] = {}
     for key, result in zip(raw, results, strict=True):
         seeds.setdefault(key, set()).add(result.seed)
     turned = []
     for key, result, options in zip(raw, results, given, strict=True):
-        own = [name for name in ORDERS if _drawn(options, name) == result.seed]
+        own = [name for name in ORDERS if _find_drawn_seed(options, name) == result.seed]
         change: dict[str, Any] = {name: BY_RUN for name in own if len(seeds[key]) == 1}
         if any(options[name] == "seeded" for name in change):
             change["seed"] = BY_RUN

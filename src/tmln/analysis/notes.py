@@ -84,7 +84,7 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
     """Yield notes on problems of one table's rows."""
     yield from _settings(rows)
     yield from _rates(rows)
-    yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _unlearned(rows))
+    yield from _about(f"{UNLEARNED} has not learned, and so forgets little", _list_unlearned(rows))
     for group in find_identical(rows):
         yield Note("agree to the last digit and are indistinguishable", (", ".join(row.label for row in group),))
     if rows and all(has_own_order(result) for row in rows for result in row.results):
@@ -119,10 +119,10 @@ def _settings(rows: Sequence[Row]) -> Iterator[Note]:
     """Yield notes on settings that differ from a method's own and that labels leave out."""
     shared = sorted({setting for row in rows for setting in row.shared})
     yield from _about("set alike in every row that has them", shared)
-    yield from _about("settings that a search chose", (_chosen(row) for row in rows))
+    yield from _about("settings that a search chose", (_list_chosen(row) for row in rows))
 
 
-def _chosen(row: Row) -> str:
+def _list_chosen(row: Row) -> str:
     return f"{row.label}: {', '.join(row.chosen)}" if row.chosen else ""
 
 
@@ -143,7 +143,7 @@ def _about(text: str, found: Iterable[str], rows: int = 0) -> Iterator[Note]:
         yield Note(text, ("every row",) if len(about) == rows > 1 else about)
 
 
-def _unlearned(rows: Sequence[Row]) -> list[str]:
+def _list_unlearned(rows: Sequence[Row]) -> list[str]:
     return [f"{label} ({why})" for label, why in find_unlearned(rows).items()]
 
 

@@ -40,7 +40,7 @@ def read_searches(runs: Path) -> Iterator[SearchRecord]:
     """Yield searches by name; warn about files that cannot be read."""
     for path in sorted(runs.glob("tune-*.json")):
         try:
-            yield _searched(path.name, from_json(read_regular(path)))
+            yield _parse_search(path.name, from_json(read_regular(path)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("passed over %s: %s", path, error)
 
@@ -51,7 +51,7 @@ def list_trial_runs(searches: Sequence[SearchRecord]) -> frozenset[str]:
     return frozenset(tried - {name for search in searches for name in search.finals})
 
 
-def _searched(name: str, found: Mapping[str, Any]) -> SearchRecord:
+def _parse_search(name: str, found: Mapping[str, Any]) -> SearchRecord:
     if found["format"] > FORMAT:
         raise ValueError(f"format {found['format']}, this tmln reads up to {FORMAT}: upgrade tmln")
     methods = [(str(one["method"]), one["trials"], len(one.get("spaces", ()))) for one in found["methods"]]
@@ -212,7 +212,7 @@ def read_analyses(runs: Path, kind: str | None = None) -> list[Analysis]:
 
 def _entries(runs: Path) -> Iterator[Result | Problem]:
     if runs.is_file():
-        yield from _published(runs)
+        yield from _read_file(runs)
         return
     if not runs.is_dir():
         wanted, maker = ("file", "publish") if runs.suffix == ".json" else ("folder", "compare")
@@ -221,13 +221,13 @@ def _entries(runs: Path) -> Iterator[Result | Problem]:
         yield entry.result or Problem(entry.name, entry.state, entry.reason)
     for path in sorted(runs.glob("*.json")):
         try:
-            yield from _published(path)
+            yield from _read_file(path)
         except NotPublished:  # a search's record, or anything
             continue
         except (OSError, ValueError) as error:
             yield Problem(path.name, "corrupt", str(error))
 
 
-def _published(path: Path) -> list[Result | Problem]:
+def _read_file(path: Path) -> list[Result | Problem]:
     results, refused = read_published(path)
     return [*results, *(Problem(name, "corrupt", reason) for name, reason in refused.items())]

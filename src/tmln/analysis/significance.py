@@ -107,7 +107,7 @@ def bootstrap_p(differences: Sequence[float]) -> float:
         return math.nan
     if max(map(abs, differences)) <= EQUAL:
         return 1.0
-    means = _resampled(differences)
+    means = _resample_means(differences)
     beyond = min(float((means <= 0).sum()), float((means >= 0).sum()))
     share = min(0.5, (beyond + 1) / (len(means) + 1))
     t = -NormalDist().inv_cdf(share) * math.sqrt((n - 1) / n)
@@ -121,13 +121,13 @@ def bootstrap_interval(differences: Sequence[float], confidence: float) -> Inter
         return math.nan, math.nan
     if 1 - confidence < 2.0 ** (1 - n):
         return NOWHERE
-    means = np.sort(_resampled(differences))
+    means = np.sort(_resample_means(differences))
     share = NormalDist().cdf(-math.sqrt(n / (n - 1)) * t_quantile(confidence, n - 1))
     place = max(0, math.floor(share * (len(means) + 1)) - 1)
     return float(means[place]), float(means[-1 - place])
 
 
-def _resampled(differences: Sequence[float]) -> NDArray[np.float64]:
+def _resample_means(differences: Sequence[float]) -> NDArray[np.float64]:
     """Return means of resamples from a fixed seed: equal differences give equal intervals."""
     rows = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
     means = np.asarray(differences, dtype=np.float64)[rows].mean(axis=1)

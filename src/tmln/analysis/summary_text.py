@@ -77,8 +77,8 @@ def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
     if tested.has_winner:
         return f"{name} leads on {where} with {_seeds(counts)}: ACC {_acc(first)}."
     tied = [name, *(_cut(pair.row.contender, ROOM // 2) for pair in nearest if not pair.is_significant)]
-    fits = [named for named in range(1, NAMED + 1) if len(_listed(tied, named)) <= ROOM]
-    return f"On {where} {_listed(tied, max(fits, default=1))} do not differ significantly ({_seeds(counts)})."
+    fits = [named for named in range(1, NAMED + 1) if len(_join_names(tied, named)) <= ROOM]
+    return f"On {where} {_join_names(tied, max(fits, default=1))} do not differ significantly ({_seeds(counts)})."
 
 
 def p_text(p: float) -> str:
@@ -113,11 +113,11 @@ def _lead(names: Mapping[str, str], tested: Significance, where: str) -> str:
         return f"{name} leads on {where}{others} with {seeds}: ACC {acc}, {sure}"
     tied = [pair for pair in nearest if not pair.is_significant]
     beaten = [names[pair.row.label] for pair in nearest if pair.is_significant]
-    group = _listed([name, *(names[pair.row.label] for pair in tied)])
+    group = _join_names([name, *(names[pair.row.label] for pair in tied)])
     found = f"On {where} {group} do not differ significantly ({seeds}): ACC {acc} of {name} is highest, "
     found += f"{_gap(names, first, tied[0])} {_sure(tied[0])}"
     found += f", 80% power needs about {tied[0].needed} seeds" if tied[0].needed else ""
-    return found + (f"; {name} is above {_listed(beaten)}" if beaten else "")
+    return found + (f"; {name} is above {_join_names(beaten)}" if beaten else "")
 
 
 def _claim(counts: Sequence[int]) -> str:
@@ -151,7 +151,7 @@ def _cut(name: str, room: int) -> str:
     return name if len(name) <= room else f"{name[: room - 1]}…"
 
 
-def _listed(names: Sequence[str], named: int = NAMED) -> str:
+def _join_names(names: Sequence[str], named: int = NAMED) -> str:
     shown = [*names[:named], *([f"{len(names) - named} more"] if len(names) > named else [])]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
@@ -174,12 +174,12 @@ def _fm(row: Row) -> str:
 def _controls(rows: Sequence[Row]) -> list[str]:
     """Return the rows at the effective learning rate of the one that starts at eta/lambda."""
     found = [f"{row.label.removesuffix(AT_RATE)} {_acc(row)}" for row in rows if row.label.endswith(AT_RATE)]
-    return [f"at the rate eta/lambda: ACC of {_listed(found)}"] if found else []
+    return [f"at the rate eta/lambda: ACC of {_join_names(found)}"] if found else []
 
 
 def _alike(names: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
     return [
-        f"{_listed([names[row.label] for row in group])} agree to the last digit and are indistinguishable"
+        f"{_join_names([names[row.label] for row in group])} agree to the last digit and are indistinguishable"
         for group in find_identical(rows)
     ]
 

@@ -87,7 +87,7 @@ def difference_lines(rows: Sequence[Row], found: Significance) -> list[list[str]
                 _interval(pair),
                 p_cell(pair.p),
                 Strong(corrected) if pair.is_significant else corrected,
-                _needed(pair),
+                _format_needed(pair),
                 *price,
             ]
         )
@@ -123,7 +123,7 @@ def row_records(
             "benchmark": row.title,
             "method": row.label,
             **{key: value for m in columns for key, value in row.summary(m).parts(f"{m}_").items()},
-            **_compared(found, row),
+            **_describe_comparison(found, row),
             **{f"{m}_seed_{seed}": value for m in columns for seed, value in _by_seed(row, m).items()},
         }
         for row, found in _with_significance(rows, test, reference)
@@ -143,7 +143,7 @@ def row_tree(
             "diverged": row.diverged,
             "not_learned": find_unlearned(group_by_table(rows)[row.title]).get(row.label),
             "metrics": {m: {**row.summary(m).parts(), "values": _by_seed(row, m)} for m in columns},
-            "compared": _compared(found, row),
+            "compared": _describe_comparison(found, row),
         }
         for row, found in _with_significance(rows, test, reference)
     ]
@@ -163,7 +163,7 @@ def _interval(pair: PairwiseTest) -> str:
     return "-" if math.isnan(pair.low) else f"[{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
 
 
-def _needed(pair: PairwiseTest) -> str:
+def _format_needed(pair: PairwiseTest) -> str:
     if pair.is_significant:
         return "significant"
     if pair.needed is None:
@@ -179,7 +179,7 @@ def _by_seed(row: Row, metric: str) -> dict[int, float]:
     return dict(sorted(row.values.get(metric, {}).items()))
 
 
-def _compared(found: Significance, row: Row) -> dict[str, Any]:
+def _describe_comparison(found: Significance, row: Row) -> dict[str, Any]:
     """Return the row's ACC minus the reference's, with the corrected interval and p-values."""
     pair = found.of(row)
     reference = None if found.reference is None else found.reference.label

@@ -55,7 +55,7 @@ def grid_rich(lines: Lines, title: str = "") -> Table:
     def shown(text: str) -> Text:
         return Text(one_line(text), style="bold" if isinstance(text, Strong) else "")
 
-    heading, *body = _checked(lines)
+    heading, *body = _check_lines(lines)
     table = Table(title=shown(title) if title else None, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest, width = max((len(line[0]) for line in body), default=0), folded_width(lines)
     # rich makes a column that may be folded as narrow as it likes; short names are never folded,
@@ -92,7 +92,7 @@ def grid_markdown(lines: Lines) -> str:
         plain = " ".join(text.split()).replace("|", "\\|")
         return f"**{plain}**" if isinstance(text, Strong) else plain
 
-    heading, *body = ([cell(text) for text in line] for line in _checked(lines))
+    heading, *body = ([cell(text) for text in line] for line in _check_lines(lines))
     rule = ["---"] + ["---:"] * (len(heading) - 1)
     return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *body))
 
@@ -112,7 +112,7 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
         # a bracket or star that follows the line break before would be taken as its argument
         return ("{}" if written.startswith(("[", "*")) else "") + written + r" \\"
 
-    heading, *body = _checked(lines)
+    heading, *body = _check_lines(lines)
     top = rf"\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}"
     rows = [row(line) for line in body]
     whole = [top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
@@ -126,7 +126,7 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
 def grid_csv(lines: Lines) -> str:
     """Write CSV; text that a spreadsheet would run as a formula gets an apostrophe."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([csv_cell(text) for text in line] for line in _checked(lines))
+    csv.writer(out, lineterminator="\n").writerows([csv_cell(text) for text in line] for line in _check_lines(lines))
     return out.getvalue().rstrip("\n")
 
 
@@ -143,7 +143,7 @@ def _whole(value: Any) -> str:
     return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else str(value)
 
 
-def _checked(lines: Lines) -> Lines:
+def _check_lines(lines: Lines) -> Lines:
     if not lines or not lines[0]:
         raise ValueError("a table needs a heading; got none")
     for number, line in enumerate(lines[1:], 1):

@@ -186,13 +186,13 @@ class _MethodSearch:
             echo(f"each {' and '.join(own)} has a joint reference of its own, to be run as well", err=True)
         head = f"{base.method}: " if several else ""
         echo(f"{head}searching {', '.join(f'{key} in {where}' for key, where in spaces.items())}", err=True)
-        if before := len(search.ended()):
+        if before := len(search.list_ended()):
             echo(f"{head}{before} trials are there already", err=True)
         batch = max(1, (self.executor.workers or cores()) // self.seeds)
         on_trial = lambda trial: echo(head + _trial_line(trial, self.objectives), err=True)  # noqa: E731
         with closing(search):
-            search.search(self.trials, batch, self._run_trials, on_trial, _waiting(head))
-            best, ended = search.best(), search.ended()
+            search.search(self.trials, batch, self._run_trials, on_trial, _make_waiting_note(head))
+            best, ended = search.best(), search.list_ended()
         if not best and several:
             echo(f"{head}no trial succeeded; left out", err=True)
         else:
@@ -230,7 +230,7 @@ class _MethodSearch:
             echo(f"  {command_of(trial.config, self.seeds)} --runs {shlex.quote(str(self.store.root))}")
 
 
-def _waiting(head: str) -> Callable[[int], None]:
+def _make_waiting_note(head: str) -> Callable[[int], None]:
     """Return a callback that says how many trials of other processes are running."""
     before = -1
 

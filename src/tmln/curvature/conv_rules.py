@@ -76,7 +76,9 @@ def transposed_weight(module: Transposed, a: Tensor, g: Tensor) -> Piece:
 
     <g, transposed(a; W)> = <convolved(g; W), a>: those of a convolution whose input is g.
     """
-    return Computed(lambda n: _grouped(module, g[n], a[n], module.padding), module.weight.numel() + 2 * g[0].numel())
+    return Computed(
+        lambda n: _convolve_groups(module, g[n], a[n], module.padding), module.weight.numel() + 2 * g[0].numel()
+    )
 
 
 def fits_transposed(module: Transposed) -> bool:
@@ -104,10 +106,10 @@ def conv_by_groups(module: Conv, a: Tensor, g: Tensor) -> Tensor:
     if module.padding_mode != "zeros" or isinstance(padding, str):
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
         a, padding = F.pad(a, _pad_amounts(module), mode=mode), [0] * (a.dim() - 2)
-    return _grouped(module, a, g, padding)
+    return _convolve_groups(module, a, g, padding)
 
 
-def _grouped(module: Conv | Transposed, a: Tensor, g: Tensor, padding: Any) -> Tensor:
+def _convolve_groups(module: Conv | Transposed, a: Tensor, g: Tensor, padding: Any) -> Tensor:
     """Compute one weight gradient with all samples side by side as channels of one image."""
     shape = module.weight.shape
     weight = module.weight.new_empty(1).expand(len(a) * shape[0], *shape[1:])

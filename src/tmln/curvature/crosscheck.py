@@ -164,7 +164,7 @@ class PairCheck:
             ]
         )
 
-    def untested(self) -> set[Tensor]:
+    def find_untested(self) -> set[Tensor]:
         """Return parameters with zero gradients, of which these two samples prove nothing."""
         parameters = list(self.expected)
         return {p for p, most in zip(parameters, self.largest(parameters).tolist(), strict=True) if most == 0.0}

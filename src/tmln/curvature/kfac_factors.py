@@ -29,7 +29,7 @@ class BatchPlace(NamedTuple):
     total: int
 
 
-def sampled_labels(logits: Tensor, generator: torch.Generator | None, among: BatchPlace | None = None) -> Tensor:
+def sample_labels(logits: Tensor, generator: torch.Generator | None, among: BatchPlace | None = None) -> Tensor:
     """Draw one label per row from softmax(logits) by inverting a uniform number, on the CPU."""
     before, total = among or BatchPlace(0, len(logits))
     cumulative = torch.softmax(logits.cpu(), 1, dtype=torch.float64).cumsum(1)
@@ -121,7 +121,7 @@ def _class_objectives(
             yield (scale * half[:, c] * log_probabilities[:, c]).sum()
         return
     if fisher == "mc":
-        targets = sampled_labels(logits.detach(), generator, among)
+        targets = sample_labels(logits.detach(), generator, among)
     assert targets is not None
     yield (scale * log_probabilities.gather(1, targets.to(logits.device).unsqueeze(1)).squeeze(1)).sum()
 

@@ -164,7 +164,7 @@ class PassSelector:
                     break
                 whole |= {larger}
                 continue
-            return SelectedPass("hooks", run, _count_floats(run, check), check.untested(), chunk.size > 2)
+            return SelectedPass("hooks", run, _count_floats(run, check), check.find_untested(), chunk.size > 2)
         return self._without_hooks(chunk[:2], check, message)
 
     def _enclosing_module(self, reason: Exception) -> nn.Module | None:

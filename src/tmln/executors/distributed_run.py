@@ -24,7 +24,7 @@ from tmln.distributed.process_group import Ranks, ranks_of
 from tmln.executors.config import cores
 from tmln.executors.plan import Outcome, RunRequest
 from tmln.executors.run_job import SerialExecutor, run_job
-from tmln.experiments.launch import Devices, end, launched
+from tmln.experiments.launch import Devices, end, launch_fabric
 from tmln.experiments.memory_estimate import keep_memory
 from tmln.experiments.run import Execution, NullRun, StepInfo
 from tmln.signals import AT_ONCE, SIGNALS, Interrupted
@@ -66,7 +66,7 @@ class DistributedExecutor(SerialExecutor):
 @contextmanager
 def open_distributed(devices: Devices) -> Iterator[DistributedExecutor | None]:
     """Yield an executor on rank 0; on other ranks follow it to the end, then yield None."""
-    fabric, children = launched(devices)
+    fabric, children = launch_fabric(devices)
     if fabric.global_rank:
         follow(fabric)
         yield None

@@ -95,7 +95,7 @@ class Estimator:
         return self._found[name]
 
     def _estimate(self, config: RunConfig) -> RunEstimate:
-        full, (stream, reading), timing = config.resolved(), self._read_stream(config), self._timing(config)
+        full, (stream, reading), timing = config.resolved(), self._read_stream(config), self._time_steps(config)
         steps = steps_in(stream, config)
         replayed = full["settings"].get("replay.batch")
         samples = full["batch_size"] * timing.samples if replayed is None else full["batch_size"] + replayed
@@ -113,7 +113,7 @@ class Estimator:
             timing.memory.peak,
         )
 
-    def _timing(self, config: RunConfig) -> StepTiming:
+    def _time_steps(self, config: RunConfig) -> StepTiming:
         """Return the timing of a run's kind, or that of the kind with the nearest work, scaled."""
         key = self._kind(config)
         if key in self.timings:

@@ -80,7 +80,7 @@ def _command(full: Mapping[str, Any], changed: Sequence[str], seeds: Sequence[in
         elif key == "name":
             words += ["--name", str(value)]
         else:
-            words += ["--set", f"{key}={_written(value)}"]
+            words += ["--set", f"{key}={_spell_value(value)}"]
     if any(_names_code(key, value) for key, value in values.items()):
         words += ["--allow-code"]
     return shlex.join(words)
@@ -109,7 +109,7 @@ def _flat(full: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, full[key]
 
 
-def _written(value: Any) -> str:
+def _spell_value(value: Any) -> str:
     """Return text that :func:`tmln.experiments.yaml_reader.read_value` reads as this value."""
     if isinstance(value, str):
         from tmln.experiments.yaml_reader import read_value  # most values are numbers: a report of them needs no YAML

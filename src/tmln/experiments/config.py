@@ -206,8 +206,8 @@ class RunConfig(_Families):
             os.environ.get(TRUSTED, ""),
         )  # the settings of user components depend on it
         if allowed not in self._complete:
-            self._complete[allowed] = self._completed()
-        return {key: _sorted(value) for key, value in self._complete[allowed].items()}  # a copy
+            self._complete[allowed] = self._resolve()
+        return {key: _sort_keys(value) for key, value in self._complete[allowed].items()}  # a copy
 
     @cached_property
     def _complete(self) -> dict[tuple[bool, str], dict[str, Any]]:
@@ -223,10 +223,10 @@ class RunConfig(_Families):
         vars(copied).pop("_complete", None)
         return copied
 
-    def _completed(self) -> dict[str, Any]:
+    def _resolve(self) -> dict[str, Any]:
         row, recipe = find_benchmark(self.benchmark), self.recipe()
         model = self.model or row.model
-        components, settings = _spelled(recipe, find_recipe(self.method))
+        components, settings = _spell_components(recipe, find_recipe(self.method))
         complete = {
             "benchmark": split_name(self.benchmark)[0],
             "benchmark_options": self._benchmark_options(row),
@@ -251,7 +251,7 @@ class RunConfig(_Families):
             **({"test_then_train": True} if self.test_then_train else {}),
             **({"name": self.name} if self.name else {}),
         }
-        return {key: _sorted(complete[key]) for key in sorted(complete)}
+        return {key: _sort_keys(complete[key]) for key in sorted(complete)}
 
     def _model_options(self, model: str, step: str) -> dict[str, Any]:
         """Return the model's options, with how batch norm is treated where weights are pre-trained.
@@ -307,7 +307,7 @@ def check_row_name(name: str) -> str:
     return name.strip()
 
 
-def _spelled(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
+def _spell_components(recipe: Recipe, method: Recipe) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the components of a run and all their settings, as its name has them.
 
     A family or setting that was added later (``"later"`` in a field's json_schema_extra) is left
@@ -330,9 +330,9 @@ def _read(value: Any) -> Any:
     return read_value(value) if isinstance(value, str) else value
 
 
-def _sorted(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _sorted(value[key]) for key in sorted(value, key=str)}
+        return {str(key): _sort_keys(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, (list, tuple)):
-        return [_sorted(item) for item in value]
+        return [_sort_keys(item) for item in value]
     return str(value.expanduser().resolve()) if isinstance(value, Path) else value

@@ -131,7 +131,7 @@ class Devices:
         return named if named != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def launched(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
+def launch_fabric(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]:
     """Launch Fabric; return it and the processes that this one started for it.
 
     They are watched from here: Fabric itself would end this process without a message.

@@ -82,7 +82,7 @@ def _holds(holds: Callable[[Path], bool], place: Path) -> bool:
         return False
 
 
-def _locked(place: Path) -> bool:
+def _try_lock(place: Path) -> bool:
     first, second = (FileLock(place / "lock", blocking=False, fallback_to_soft=False) for _ in range(2))
     with first:
         try:
@@ -93,14 +93,14 @@ def _locked(place: Path) -> bool:
     return False
 
 
-def _replaced(place: Path) -> bool:
+def _try_replace(place: Path) -> bool:
     (place / "old").write_text("old", encoding="utf-8")
     (place / "new").write_text("new", encoding="utf-8")
     os.replace(place / "new", place / "old")
     return (place / "old").read_text(encoding="utf-8") == "new" and not (place / "new").exists()
 
 
-def _moved(place: Path) -> bool:
+def _try_rename(place: Path) -> bool:
     (place / "folder").mkdir()
     (place / "folder" / "file").write_bytes(b"")
     os.rename(place / "folder", place / "moved")
@@ -108,9 +108,9 @@ def _moved(place: Path) -> bool:
 
 
 NEEDED: dict[str, Callable[[Path], bool]] = {
-    "lock a file (flock), by which one process at a time works on a run": _locked,
-    "replace a file by renaming, by which results appear whole": _replaced,
-    "rename a folder, by which runs appear whole": _moved,
+    "lock a file (flock), by which one process at a time works on a run": _try_lock,
+    "replace a file by renaming, by which results appear whole": _try_replace,
+    "rename a folder, by which runs appear whole": _try_rename,
 }
 
 

@@ -231,7 +231,7 @@ class Execution:
         learner, observed = self.learner, self.observed
         tally, liveliness = Tally(seen=len(observed.accuracy) + 1), Liveliness()
         trains = learner.step.trains_at(learner.step.settings, 1)  # else features may be cached, and no unit is seen
-        with liveliness.watching(learner.model) if trains else nullcontext():
+        with liveliness.watch(learner.model) if trains else nullcontext():
             found = learner.evaluate_tasks([(task.test, task.classes) for task in self.stream], tally)
         liveliness.of_all(learner.trained.ranks)
         observed = add_test(observed, found, tally, liveliness)

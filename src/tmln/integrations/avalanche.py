@@ -90,7 +90,7 @@ class Parts(SupervisedPlugin):  # type: ignore[misc]
         """Begin a task; on the first one, check and take over the strategy."""
         if self.step is None:
             self._attach(strategy)
-        elif {id(p) for p in self.penalty.parameters} != {id(p) for p in _trained(strategy.model)}:
+        elif {id(p) for p in self.penalty.parameters} != {id(p) for p in _list_trained(strategy.model)}:
             raise ValueError(
                 "the model has other parameters than in the experience before (a head that grows?), of which the parts "
                 "know nothing: give its head all classes from the beginning, or use tmln.Learner, whose heads grow"
@@ -233,7 +233,7 @@ def _check(recipe: Recipe) -> None:
         raise ValueError("a method that begins afresh at every task is a reference of ours; use tmln.Learner")
 
 
-def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
+def _list_trained(model: nn.Module) -> Iterator[nn.Parameter]:
     return (p for p in model.parameters() if p.requires_grad)
 
 

@@ -196,7 +196,7 @@ class ReplayCollator:
             number, self.number = self.number, self.number + 1
         else:
             number, self._here = self.number + worker.id + worker.num_workers * self._here, self._here + 1
-        old = self.owner.drawn(number, get_batch_size(batch))
+        old = self.owner.draw(number, get_batch_size(batch))
         return batch if old is None else join_batches(batch, old, self.owner.memory.pad)
 
 
@@ -250,7 +250,7 @@ class Continual(TrainerCallback):  # type: ignore[misc]
         self._collator = ReplayCollator(inner, self)
         return self._collator
 
-    def drawn(self, number: int, size: int) -> Any:
+    def draw(self, number: int, size: int) -> Any:
         """Return the samples to add to batch ``number`` of this training, or None."""
         count = round(self.replay * size)
         if not count or not len(self.memory):

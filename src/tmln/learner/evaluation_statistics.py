@@ -87,7 +87,7 @@ class Liveliness:
         self._features: Tensor | None = None  # what the latest layer of this pass was given
 
     @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
+    def watch(self, model: nn.Module) -> Iterator[None]:
         """Count every pass through the model within the block, except measurements."""
         handles = [
             module.register_forward_pre_hook(self._hook(name))

@@ -54,15 +54,15 @@ class TaskContext:
 
     def batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the memory's samples or, without one, the task's, as model inputs."""
-        return (self.prepare_batch(x, y) for x, y in self._stored(memory))
+        return (self.prepare_batch(x, y) for x, y in self._iterate_stored(memory))
 
     def rank_batches(self, memory: Reservoir | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's share of :meth:`batches`, for sums that are taken over all ranks."""
-        for x, y in self._stored(memory):
+        for x, y in self._iterate_stored(memory):
             rows = self.ranks.rows(len(y))
             yield self.prepare_batch(x[rows], y[rows])
 
-    def _stored(self, memory: Reservoir | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _iterate_stored(self, memory: Reservoir | None) -> Iterator[tuple[Tensor, Tensor]]:
         return memory.batches(self.eval_batch_size, ("x", "y")) if memory else self.samples()
 
 

@@ -58,7 +58,7 @@ def assign(values: dict[str, Tensor], into: dict[str, Tensor]) -> None:
 
 
 @contextmanager
-def swapped_in(values: dict[str, Tensor], into: dict[str, Tensor]) -> Iterator[None]:
+def swap_in(values: dict[str, Tensor], into: dict[str, Tensor]) -> Iterator[None]:
     """Put these values into the model's tensors within the block, then restore its own."""
     own = {name: t.detach().clone() for name, t in into.items()}
     assign(values, into)
@@ -78,7 +78,7 @@ def output_with(values: Mapping[str, Tensor], model: nn.Module, x: Tensor) -> Te
             found: Tensor = functional_call(model, weights, (x,))
             return found
         # through .data: autograd must not see a change of weights that a later backward pass needs
-        with swapped_in(weights, {name: own[name].data for name in weights}):
+        with swap_in(weights, {name: own[name].data for name in weights}):
             output: Tensor = model(x)
             return output
 

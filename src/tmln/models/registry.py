@@ -190,7 +190,7 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if colon and kind not in LIBRARIES:
         return dict(given)
     tuning = {
-        key: _checked(f"option {key!r} of model {model}", TUNING_TYPES[key], value)
+        key: _check_option(f"option {key!r} of model {model}", TUNING_TYPES[key], value)
         for key, value in given.items()
         if key in TUNING_TYPES
     }
@@ -200,28 +200,28 @@ def model_options(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return {**rest, **tuning}
     if model not in MODELS:
         raise ValueError(f"unknown model {model!r}{did_you_mean(model, MODELS)} (tmln list models)")
-    usual, kinds = _taken(MODELS[model].build)
+    usual, kinds = _inspect_options(MODELS[model].build)
     options = dict(usual)
     for key, value in rest.items():
         if key not in options:
             known = [*options, *TUNING_TYPES]
             hint = did_you_mean(key, known) or f"; it takes {', '.join(known)}"
             raise ValueError(f"unknown option {key!r} of model {model}{hint}")
-        options[key] = _checked(f"option {key!r} of model {model}", kinds[key], value)
+        options[key] = _check_option(f"option {key!r} of model {model}", kinds[key], value)
     later = MODELS[model].later
     options = {key: value for key, value in options.items() if key not in later or value != usual[key]}
     return {**options, **tuning}
 
 
 @cache  # to look took a third of the time that a configuration takes
-def _taken(build: Callable[..., Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _inspect_options(build: Callable[..., Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the defaults and types of the options of a network."""
     taken = inspect.signature(build).parameters.items()
     usual = {key: parameter.default for key, parameter in taken if parameter.kind is parameter.KEYWORD_ONLY}
     return usual, typing.get_type_hints(build)
 
 
-def _checked(what: str, kind: Any, value: Any) -> Any:
+def _check_option(what: str, kind: Any, value: Any) -> Any:
     try:
         found = TypeAdapter(kind).validate_python(value)
     except ValidationError as error:

@@ -139,7 +139,7 @@ def spell_config(config: Any) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if key not in LEFT_OUT and not key.startswith("_")}
 
 
-def _spelled_config(library: Any, values: Mapping[str, Any], what: str) -> Any:
+def _parse_config(library: Any, values: Mapping[str, Any], what: str) -> Any:
     """Return the configuration that a state spells.
 
     The state may be another's: only plain entries that the type of model has are read, and no type
@@ -158,7 +158,7 @@ def _spelled_config(library: Any, values: Mapping[str, Any], what: str) -> Any:
 def _build_spelled(library: Any, values: Mapping[str, Any], classes: int, what: str) -> tuple[Any, nn.Module]:
     """Return the configuration that a state spells, and its network with random weights."""
     try:
-        config = _spelled_config(library, values, what)
+        config = _parse_config(library, values, what)
         return config, _build(library, config, classes)
     except (ValueError, RuntimeError):
         raise

@@ -21,7 +21,7 @@ SAID = ("dominance", "rwalk", "ocar grid", "int", "int reference")
 def render(study: Study) -> Page:
     """Return FM against INT, ours and printed, each with fronts and hypervolumes."""
     setup = study.setup(TABLE6_BENCHMARK)
-    fronts = [_printed()]
+    fronts = [_make_printed()]
     rows, missing = _rows(study)
     page = Page("figure3", TITLE, notes=[setup.remark, *missing])
     if rows:
@@ -56,7 +56,7 @@ def _label(line: TableRow) -> str:
     return f"{line.method} {line.cells[1].replace(' = ', '=')}"
 
 
-def _printed() -> Fronts:
+def _make_printed() -> Fronts:
     """Return the paper's Table 6 as points without deviation."""
     rows = []
     for method, grid in TABLE6.items():

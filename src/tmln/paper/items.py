@@ -91,7 +91,7 @@ def estimate_study(
     found = estimate_runs(todo, options, executor, [one.config for one in recorded])
     lines += found.lines()
     if recorded:
-        seconds, disk = map(sum, zip(*(_recording(one, found.estimator) for one in recorded), strict=True))
+        seconds, disk = map(sum, zip(*(_estimate_recording(one, found.estimator) for one in recorded), strict=True))
         lines.append(f"then {duration(seconds)} to train once more and record weights, {disk / 2**20:.0f} MiB of them")
     return lines
 
@@ -102,7 +102,7 @@ def recordings(items: Sequence[Item], scale: Scale) -> list[RecordingRequest]:
     return list({(canonical(one.config.resolved()), one.tasks, one.checkpoints): one for one in every}.values())
 
 
-def _recording(one: RecordingRequest, estimator: Estimator) -> tuple[float, int]:
+def _estimate_recording(one: RecordingRequest, estimator: Estimator) -> tuple[float, int]:
     """Return the seconds of a recording, and the bytes of its weights."""
     need = estimator.estimate(one.config)
     tasks = one.tasks or need.tasks

@@ -106,7 +106,7 @@ def render(study: Study) -> Page:
         "plain steps are SGD without momentum at eta/lambda, TMLN's rate in task 1 and the same replay. Bold: differs "
         f"significantly from 0 after Holm's correction over all {len(tested)} comparisons"
     )
-    page.notes.extend(_missing(found))
+    page.notes.extend(_list_missing(found))
     return page
 
 
@@ -131,7 +131,7 @@ def _cell(pair: Comparison | None, corrected: Mapping[int, float]) -> str:
     return Strong(text) if corrected[id(pair)] < LEVEL else text
 
 
-def _missing(found: list[tuple[Case, RequestedRow, list[Comparison | None]]]) -> list[str]:
+def _list_missing(found: list[tuple[Case, RequestedRow, list[Comparison | None]]]) -> list[str]:
     setups = {case.setup.benchmark: case.setup for case, *_ in found}
     missing = [setup.missing for setup in setups.values() if setup.missing]
     return [f"{name} is not at hand: tmln data get {name}" for name in missing]

@@ -325,7 +325,7 @@ def render(study: Study) -> Page:
     used = {method: setup.config(method).resolved()["settings"] for method in METHODS if not RECIPES[method].joint}
     body, notes = [], []
     for method, settings in used.items():
-        stated = _stated(method, settings)
+        stated = _list_stated(method, settings)
         for key in (*stated, *UNSTATED[method]):
             symbol, printed = stated.get(key, ("", "not stated"))
             same = not isinstance(printed, str) and float(printed) == float(settings[key])
@@ -335,14 +335,19 @@ def render(study: Study) -> Page:
                 notes.append(f"{said} {_text(printed)}: that is what runs of this benchmark take unless told otherwise")
     table = Sheet(f"as they run on {setup.title}", [["method", "setting", "symbol", "paper", "ours"], *body])
     records: list[Mapping[str, Any]] = [
-        {"method": method, "setting": key, "ours": value, "paper": _stated(method, settings).get(key, ("", None))[1]}
+        {
+            "method": method,
+            "setting": key,
+            "ours": value,
+            "paper": _list_stated(method, settings).get(key, ("", None))[1],
+        }
         for method, settings in used.items()
         for key, value in settings.items()
     ]
     return Page("table3", TITLE, [table, _protocol(study)], records, [*notes, *select_notes(SAID, study.scale)])
 
 
-def _stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+def _list_stated(method: str, settings: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
     listed = dict(TABLE3.get(method, {}))
     if "replay.capacity" in settings:
         listed.setdefault("replay.capacity", ("B", MEMORY))

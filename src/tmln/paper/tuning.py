@@ -127,7 +127,7 @@ def render(study: Study) -> Page:
     """Return a sheet per benchmark: every trial, the chosen ones in bold."""
     page = Page("tuning", TITLE)
     if not study.scale.tuned:
-        return _untuned(page, study.scale)
+        return _fill_untuned(page, study.scale)
     for setup in study.scale.setups.values():
         lines = [["method", "main strength", *(f"rate {rate:g}" for rate in RATES), "chosen"]]
         for method in list_tuned_methods(setup):
@@ -145,7 +145,7 @@ def render(study: Study) -> Page:
     return page
 
 
-def _untuned(page: Page, scale: Scale) -> Page:
+def _fill_untuned(page: Page, scale: Scale) -> Page:
     """Return the settings of all methods at a scale without tuning."""
     for setup in scale.setups.values():
         lines = [["method", "lr", "main strength"]]

@@ -60,7 +60,7 @@ def build_document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
         "warnings": warnings,
         "analyses": analyses,
         "afresh": [name for name, recipe in BUILT_IN.items() if recipe.restarts_each_task],
-        "looks": {name: _look(name) for name in sorted({*_measured(analyses)})},
+        "looks": {name: _look(name) for name in sorted({*_list_measured(analyses)})},
         "latex": {"caption": CAPTION, "signs": {chr(sign): written for sign, written in LATEX_SIGNS.items()}},
     }
     return dict(readable(complete))
@@ -115,7 +115,7 @@ def _analysis(found: Analysis) -> dict[str, Any]:
     return {"kind": found.kind, "name": found.name, "content": shorten(content)}
 
 
-def _measured(analyses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _list_measured(analyses: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the methods that analyses are of: keys of a mapping, or entries that name theirs."""
     for analysis in analyses:
         found = analysis["content"].get("methods")

@@ -80,7 +80,7 @@ def read_own_inputs(
     if not paths:
         raise ValueError(f"no pictures in {', '.join(map(str, places)) or 'nothing'}")
     pixels, paths = read_pictures(paths, shape, fit, skip_bad)
-    return _unlabelled(pixels), paths
+    return _make_unlabelled(pixels), paths
 
 
 def find_decoded(data: Any, shape: Sequence[int]) -> list[Any] | None:
@@ -117,8 +117,8 @@ def read_decoded(pictures: Sequence[Any], shape: Sequence[int], fit: Fit) -> Sam
         else read.convert(picture, f"picture {number}")
         for number, picture in enumerate(pictures)
     ]
-    return _unlabelled(np.stack(made))
+    return _make_unlabelled(np.stack(made))
 
 
-def _unlabelled(pixels: Pixels) -> Samples:
+def _make_unlabelled(pixels: Pixels) -> Samples:
     return Samples.of(torch.from_numpy(pixels), torch.zeros(len(pixels), dtype=torch.int64), channels_last=True)

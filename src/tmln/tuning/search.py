@@ -132,7 +132,7 @@ class Search:
             on_wait: called with the number of other processes' trials while waiting for them.
         """
         found: list[Trial] = []
-        while (left := trials - len(self.ended())) > 0:
+        while (left := trials - len(self.list_ended())) > 0:
             others = len(self._requeue_stale())
             asked = self._limit([self._ask() for _ in range(min(batch, left - others))], trials)
             if not asked:
@@ -152,7 +152,7 @@ class Search:
                 on_trial(found[-1])
         return found
 
-    def ended(self) -> list[Trial]:
+    def list_ended(self) -> list[Trial]:
         """Return the trials that have values or failed, by number, without interrupted ones."""
         from optuna.trial import TrialState
 
@@ -189,8 +189,8 @@ class Search:
 
     def _limit(self, asked: list[Any], trials: int) -> list[Any]:
         """Return the trials within the limit: among processes, the lowest numbers win."""
-        running = [trial.number for trial in self._running()]
-        allowed = sorted(running + [trial.number for trial in self.ended()])[:trials]
+        running = [trial.number for trial in self._list_running()]
+        allowed = sorted(running + [trial.number for trial in self.list_ended()])[:trials]
         for trial in asked:
             if trial.number not in allowed:
                 self._requeue(trial, again=AGAIN in trial.user_attrs)
@@ -227,12 +227,12 @@ class Search:
 
         with _without_optuna_warnings():
             fail_stale_trials(self.study)
-        for trial in self._running():
+        for trial in self._list_running():
             if OWNER in trial.user_attrs:  # of an earlier version, which recorded no heartbeats
                 self._requeue(trial)
-        return self._running()
+        return self._list_running()
 
-    def _running(self) -> list[Any]:
+    def _list_running(self) -> list[Any]:
         from optuna.trial import TrialState
 
         return list(self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING]))
@@ -262,7 +262,7 @@ class Search:
 
     def _read(self, trial: Any) -> Trial:
         params = {
-            key: space.rounded(trial.params[key]) if isinstance(space, Range) else trial.params[key]
+            key: space.round(trial.params[key]) if isinstance(space, Range) else trial.params[key]
             for key, space in self.spaces.items()
             if key in trial.params
         }

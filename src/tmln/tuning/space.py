@@ -41,9 +41,9 @@ class Range:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
             value = self.low + share * (self.high - self.low)
-        return self.rounded(value)
+        return self.round(value)
 
-    def rounded(self, value: float) -> float | int:
+    def round(self, value: float) -> float | int:
         """Round to a few digits, or to a whole number, within the range."""
         if self.whole:
             return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
@@ -131,7 +131,7 @@ def read_values(text: str) -> list[Any]:
     return found
 
 
-def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
+def declared_spaces(config: RunConfig, names: bool = False) -> dict[str, Space]:
     """Return the spaces that components declare for their numbers.
 
     Spaces that other settings of the configuration exclude (momentum with ``step.base=adam``) are
@@ -151,9 +151,9 @@ def declared(config: RunConfig, names: bool = False) -> dict[str, Space]:
     return found
 
 
-def declared_for(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
+def find_declared(config: RunConfig, keys: Iterable[str]) -> dict[str, Space]:
     """Return the declared spaces of these settings, or raise a ValueError for one without."""
-    every = {EFFECTIVE_LR: EFFECTIVE_RANGE, "lr": LR, **declared(config, names=True)}
+    every = {EFFECTIVE_LR: EFFECTIVE_RANGE, "lr": LR, **declared_spaces(config, names=True)}
     for key in keys:
         if key not in every:
             raise ValueError(

@@ -16,8 +16,8 @@ from tmln.tuning.space import (
     EFFECTIVE_RANGE,
     Space,
     apply_point,
-    declared,
-    declared_for,
+    declared_spaces,
+    find_declared,
     read_space,
     read_values,
 )
@@ -115,14 +115,14 @@ def spaces_of(config: RunConfig, given: Mapping[str, str | None] | None) -> dict
     declare, except for those that the configuration sets itself.
     """
     if not given:
-        found = {key: space for key, space in declared(config).items() if key not in config.settings}
+        found = {key: space for key, space in declared_spaces(config).items() if key not in config.settings}
         found = {**({EFFECTIVE_LR: EFFECTIVE_RANGE} if config.lr is None else {}), **found}
         if not found:
             raise ValueError(
                 f"lr is set, and no component of {config.method!r} declares a number to search; leave lr out"
             )
         return found
-    named = declared_for(config, [key for key, text in given.items() if text is None])
+    named = find_declared(config, [key for key, text in given.items() if text is None])
     for key, text in given.items():
         if text is not None:
             try:

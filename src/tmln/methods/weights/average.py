@@ -23,7 +23,7 @@ from tmln.methods import (
     Weights,
     weight_sums,
 )
-from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, swapped_in, trained_tensors
+from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, swap_in, trained_tensors
 
 
 class AverageSettings(Settings):
@@ -116,7 +116,7 @@ class AverageWeights(Weights[AverageSettings]):
             self.count = 0
 
     def prediction_weights(self) -> AbstractContextManager[None]:
-        return swapped_in(self.mean, self._values()) if self.count else nullcontext()
+        return swap_in(self.mean, self._values()) if self.count else nullcontext()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

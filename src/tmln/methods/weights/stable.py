@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from tmln.methods import BuildContext, Guide, Settings, TaskContext, Weights
-from tmln.methods.weight_copies import check_finite, swapped_in, trained_tensors
+from tmln.methods.weight_copies import check_finite, swap_in, trained_tensors
 
 
 class StableWeights(Weights[Settings]):
@@ -49,4 +49,4 @@ class StableWeights(Weights[Settings]):
         check_finite(self._stable, "the stable average")
 
     def prediction_weights(self) -> AbstractContextManager[None]:
-        return swapped_in(self._stable, trained_tensors(self.model))
+        return swap_in(self._stable, trained_tensors(self.model))
