@@ -24,6 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tmln.curvature.likelihoods import LogLikelihood
+from tmln.integrations.continual_trainer import ContinualTrainer
 from tmln.integrations.memory import TaskMemory, find_text_pads, get_batch_size, has_boundaries, join_batches, unwrapped
 from tmln.integrations.retention import AnchorRetention, Values, scores
 from tmln.learner.checkpoint import load_file, save_file
@@ -37,7 +38,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f'{error}; this needs transformers: pip install "tmln[transformers]"') from error
 
-__all__ = ["Continual", "ReplayCollator", "RetentionCallback", "unwrapped"]
+__all__ = ["Continual", "ContinualTrainer", "ReplayCollator", "RetentionCallback", "unwrapped"]
 
 READINGS = "retention.json"
 Measure = Callable[[nn.Module, Iterable[Any]], Mapping[str, float]]
