@@ -94,15 +94,15 @@ def test_three_tasks_end_close_to_those_with_all_digits(options: dict[str, Any])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_state_goes_on_to_the_bit(options: dict[str, Any]) -> None:
     model, optimizer = learned(compact=True, **options)
-    twin = small(seed=1)
-    twin.load_state_dict(model.state_dict())
-    second = TMLN(twin.parameters(), compact=True, **options)
+    copied = small(seed=1)
+    copied.load_state_dict(model.state_dict())
+    second = TMLN(copied.parameters(), compact=True, **options)
     second.load_state_dict(copy_state(optimizer.state_dict()))
-    for trained, steps in ((model, optimizer), (twin, second)):
+    for trained, steps in ((model, optimizer), (copied, second)):
         train(trained, steps, 30, 33)
         consolidate(trained, steps)
         train(trained, steps, 33, 35)
-    assert torch.equal(weights(model), weights(twin))
+    assert torch.equal(weights(model), weights(copied))
     saved, again = optimizer.state_dict()["state"], second.state_dict()["state"]
     assert all(torch.equal(saved[i][key], again[i][key]) for i in saved for key in saved[i])
 

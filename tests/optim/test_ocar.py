@@ -259,10 +259,10 @@ def test_copies_go_on_alike(duplicate: Any) -> None:
     model = net()
     optimizer = OCAR(model, lr=0.05, update_every=2)
     train(model, optimizer, range(3))
-    twin_model, twin = duplicate((model, optimizer))
+    copied_model, copied = duplicate((model, optimizer))
     train(model, optimizer, range(3, 6))
-    train(twin_model, twin, range(3, 6))
-    assert equal(model, twin_model)
+    train(copied_model, copied, range(3, 6))
+    assert equal(model, copied_model)
 
 
 def test_groups_closures_and_schedulers_work() -> None:

@@ -113,11 +113,11 @@ def test_a_step_fetches_nothing_and_a_boundary_one_parameter_at_a_time(traffic: 
 
 def test_a_banked_path_waits_too(traffic: Traffic) -> None:
     model, optimizer = learned(offload=True)
-    twin, plain = learned()
-    for trained, steps in ((model, optimizer), (twin, plain)):
+    copied, plain = learned()
+    for trained, steps in ((model, optimizer), (copied, plain)):
         steps.param_groups[0]["damping"] = 0.3  # the path so far is banked under the old metric
         train(trained, steps, 20, 22)
-    p, q = next(model.parameters()), next(twin.parameters())
+    p, q = next(model.parameters()), next(copied.parameters())
     assert isinstance(optimizer.state[p]["path"], Far)
     assert torch.equal(optimizer.path(p), plain.path(q))
 
@@ -125,17 +125,17 @@ def test_a_banked_path_waits_too(traffic: Traffic) -> None:
 @pytest.mark.parametrize(("saved", "loads"), [(True, True), (True, False), (False, True)])
 def test_a_state_goes_on_wherever_it_waited(traffic: Traffic, saved: bool, loads: bool) -> None:
     model, optimizer = learned(offload=saved)
-    twin = small(seed=1)
-    twin.load_state_dict(model.state_dict())
-    second = TMLN(twin.parameters(), offload=loads)
+    copied = small(seed=1)
+    copied.load_state_dict(model.state_dict())
+    second = TMLN(copied.parameters(), offload=loads)
     second.load_state_dict(copy_state(optimizer.state_dict()))
     waits = {key for state in second.state.values() for key, value in state.items() if isinstance(value, Far)}
     assert waits == ({"anchor", "fisher", "sensitivity"} if loads else set())
-    for trained, steps in ((model, optimizer), (twin, second)):
+    for trained, steps in ((model, optimizer), (copied, second)):
         train(trained, steps, 30, 33)
         consolidate(trained, steps)
         train(trained, steps, 33, 35)
-    assert torch.equal(weights(model), weights(twin))
+    assert torch.equal(weights(model), weights(copied))
 
 
 def test_what_follows_a_head_that_grew_stays_where_it_waits() -> None:

@@ -95,17 +95,17 @@ def made(model: nn.Module, **options: Any) -> tmln.Boundaries:
 
 
 def test_every_so_many_steps_it_is_consolidate_by_hand() -> None:
-    model, twin = small(), small()
+    model, copied = small(), small()
     assert run(made(model, every=3), model, 0, 8) == [2, 5]
-    optimizer, memory = tmln.TMLN(twin.parameters(), decay=0.5), tmln.Reservoir(20)
+    optimizer, memory = tmln.TMLN(copied.parameters(), decay=0.5), tmln.Reservoir(20)
     for k in range(8):
         optimizer.zero_grad()
-        F.cross_entropy(twin(batch(k)[0]), batch(k)[1]).backward()
+        F.cross_entropy(copied(batch(k)[0]), batch(k)[1]).backward()
         optimizer.step()
         memory.add(*batch(k))
         if k in (2, 5):
-            optimizer.consolidate(tmln.diagonal_fisher(twin, memory.batches(256)))
-    assert torch.equal(weights(model), weights(twin))
+            optimizer.consolidate(tmln.diagonal_fisher(copied, memory.batches(256)))
+    assert torch.equal(weights(model), weights(copied))
 
 
 def test_on_drift_it_is_where_the_signal_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -465,12 +465,12 @@ def test_pickle_and_deepcopy() -> None:
     model = small()
     optimizer = TMLN(model.parameters(), clip_norm=0.1)
     train(model, optimizer, 0, 3)
-    for twin, double in (copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))):
+    for copied, double in (copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))):
         straight_model, straight = copy.deepcopy((model, optimizer))
-        train(twin, double, 3, 6)
+        train(copied, double, 3, 6)
         train(straight_model, straight, 3, 6)
-        assert torch.equal(weights(twin), weights(straight_model))
-        assert not torch.equal(weights(twin), weights(model))
+        assert torch.equal(weights(copied), weights(straight_model))
+        assert not torch.equal(weights(copied), weights(model))
 
 
 def test_parameter_groups_have_their_own_numbers() -> None:

@@ -244,10 +244,10 @@ def test_copies_go_on_alike(duplicate: Any) -> None:
     model = small_model()
     optimizer = UPGD(model.parameters(), lr=0.05, seed=3)
     small_run(optimizer, model, range(2))
-    twin_model, twin = duplicate((model, optimizer))
+    copied_model, copied = duplicate((model, optimizer))
     small_run(optimizer, model, range(2, 4))
-    small_run(twin, twin_model, range(2, 4))
-    for a, b in zip(model.parameters(), twin_model.parameters(), strict=True):
+    small_run(copied, copied_model, range(2, 4))
+    for a, b in zip(model.parameters(), copied_model.parameters(), strict=True):
         assert torch.equal(a, b)
 
 

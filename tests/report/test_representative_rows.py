@@ -53,15 +53,15 @@ def test_benchmarks_by_hand() -> None:
     ]
     rows = group_rows(read(runs))
     rows = [row for row in rows if row.title != "split-digits" or row.method == "own"]
-    faces = {name: find_representative_rows(mine) for name, mine in group_by_table(rows).items()}
-    found = describe_benchmarks(rows, faces, ["acc", "seconds"])
+    chosen = {name: find_representative_rows(mine) for name, mine in group_by_table(rows).items()}
+    found = describe_benchmarks(rows, chosen, ["acc", "seconds"])
     assert found is not None
     assert found["tables"] == ["one", "split-digits", "two"]
     assert list(found["maps"]) == ["acc"]  # seconds are not ranked
     assert found["maps"]["acc"]["notes"] == [UNRANKED]  # own is on a third table, where the others are not
     some = [row for row in rows if row.method != "own"]
-    faces = {name: find_representative_rows(mine) for name, mine in group_by_table(some).items()}
-    found = describe_benchmarks(some, faces, ["acc"])
+    chosen = {name: find_representative_rows(mine) for name, mine in group_by_table(some).items()}
+    found = describe_benchmarks(some, chosen, ["acc"])
     assert found is not None
     methods = {one["method"]: one for one in found["maps"]["acc"]["methods"]}
     assert list(methods) == ["a", "b", "c", "joint"]

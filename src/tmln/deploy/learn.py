@@ -239,11 +239,11 @@ def try_candidates(
     count = len(own.train) - (int(choose_validation(own.train.y, share, 0).sum()) if share else 0)
 
     def learn(method: str, about: str, settings: Mapping[str, str], epochs: int | None) -> Learner:
-        wish = replace(request, settings={**settings, **request.settings})
-        wish = replace(wish, model=MODEL, image_size=None) if chosen else wish
+        changed = replace(request, settings={**settings, **request.settings})
+        changed = replace(changed, model=MODEL, image_size=None) if chosen else changed
         size = {"model.size": str(choose_size(own.train.shape[1]))} if chosen else {}
-        wish = replace(wish, method=None if method == DEFAULT else method, settings={**size, **wish.settings})
-        learner = _make_learner(own, wish)
+        changed = replace(changed, method=None if method == DEFAULT else method, settings={**size, **changed.settings})
+        learner = _make_learner(own, changed)
         if has_batch_norm(learner.model):
             learner.batch_size = _avoid_single(count, learner.batch_size)
         learner.about["reason"] = f"{about}: the best of --try on held-out images"

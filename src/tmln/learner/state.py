@@ -28,6 +28,7 @@ from tmln.learner.forward import Precision
 from tmln.learner.heads import MAX_UNNAMED, fit_head
 from tmln.learner.loop import TaskPosition
 from tmln.learner.task_data import MOST_VALUES, check_transforms
+from tmln.lr_schedule import ScheduleName
 from tmln.methods import copy_state, get_reference_weight
 from tmln.methods.recipes import FAMILIES, Recipe
 from tmln.methods.replay.disk_files import read_note
@@ -83,7 +84,7 @@ class OptionsState(Schema):
     logit_mask: Literal["none", "seen"] = "none"
     compile: bool = False
     micro_batch: Annotated[int, Field(ge=1, le=2**53)] | None = None
-    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    schedule: ScheduleName = "constant"
     warmup: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     head: Text | None = None
     keep: Count = 1

@@ -149,11 +149,11 @@ def render_table5(study: Study) -> Page:
 def _summaries(rows: Sequence[Mapping[str, Any]], method: str, task: str) -> list[Summary]:
     """Return a summary over seeds for each stage."""
     mine = [row["losses"][task] for row in rows if row["method"] == method and row["losses"]]
-    return [summarise([losses[moment] for losses in mine if losses[moment] is not None]) for moment in STAGES]
+    return [summarise([losses[stage] for losses in mine if losses[stage] is not None]) for stage in STAGES]
 
 
 def _table5_lines(found: Mapping[str, Sequence[Summary]], number: int, ran: bool) -> list[list[str]]:
-    lines = [["method", "n", *(text for moment in STAGES for text in (moment, "paper"))]]
+    lines = [["method", "n", *(text for stage in STAGES for text in (stage, "paper"))]]
     for method, summaries in found.items():
         texts = [_table5_cell(summary, ran) for summary in summaries]
         pairs = zip(texts, TABLE5[method][number], strict=True)
@@ -181,14 +181,14 @@ def _table5_records(found: Mapping[str, Sequence[Summary]], number: int) -> list
         {
             "task": TABLE5_TASKS[number],
             "method": method,
-            "moment": moment,
+            "moment": stage,
             "n": summary.n,
             "mean": summary.mean,
             "std": summary.std,
             "paper": paper,
         }
         for method, summaries in found.items()
-        for moment, summary, paper in zip(STAGES, summaries, TABLE5[method][number], strict=True)
+        for stage, summary, paper in zip(STAGES, summaries, TABLE5[method][number], strict=True)
     ]
 
 

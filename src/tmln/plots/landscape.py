@@ -94,8 +94,8 @@ def _draw_panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any]
         x, y = [point["x"] for point in line], [point["y"] for point in line]
         axes.plot(x, y, "-", color=look.colour, linewidth=2.0, path_effects=outlined, zorder=3)
         axes.plot(x, y, "o", color=look.colour, markersize=3.4, markeredgecolor="white", markeredgewidth=0.4, zorder=4)
-    for moment, (marker, colour, size) in _markers(content["mode"]).items():
-        place = entry["markers"][moment]
+    for stage, (marker, colour, size) in _markers(content["mode"]).items():
+        place = entry["markers"][stage]
         axes.scatter(
             place["x"], place["y"], s=size, marker=marker, c=colour, edgecolors="black", linewidths=0.8, zorder=5
         )
@@ -150,5 +150,5 @@ def _legend(figure: Figure, axes: Axes, mode: str) -> None:
         axes.scatter([], [], s=0.5 * size, marker=marker, c=colour, edgecolors="black", linewidths=0.8)
         for marker, colour, size in shown.values()
     ]
-    names = [NAMES[moment] for moment in shown]
+    names = [NAMES[stage] for stage in shown]
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)

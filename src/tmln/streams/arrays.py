@@ -192,7 +192,7 @@ def number_labels(data: Any, names: Sequence[str] | None = None) -> tuple[Any, t
     return (data[0], torch.tensor([places[label] for label in labels.tolist()])), found
 
 
-def _name_classes(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:
+def name_classes(class_names: Sequence[str] | None, parts: Iterable[Samples]) -> tuple[str, ...]:
     """Return a name for every label: the given names, else the numbers."""
     highest = max(int(part.y.max()) for part in parts if len(part))
     names = tuple(class_names or (str(label) for label in range(highest + 1)))
@@ -218,7 +218,7 @@ def stream_of_tasks(
     if not named:
         raise DataError("a stream needs at least one task")
     pairs = {key: (as_samples(train), as_samples(test)) for key, (train, test) in named.items()}
-    names = _name_classes(class_names, (part for pair in pairs.values() for part in pair))
+    names = name_classes(class_names, (part for pair in pairs.values() for part in pair))
     shapes = {part.shape for pair in pairs.values() for part in pair}
     if len(shapes) > 1:
         raise DataError(f"inputs of different shapes: {sorted(shapes)}")
@@ -246,5 +246,5 @@ def stream_of_classes(
     """Split one data set into ``tasks`` tasks by class; takes the options of ``SplitOptions``."""
     split = read_options("stream_of_classes", SplitOptions, {"tasks": tasks, **options})
     trained, tested = as_samples(train), as_samples(test)
-    pool = TrainTestData(trained, tested, _name_classes(class_names, (trained, tested)), mean, std)
+    pool = TrainTestData(trained, tested, name_classes(class_names, (trained, tested)), mean, std)
     return split_by_class(name, pool, split, tasks=tasks, augment=augment, prepare=prepare)

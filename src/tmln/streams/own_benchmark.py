@@ -25,7 +25,7 @@ from tmln.data import BadData, DataError, data_root
 from tmln.data.folder import hold_out
 from tmln.data.image_files import ImageFile, load_images
 from tmln.data.own_data import choose_reader, load_npz
-from tmln.streams.arrays import LABELS, as_samples
+from tmln.streams.arrays import LABELS, as_samples, name_classes, number_labels
 from tmln.streams.benchmarks import BENCHMARKS
 from tmln.streams.incremental import split_by_class
 from tmln.streams.options import IN_MEMORY, OwnOptions, is_own_code, read_options
@@ -254,20 +254,17 @@ def read_splits(found: Any, options: OwnOptions, classes: Sequence[str] | None =
     names = classes or named
     first, second = _read_part(train, options), None if test is None else _read_part(test, options)
     names = names or first.names
-    words = _is_words(first.y)
-    if words:
-        every = [str(label) for part in (first, second) if part is not None for label in part.y.tolist()]
-        names = tuple(names or sorted(set(every)))
-    numbered = [_number(part.y, names if words else None) for part in (first, second) if part is not None]
-    samples = [as_samples((part.x, y)) for part, y in zip((first, second), numbered, strict=False) if part is not None]
+    parts = [part for part in (first, second) if part is not None]
+    if len({_is_words(part.y) for part in parts}) > 1:
+        raise DataError("labels to train on and to test on are words in one and numbers in the other")
+    if _is_words(first.y):
+        names = names or sorted({str(label) for part in parts for label in part.y.tolist()})
+    samples = [as_samples(number_labels((part.x, part.y), names)[0]) for part in parts]
     if second is None:
         samples = _hold_out(samples[0], options)
     elif samples[0].shape != samples[1].shape:
         raise DataError(f"inputs to train on have the shape {samples[0].shape}, those to test on {samples[1].shape}")
-    highest = max(int(part.y.max()) for part in samples)
-    names = tuple(map(str, names or range(highest + 1)))
-    if highest >= len(names):
-        raise DataError(f"label {highest}, but only {len(names)} class names")
+    names = name_classes(None if names is None else [*map(str, names)], samples)
     pairs = [(part.gather(torch.arange(len(part)))[0].contiguous(), part.y) for part in samples]
     return OwnArrays(pairs[0], pairs[1], names)
 
@@ -411,17 +408,6 @@ def to_channels_first(x: Tensor, layout: Layout = "auto") -> Tensor:
 
 def _is_words(y: NDArray[Any]) -> bool:
     return y.dtype.kind in "UO" and all(isinstance(label, str) for label in y.tolist())
-
-
-def _number(y: NDArray[Any], names: Sequence[str] | None) -> Tensor:
-    """Return labels as numbers: of words, their places among the names."""
-    if names is None:
-        return torch.as_tensor(y)
-    places = {name: place for place, name in enumerate(names)}
-    unknown = next((label for label in y.tolist() if label not in places), None)
-    if unknown is not None:
-        raise DataError(f"the label {unknown!r} is none of the classes: {', '.join(names)}")
-    return torch.tensor([places[label] for label in y.tolist()])
 
 
 def _hold_out(samples: Samples, options: OwnOptions) -> list[Samples]:
