@@ -22,6 +22,9 @@ def made_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.make_core50(root)
     made.make_pacs(root)
     made.make_cub200(root)
+    made.make_clinc150(root)
+    made.make_banking77(root)
+    made.make_olora(root)
     made.make_folder(root / "own", {"monday": {"cat": 5, "dog": 5}, "tuesday": {"cat": 5, "dog": 5}})
     return root
 

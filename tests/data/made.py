@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import pickle
 import struct
 from dataclasses import replace
@@ -165,3 +166,45 @@ def make_folder(
                 colour = (index, 100 if test else 0, sum(name.encode()) % 256)
                 (place / f"{index}.png").write_bytes(encoded(colour, size))
     return root
+
+
+def make_clinc150(root: Path, texts: int = 3) -> Path:
+    """Of each intent three texts to learn and two to test, and some of no intent; 10 domains of 15 intents."""
+    folder = root / "clinc150"
+    folder.mkdir(parents=True)
+    domains = {f"domain {d}": [f"intent_{15 * d + i}" for i in range(15)] for d in range(10)}
+    names = [name for intents in reversed(domains.values()) for name in intents]
+    content = {
+        part: [[f"please do the {name} now {part} {k}", name] for name in names for k in range(count)]
+        for part, count in (("train", texts), ("val", 1), ("test", 2))
+    }
+    content |= {f"oos_{part}": [[f"nothing of that {k}", "oos"] for k in range(7)] for part in ("train", "val", "test")}
+    (folder / "data_full.json").write_text(json.dumps(content))
+    (folder / "domains.json").write_text(json.dumps(domains))
+    return folder
+
+
+def make_banking77(root: Path) -> Path:
+    """Three texts of each category to learn, one of them with commas and quotes, and two to test."""
+    folder = root / "banking77"
+    folder.mkdir(parents=True)
+    for part, count in (("train", 3), ("test", 2)):
+        rows = [f'"my ""card"", number {k}, and {c}",category_{c:02d}' for k in range(count) for c in range(77)]
+        (folder / f"{part}.csv").write_text("\r\n".join(["text,category", *rows]) + "\r\n")
+    return folder
+
+
+def make_olora(root: Path, texts: int = 5) -> Path:
+    """Amazon and Yelp with the same two classes, Yelp without a test file, DBpedia with nothing else."""
+    folder = root / "CL_Benchmark"
+    feelings, topics, things = ("positive", "negative"), ("World", "Sports"), ("Plant", "Film", "Album")
+    files = [
+        ("SC/amazon/train", feelings), ("SC/amazon/test", feelings), ("SC/yelp/train", feelings),
+        ("TC/agnews/train", topics), ("TC/agnews/test", topics), ("TC/dbpedia/test", things),
+    ]  # fmt: skip
+    for path, labels in files:
+        place = folder / f"{path}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        rows = [{"sentence": f"{path} {k} says {label}", "label": label} for k in range(texts) for label in labels]
+        place.write_text(json.dumps(rows))
+    return folder

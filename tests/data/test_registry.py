@@ -130,7 +130,7 @@ def test_every_layout_of_every_data_set_is_found(name: str, tmp_path: Path) -> N
 def test_every_data_set_can_be_read_and_told_from_the_real_one(name: str, tiny_root: Path) -> None:
     """The made copies are sound, but too small."""
     *_, copy = check_data(name, tiny_root)
-    assert str(copy.problem).endswith(f"images, not {next(iter(DATA[name].counts.values())):,}")
+    assert str(copy.problem).endswith(f"{DATA[name].unit}, not {next(iter(DATA[name].counts.values())):,}")
 
 
 @pytest.mark.parametrize("name", FETCHED)
@@ -141,7 +141,7 @@ def test_a_whole_copy_is_read_to_its_last_image(name: str, tiny_root: Path, monk
     monkeypatch.setitem(DATA, name, replace(DATA[name], counts=held.counts()))
     *_, copy = check_data(name, tiny_root)
     assert copy.problem is None
-    assert f"{sum(held.counts().values()):,} images in {len(held.class_names)} classes (" in copy.what
+    assert f"{sum(held.counts().values()):,} {DATA[name].unit} in {len(held.class_names)} classes (" in copy.what
 
 
 def test_what_ships_with_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tmln.data import DATA
 from tmln.data.registry import find
 from tmln.streams import BENCHMARKS, Samples, Stream, concat, make_stream
 
+TEXTS = [name for name, row in BENCHMARKS.items() if row.model == "minilm"]
 SIZES = {"core50": {"size": 24, "per_class": 3, "per_class_test": 2}, "split-cub200": {"size": 16}}
 
 
@@ -43,7 +44,7 @@ def test_a_stream_is_whole(name: str, tiny_root: Path) -> None:
     assert stream.metadata["scenario"] in ("class-incremental", "domain-incremental")
     for where, samples in parts(stream):
         assert len(samples) > 0, where
-        assert samples.x.dtype == torch.uint8, where
+        assert samples.x.dtype == (torch.int32 if name in TEXTS else torch.uint8), where
         assert samples.x.shape == (len(samples), *samples.shape), where
     for task in stream:
         assert task.train.classes == task.test.classes == task.classes
@@ -61,9 +62,9 @@ def test_a_batch_becomes_what_the_model_sees(name: str, tiny_root: Path) -> None
     plain = stream.prepare(x)
     assert torch.equal(first, again)
     for batch in (first, plain):
-        assert batch.dtype == torch.float32
+        assert batch.dtype == (torch.int32 if name in TEXTS else torch.float32)
         assert batch.shape == (3, *stream.shape)
-        assert batch.is_contiguous(memory_format=torch.channels_last)
+        assert name in TEXTS or batch.is_contiguous(memory_format=torch.channels_last)
         assert bool(torch.isfinite(batch).all())
     assert torch.equal(plain[:1], stream.prepare(x[:1]))  # a test never depends on its batch
 
@@ -104,6 +105,10 @@ def test_every_augmentation_of_every_benchmark(name: str, kind: str, tiny_root: 
         with pytest.raises(ValueError, match=f"augment={kind} makes no sense"):
             made(name, tiny_root, augment=kind)
         return
+    if name in TEXTS and kind != "none":
+        with pytest.raises(ValueError, match=f"augment={kind} varies images"):
+            made(name, tiny_root, augment=kind)
+        return
     stream = made(name, tiny_root, augment=kind)
     x, _ = stream[0].train.gather(torch.arange(8) % len(stream[0].train))
     varied, plain = stream.augment(x, torch.Generator().manual_seed(1)), stream.prepare(x)
@@ -132,6 +137,9 @@ def test_without_normalisation_inputs_are_pixels_from_0_to_1(name: str, tiny_roo
     assert set(plain.std) == {1.0}
     x, _ = plain[0].train.gather(torch.arange(6) % len(plain[0].train))
     pixels = plain.prepare(x)
+    if name in TEXTS:
+        assert torch.equal(pixels, x)
+        return
     assert pixels.min() >= 0
     assert pixels.max() <= 1
     if pixels.shape == x.shape:
@@ -173,6 +181,9 @@ EXPECTED = {
     "rotated-mnist": (10, 600_000, 100_000),
     "split-cifar10": (5, 50_000, 10_000),
     "split-cifar100": (10, 50_000, 10_000),
+    "split-clinc150": (10, 15_000, 4_500),
+    "split-banking77": (7, 10_003, 3_080),
+    "text-domains": (4, 4_000 + 5_000 + 6_081 + 4_000, 7_600 + 7_600 + 1_519 + 1_000),
 }
 
 
@@ -188,6 +199,8 @@ def test_real_data(name: str, real_root: Path) -> None:
     assert counted == (tasks, train, test)
     x, _ = stream[0].train.gather(torch.arange(1000) * 4 % len(stream[0].train))
     plain = stream.prepare(x)
+    if name in TEXTS:
+        return
     assert plain.mean().abs() < 0.4
     assert 0.8 < plain.std() < 1.4
 
@@ -246,3 +259,24 @@ def test_options_are_read_from_text_as_a_command_line_gives_it() -> None:
     stream = make_stream("split-digits", tasks="2", blurry="0", per_class="3", class_order="9,8,7,6,5,4,3,2,1,0")
     assert [task.classes for task in stream] == [(5, 6, 7, 8, 9), (0, 1, 2, 3, 4)]
     assert len(stream[0].train) == 15
+
+
+def test_texts_of_no_class_are_an_extra_test_set(tiny_root: Path) -> None:
+    stream = make_stream("split-clinc150", root=tiny_root, length=16)
+    assert stream.has_texts
+    assert [task.classes for task in stream] == [tuple(range(15 * d, 15 * d + 15)) for d in range(10)]
+    assert stream.extra_tests["unknown"].y.tolist() == [-1] * 7
+    assert stream.shape == (16,)
+    assert not make_stream("split-clinc150", root=tiny_root, heads="per-task").extra_tests
+
+
+def test_domains_arrive_in_the_order_that_is_asked_for(tiny_root: Path) -> None:
+    stream = make_stream("text-domains", root=tiny_root)
+    assert [task.domain for task in stream] == ["yelp", "amazon", "dbpedia", "agnews"]
+    names = [[stream.class_names[label] for label in task.classes] for task in stream]
+    assert names == [["negative", "positive"]] * 2 + [["Album", "Film", "Plant"], ["Sports", "World"]]
+    order = make_stream("text-domains", root=tiny_root, order="agnews,yelp,amazon", tasks=2)
+    assert [task.domain for task in order] == ["agnews", "yelp"]
+    for options, why in (({"order": "7"}, "no domain '7'"), ({"domains": "cb", "order": "1"}, "none of domains=cb")):
+        with pytest.raises(ValueError, match=why):
+            make_stream("text-domains", root=tiny_root, **options)

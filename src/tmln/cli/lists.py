@@ -89,7 +89,7 @@ def _rows(what: ListName, name: str | None) -> Iterator[tuple[str, ...]]:
         yield "name", "about"
         yield from ((model, row.summary) for model, row in MODELS.items())
         yield "timm:NAME", "any network of timm; model.pretrained=true or model.weights=FILE.safetensors"
-        yield "transformers:FOLDER", "an image model as save_pretrained writes it; nothing is downloaded"
+        yield "transformers:FOLDER", "an image or text model as save_pretrained writes it; nothing is downloaded"
         yield "package.module:Class", "a network of your own, with --allow-code"
 
 

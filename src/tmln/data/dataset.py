@@ -15,6 +15,7 @@ from tmln.data.reading import BadData
 
 if TYPE_CHECKING:
     from tmln.data.image_files import ImageFiles
+    from tmln.data.texts import Texts
 
 Colour: TypeAlias = tuple[float, ...]
 """One number for each channel, or one for all."""
@@ -72,7 +73,7 @@ class DataSet:
 
     title: str
     summary: str
-    read: Callable[[Path, BadData], Arrays | ImageFiles]
+    read: Callable[[Path, BadData], Arrays | ImageFiles | Texts]
     counts: Mapping[str, int]
     files: tuple[RemoteFile, ...] = ()
     layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -81,3 +82,4 @@ class DataSet:
     package: str = ""
     home: str = ""
     """where to request the data set if no file of it can be downloaded"""
+    unit: str = "images"

@@ -17,6 +17,7 @@ from tmln.data.fetch import Progress, by_hand, fetch, verify
 from tmln.data.image_files import ImageFiles, read_all
 from tmln.data.mnist import FASHION_MNIST, MNIST
 from tmln.data.reading import BadData, DataError, data_root
+from tmln.data.texts import BANKING77, CLINC150, OLORA, Texts
 from tmln.data.tiny_imagenet import TINY_IMAGENET
 from tmln.progress import track
 from tmln.suggest import did_you_mean
@@ -31,6 +32,9 @@ DATA: dict[str, DataSet] = {
     "cub200": CUB200,
     "core50": CORE50,
     "pacs": PACS,
+    "clinc150": CLINC150,
+    "banking77": BANKING77,
+    "olora": OLORA,
 }
 
 
@@ -93,8 +97,8 @@ def locate(name: str, root: Path | str | None = None) -> Path:
     )
 
 
-def read_data(name: str, bad: BadData, root: Path | str | None = None) -> Arrays | ImageFiles:
-    """Read a data set that is there: arrays, or image files to select from."""
+def read_data(name: str, bad: BadData, root: Path | str | None = None) -> Arrays | ImageFiles | Texts:
+    """Read a data set that is there: arrays, image files to select from, or texts."""
     return _find_row(name).read(locate(name, root), bad)
 
 
@@ -121,14 +125,14 @@ def verify_copy(data: DataSet, folder: Path) -> str:
     counts = content.counts()
     for what, expected in data.counts.items():
         if counts.get(what, 0) != expected:
-            raise DataError(f"{folder}: {what} has {counts.get(what, 0):,} images, not {expected:,}")
+            raise DataError(f"{folder}: {what} has {counts.get(what, 0):,} {data.unit}, not {expected:,}")
     if isinstance(content, ImageFiles):
         paths = [file.path for file in content.files]
         for _, image in zip(track(range(len(paths)), "reading images"), read_all(paths, content.read), strict=True):
             if isinstance(image, DataError):
                 raise image
     parts = ", ".join(f"{what} {count:,}" for what, count in counts.items())
-    return f"{sum(counts.values()):,} images in {len(content.class_names)} classes ({parts})"
+    return f"{sum(counts.values()):,} {data.unit} in {len(content.class_names)} classes ({parts})"
 
 
 def find(data: DataSet, root: Path) -> Path | None:

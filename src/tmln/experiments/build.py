@@ -13,7 +13,7 @@ from tmln.experiments.config import RunConfig
 from tmln.experiments.machine import run_device
 from tmln.experiments.memory_estimate import COPIES, check_weights
 from tmln.learner import Learner
-from tmln.models import make_model, takes_pixels
+from tmln.models import make_model, takes_pixels, takes_texts
 from tmln.models.custom import check_allowed
 from tmln.seeds import seed_of
 from tmln.streams import Stream, Task, concat, make_stream
@@ -36,6 +36,9 @@ def stream_of(config: RunConfig) -> Stream:
     for key in ORDERS & options.keys():
         if options[key] == RUN_SEED:  # numpy's legacy generator takes 32 bits
             options[key] = f"seed:{seed_of(full['seed'], key) % 2**32}"
+    kind, _, folder = full["model"].partition(":")
+    if kind == "transformers" and "tokenizer" in options:  # a text model takes the tokens of its own tokenizer
+        options["tokenizer"] = options["tokenizer"] or folder
     stream = make_stream(full["benchmark"], **options)
     return stream.as_pixels() if takes_pixels(full["model"], full["model_options"]) else stream
 
@@ -45,6 +48,11 @@ def learner_of(config: RunConfig, stream: Stream, fabric: Any = None, accumulate
     full, recipe = config.resolved(), config.recipe()
     check_allowed(full["model"], full["model_options"])
     recipe.check_code()
+    if ":" not in full["model"] and takes_texts(full["model"]) != stream.has_texts:
+        has, remedy = ("texts", "minilm") if stream.has_texts else ("no texts", "mlp")
+        raise ValueError(
+            f"benchmark {stream.name} has {has}, which model {full['model']!r} does not take: use {remedy}"
+        )
     make = partial(make_model, full["model"], stream.shape, stream.classes, **full["model_options"])
     if ":" not in full["model"]:  # a model from elsewhere is made once
         check_weights(make, COPIES if fabric is None else 1)

@@ -39,10 +39,11 @@ from tmln.experiments.run_state import (
 )  # fmt: skip
 from tmln.experiments.store import Run
 from tmln.learner.checkpoint import NewerFormat, read_newest, write_checkpoint
+from tmln.learner.evaluation import find_unknown
 from tmln.learner.evaluation_statistics import Liveliness, Tally
 from tmln.printable import one_line
 from tmln.signals import Interrupted, saving
-from tmln.streams.samples import Samples
+from tmln.streams.samples import UNKNOWN_LABEL, Samples, concat
 from tmln.streams.stream import describe_tests
 
 LOG_EVERY = 50  # steps between lines of the log
@@ -243,8 +244,11 @@ class Execution:
             observed = replace(observed, validation_accuracy=[*observed.validation_accuracy, row])
         extra = {name: list(values) for name, values in observed.extra_accuracy.items()}
         for name, samples in self.stream.extra_tests.items():
-            (one,) = learner.evaluate_tasks([(samples, samples.classes)])
-            extra.setdefault(name, []).append(one["accuracy"])
+            if samples.classes == (UNKNOWN_LABEL,):
+                share = find_unknown(learner, concat(self.stream.tests[: len(observed.accuracy)]), samples)
+            else:
+                share = learner.evaluate_tasks([(samples, samples.classes)])[0]["accuracy"]
+            extra.setdefault(name, []).append(share)
         self.observed = replace(observed, extra_accuracy=extra)
 
     def _test_within(self, index: int) -> None:

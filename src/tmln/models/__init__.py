@@ -3,7 +3,7 @@
 from tmln.models.backbones import BACKBONES, Backbone, make_backbone
 from tmln.models.custom import factory
 from tmln.models.mobilenet import MobileNetV2
-from tmln.models.registry import MODELS, Model, make_model, spell_options, takes_pixels
+from tmln.models.registry import MODELS, Model, make_model, spell_options, takes_pixels, takes_texts
 from tmln.models.small import MLP, ReducedResNet18, SmallCNN
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "make_model",
     "spell_options",
     "takes_pixels",
+    "takes_texts",
 ]

@@ -20,8 +20,9 @@ from tmln.models.memory_format import to_channels_last
 from tmln.models.mobilenet import MobileNetV2
 from tmln.models.picture_model import PictureModel
 from tmln.models.small import MLP, ConvNet, ReducedResNet18, SmallCNN
+from tmln.models.text_model import FEATURES, TextModel
 from tmln.models.timm_models import make_timm
-from tmln.models.transformers_models import make_transformers
+from tmln.models.transformers_models import make_text_transformers, make_transformers
 from tmln.models.tuning_options import TUNING_DEFAULTS, TUNING_TYPES, tune_model
 from tmln.suggest import did_you_mean
 
@@ -71,9 +72,16 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
     return build
 
 
+def _minilm(shape: Shape, classes: int, *, pretrained: bool = True, tokenizer: str = "") -> nn.Module:
+    given = {"pretrained": pretrained, **({"tokenizer": tokenizer} if tokenizer else {})}
+    return make_text_transformers("", classes, given)[0]
+
+
 @dataclass(frozen=True)
 class Model:
     """One row of the table: ``build(shape, classes, **options)`` makes the network.
+
+    ``images`` says that inputs are images [C, H, W], ``texts`` that they are tokens [L].
 
     ``later`` names options without which the names of runs are those of earlier versions.
     """
@@ -82,6 +90,7 @@ class Model:
     summary: str
     images: bool = True
     later: tuple[str, ...] = ()
+    texts: bool = False
 
 
 MODELS: dict[str, Model] = {
@@ -92,6 +101,9 @@ MODELS: dict[str, Model] = {
     "resnet18-slim": Model(_resnet18_slim, "reduced ResNet18 of width 20, for CPUs"),
     "mobilenetv2": Model(_mobilenet, "MobileNetV2 of width 1, for CORe50"),
     **{name: Model(_backbone(name), row.summary) for name, row in BACKBONES.items()},
+    "minilm": Model(
+        _minilm, f"all-MiniLM-L6-v2 for texts, {FEATURES} features, Apache-2.0", False, ("tokenizer",), texts=True
+    ),
 }
 
 
@@ -119,15 +131,18 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
     tuning = {key: value for key, value in options.items() if key in TUNING_DEFAULTS}
     options = {key: value for key, value in options.items() if key not in TUNING_DEFAULTS}
     head: str | None = HEAD
-    if colon and len(shape) != 3:
+    is_text = kind == "transformers" and len(shape) == 1
+    if colon and not is_text and len(shape) != 3:
         raise ValueError(f"model {name!r} takes images [C, H, W], not inputs of shape {shape}; use 'mlp'")
     if kind == "timm":
         network, head = make_timm(rest, shape[0], classes, options)
+    elif is_text:
+        network, head = make_text_transformers(rest, classes, options)
     elif colon:
         network, head = make_transformers(rest, shape[0], classes, options)
     else:
         network = _make_listed(name, shape, classes, options)
-    if colon or MODELS[name].images:
+    if len(shape) == 3 and (colon or MODELS[name].images):
         network = _prepare_for_images(network, shape)
     tune_model(network, name, head, tuning, is_pretrained(name, options))
     return network
@@ -140,6 +155,8 @@ def _make_listed(name: str, shape: Shape, classes: int, options: Mapping[str, ob
     model = MODELS[name]
     if model.images and len(shape) != 3:
         raise ValueError(f"model {name!r} takes images [C, H, W], not inputs of shape {shape}; use 'mlp'")
+    if model.texts and len(shape) != 1:
+        raise ValueError(f"model {name!r} takes tokens of texts [L], not inputs of shape {shape}")
     known = [key for key in inspect.signature(model.build).parameters if key not in ("shape", "classes")]
     for option in options:
         if option not in known:
@@ -154,7 +171,12 @@ def is_pretrained(name: str, options: Mapping[str, object]) -> bool:
     kind = name.partition(":")[0]
     if kind == "timm":
         return bool(options.get("pretrained") or options.get("weights"))
-    return (kind == "transformers" or name in BACKBONES) and bool(options.get("pretrained", True))
+    return (kind == "transformers" or name in BACKBONES or takes_texts(name)) and bool(options.get("pretrained", True))
+
+
+def takes_texts(name: str) -> bool:
+    """Return whether a model of the table takes tokens of texts."""
+    return name in MODELS and MODELS[name].texts
 
 
 def takes_pixels(name: str, options: Mapping[str, object]) -> bool:
@@ -167,11 +189,11 @@ def takes_pixels(name: str, options: Mapping[str, object]) -> bool:
 def spell_options(name: str, options: Mapping[str, object], network: nn.Module) -> dict[str, object]:
     """Return the options by which a state builds the same model, without the files it came from."""
     spelled = dict(options)
-    if name in BACKBONES:
+    if name in BACKBONES or takes_texts(name):
         spelled.setdefault("pretrained", True)
     if is_pretrained(name, options):
         spelled.setdefault("frozen_norms", True)
-    if isinstance(network, PictureModel):
+    if isinstance(network, (PictureModel, TextModel)):
         spelled.pop("weights", None)
         spelled.update(network.spelled)
     return spelled

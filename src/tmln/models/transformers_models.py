@@ -1,7 +1,8 @@
-"""Image models of Hugging Face's transformers from a folder, with the inputs that it says.
+"""Image and text models of Hugging Face's transformers from a folder, with the inputs that it says.
 
-Nothing is downloaded: a folder has ``config.json``, ``model.safetensors`` and
-``preprocessor_config.json``, as ``save_pretrained`` writes them. No code of a folder is run.
+Nothing is downloaded: a folder has ``config.json``, ``model.safetensors`` and, of images,
+``preprocessor_config.json``, of texts, ``tokenizer.json``, as ``save_pretrained`` writes them. No
+code of a folder is run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from tmln.models.picture_model import InputSpec, PictureModel, to_colour
+from tmln.models.text_model import MINILM, TextModel, find_minilm, read_tokenizer
 
+TEXT_OPTIONS = ("pretrained", "tokenizer", "config")
 OPTIONS = ("size", "pretrained", "inputs", "config")
 HEAD_PREFIXES = ("classifier", "head", "fc")
 # Entries of a configuration that say nothing of the network's shape, or name files or packages.
@@ -64,10 +67,7 @@ def make_transformers(folder: str, channels: int, classes: int, options: Mapping
     for option in options:
         if option not in OPTIONS:
             raise ValueError(f"unknown option {option!r} of {what}; it takes {', '.join(OPTIONS[:2])}")
-    try:
-        library = importlib.import_module("transformers")
-    except ImportError as error:
-        raise ImportError(f"{what} needs transformers: pip install 'tmln[transformers]'") from error
+    library = _import_library(what, "transformers")
     place = Path(folder).expanduser()
     if options.get("config") is None:
         config = _read_config(library, place, what)
@@ -80,6 +80,49 @@ def make_transformers(folder: str, channels: int, classes: int, options: Mapping
         spec = InputSpec.read(options["inputs"], f"{what}: option 'inputs'")
     model = PictureModel(network, spec, {"config": spell_config(config)})
     return model, f"network.{find_classifier(network, classes)}"
+
+
+def make_text_transformers(folder: str, classes: int, options: Mapping[str, Any]) -> tuple[nn.Module, str]:
+    """Return a text encoder of a folder with a new head, and the name of that head.
+
+    Args:
+        folder: what ``save_pretrained`` of the model and of its tokenizer wrote; "" is MiniLM.
+        classes: outputs of the head.
+        options: ``pretrained``. ``config`` and ``tokenizer`` are what a state spells in place of
+            the folder.
+    """
+    what = f"model 'transformers:{folder}'" if folder else "model 'minilm'"
+    for option in options:
+        if option not in TEXT_OPTIONS:
+            raise ValueError(f"unknown option {option!r} of {what}; it takes {TEXT_OPTIONS[0]}")
+    library, pretrained = _import_library(what, "text"), bool(options.get("pretrained", True))
+    spelled: dict[str, Any] = {}
+    if not folder and not pretrained:
+        config = _parse_config(library, MINILM, what)
+        body = library.AutoModel.from_config(config)
+    elif options.get("config") is not None:
+        config = _parse_config(library, options["config"], what)
+        spelled["config"] = spell_config(config)
+        body = library.AutoModel.from_config(config)
+    else:
+        place = Path(folder).expanduser() if folder else find_minilm()
+        config = _read_config(library, place, what)
+        spelled.update({"config": spell_config(config)} if folder else {})
+        made: Any = _load(library, place, config, classes, what, pretrained)
+        body = getattr(made, "body", None)
+    if body is None or not hasattr(config, "vocab_size"):
+        raise ValueError(f"{what} is no encoder of texts ({type(config).__name__}), and texts are to be learned")
+    body.pooler = None  # the mean of the tokens' states takes its place
+    tokenizer = options.get("tokenizer") or read_tokenizer(folder or None)
+    return TextModel(body, _count_features(config), classes, str(tokenizer), spelled), "linear"
+
+
+def _import_library(what: str, extra: str) -> Any:
+    """Return the module transformers; the error names the extra that brings it."""
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise ImportError(f"{what} needs transformers: pip install 'tmln[{extra}]'") from error
 
 
 def read_preprocessor(place: Path, what: str, size: int | None, trained: Any) -> InputSpec:

@@ -174,7 +174,9 @@ def finish_batch(x: Tensor, white: float, brightness: Tensor | None, mean: Colou
 
 
 def normalise(x: Tensor, mean: Colour, std: Colour) -> Tensor:
-    """Return (x - mean) / std along dimension 1; uint8 is scaled to 0..1 first."""
+    """Return (x - mean) / std along dimension 1; uint8 is scaled to 0..1 first, tokens stay."""
+    if x.dtype == torch.int32:
+        return x
     if x.is_floating_point() and not any(mean) and set(std) == {1.0}:
         return x
     if x.dim() == 4:

@@ -18,6 +18,8 @@ from tmln.streams.options import (
     OwnOptions,
     PictureOptions,
     SplitOptions,
+    TextDomainOptions,
+    TextOptions,
     describe_options,
     is_own_code,
     is_own_file,
@@ -89,6 +91,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     "pacs": Benchmark(
         "PACS", "PACS, 4 domains from photo to sketch, 7 classes", "domains", "pacs", DomainOptions,
         tasks=4, model="resnet18-slim", epochs=20, augment="paper"),
+    "split-clinc150": Benchmark(
+        "Split CLINC150", "CLINC150, 10 tasks of the 15 intents of a domain", "split", "clinc150", TextOptions,
+        tasks=10, model="minilm", epochs=5, batch_size=32),
+    "split-banking77": Benchmark(
+        "Split Banking77", "Banking77, 7 tasks of 11 intents", "split", "banking77", TextOptions,
+        tasks=7, model="minilm", epochs=5, batch_size=32),
+    "text-domains": Benchmark(
+        "Text domains", "classification of texts, 4 domains from reviews to news", "text-domains", "olora",
+        TextDomainOptions, tasks=4, model="minilm", epochs=2, batch_size=32),
     "folder": Benchmark(
         "Folder", "your own images: folder:PATH", "folder", None, FolderOptions,
         tasks=None, model="resnet18-slim", epochs=10),

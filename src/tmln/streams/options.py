@@ -165,6 +165,28 @@ class Core50Options(Options):
         return self
 
 
+class TextOptions(SplitOptions):
+    """Further options for data sets of texts."""
+
+    length: Count = 64
+    """tokens read of each text; what is beyond them is left out"""
+    tokenizer: Path | None = None
+    """folder with a tokenizer.json; the one of model=transformers:FOLDER, else of minilm"""
+
+
+class TextDomainOptions(Options):
+    """Further options for texts in several domains."""
+
+    domains: str = "agnews,amazon,dbpedia,yelp"
+    """domains, with commas, in any order"""
+    order: Annotated[str, Field(title="1 to 6, as in O-LoRA's paper, or names with commas")] = "4"
+    """order in which the domains arrive; those of an order that are not asked for are left out"""
+    length: Count = 128
+    """tokens read of each text; what is beyond them is left out"""
+    tokenizer: Path | None = None
+    """folder with a tokenizer.json; the one of model=transformers:FOLDER, else of minilm"""
+
+
 class FolderOptions(SplitOptions):
     """Further options for folders of images."""
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from tmln.data.image_files import pick_evenly
 
 T = TypeVar("T")
+UNKNOWN_LABEL = -1  # of samples for tests that are of no class
 
 
 class Source(Protocol):

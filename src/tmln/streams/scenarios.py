@@ -9,11 +9,14 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+import torch
 
-from tmln.data import BadData, ImageFile, ImageFiles, read_data
+from tmln.data import BadData, ImageFile, ImageFiles, locate, read_data
 from tmln.data.folder import hold_out, read_folder
-from tmln.data.image_files import count_held_out
+from tmln.data.image_files import count_held_out, pick_evenly
 from tmln.data.images import ImageReader
+from tmln.data.texts import DOMAINS, ORDERS, read_domains
+from tmln.models.text_model import read_tokenizer
 from tmln.streams.assemble import assemble
 from tmln.streams.augment import ResizeCentre, make_augment
 from tmln.streams.benchmarks import Benchmark
@@ -24,10 +27,20 @@ from tmln.streams.incremental import (
     split_by_class,
     split_by_domain,
 )
-from tmln.streams.options import Core50Options, DomainOptions, FolderOptions, Options, OwnOptions, SplitOptions
-from tmln.streams.samples import concat
+from tmln.streams.options import (
+    Core50Options,
+    DomainOptions,
+    FolderOptions,
+    Options,
+    OwnOptions,
+    SplitOptions,
+    TextDomainOptions,
+    TextOptions,
+)
+from tmln.streams.samples import concat, select_classes
 from tmln.streams.stream import Augment, Stream, Task
 from tmln.streams.train_test import TrainTestData, load_files, read_at_size, read_train_test, shrink_images
+from tmln.suggest import did_you_mean
 
 
 def choose_augment(
@@ -35,6 +48,8 @@ def choose_augment(
 ) -> Augment | None:
     """Return the augmentation that the options ask for; ``auto`` is the benchmark's own."""
     kind = row.augment if options.augment == "auto" else options.augment
+    if isinstance(options, (TextOptions, TextDomainOptions)) and kind != "none":
+        raise ValueError(f"augment={kind} varies images, and these are texts: leave it out")
     shrink = getattr(options, "shrink", 1)
     return make_augment(kind, shape or pool.train.shape, pool.mean, pool.std, crop=row.crop, shrink=shrink)
 
@@ -43,7 +58,12 @@ def make_split(name: str, row: Benchmark, options: SplitOptions) -> Stream:
     """Make class-incremental tasks in a given order of classes."""
     pool = read_train_test(name, row, options)
     augment = choose_augment(row, options, pool)
-    return split_by_class(name, pool, options, tasks=row.tasks or 1, augment=augment)
+    stream = split_by_class(name, pool, options, tasks=row.tasks or 1, augment=augment)
+    if pool.unknown is None or stream.heads:
+        return stream
+    most = options.per_class_test and options.per_class_test * stream.classes
+    some = torch.tensor(pick_evenly(len(pool.unknown), most))
+    return replace(stream, extra_tests={"unknown": pool.unknown.subset(some)})
 
 
 def make_permuted(name: str, row: Benchmark, options: Options) -> Stream:
@@ -78,6 +98,42 @@ def make_domains(name: str, row: Benchmark, options: DomainOptions) -> Stream:
     augment = choose_augment(row, options, pool)
     metadata = {"scenario": "domain-incremental", "domains": list(names), "test_fraction": options.test_fraction}
     return assemble(name, pool, options, tasks, metadata, augment=augment)
+
+
+def make_text_domains(name: str, row: Benchmark, options: TextDomainOptions) -> Stream:
+    """Make one task per domain of texts, with the classes of the domain."""
+    names = order_domains(options)[: options.tasks]
+    with BadData(name, options.skip_bad) as bad:
+        texts = read_domains(locate(str(row.data), options.root), bad, names)
+    pool = TrainTestData.from_texts(texts, options.length, read_tokenizer(options.tokenizer))
+    classes = [train.classes for train, _ in pool.groups.values()]
+    groups = {
+        group: (
+            select_classes(train, mine, options.per_class),
+            select_classes(test, mine, options.per_class_test),
+        )
+        for (group, (train, test)), mine in zip(pool.groups.items(), classes, strict=True)
+    }
+    tasks = make_group_tasks(replace(pool, groups=groups), names, classes, domains=True)
+    metadata = {"scenario": "domain-incremental", "domains": names}
+    return assemble(name, pool, options, tasks, metadata, augment=choose_augment(row, options, pool))
+
+
+def order_domains(options: TextDomainOptions) -> list[str]:
+    """Return the domains that are asked for, in their order.
+
+    >>> order_domains(TextDomainOptions()), order_domains(TextDomainOptions(order="agnews,yelp"))
+    (['yelp', 'amazon', 'dbpedia', 'agnews'], ['agnews', 'yelp'])
+    """
+    order = [word.strip() for word in ORDERS.get(options.order, options.order).split(",")]
+    asked = [word.strip() for word in options.domains.split(",")]
+    for word in (*order, *asked):
+        if word not in DOMAINS:
+            raise ValueError(f"text-domains has no domain {word!r}{did_you_mean(word, DOMAINS)} ({', '.join(DOMAINS)})")
+    names = [word for word in dict.fromkeys(order) if word in asked]
+    if not names:
+        raise ValueError(f"none of domains={options.domains} is in order={options.order}")
+    return names
 
 
 def make_sessions(name: str, row: Benchmark, options: Core50Options) -> Stream:
@@ -185,6 +241,7 @@ SCENARIOS: dict[str, Callable[[str, Benchmark, Any], Stream]] = {
     "rotated": make_rotated,
     "sessions": make_sessions,
     "domains": make_domains,
+    "text-domains": make_text_domains,
     "folder": make_folder,
     "own": make_own,
 }

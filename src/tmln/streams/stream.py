@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, TypeAlias
 
+import torch
 from torch import Generator, Tensor
 
 from tmln.streams.samples import MappedSource, Samples, Source
@@ -65,6 +66,11 @@ class Stream:
     def tests(self) -> tuple[Samples, ...]:
         """Return one test set per task: the columns of the accuracy matrix."""
         return tuple(task.test for task in self.tasks)
+
+    @property
+    def has_texts(self) -> bool:
+        """Return whether inputs are tokens of texts."""
+        return self.tasks[0].train.gather(torch.arange(1))[0].dtype == torch.int32
 
     def as_pixels(self) -> Stream:
         """Return the stream with inputs in 0..1, not normalised: backbones normalise themselves."""

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from tmln.data import Arrays, BadData, ImageFiles, data_root, read_data
 from tmln.data.dataset import Colour
 from tmln.data.images import ImageReader
+from tmln.data.texts import Texts
+from tmln.models.text_model import read_tokenizer, tokenise
 from tmln.streams.benchmarks import Benchmark
-from tmln.streams.options import Options, PictureOptions
-from tmln.streams.samples import Samples, TensorSource
+from tmln.streams.options import Options, PictureOptions, TextOptions
+from tmln.streams.samples import UNKNOWN_LABEL, Samples, TensorSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,7 @@ class TrainTestData:
     std: Colour = (1.0,)
     groups: Mapping[str, tuple[Samples, Samples]] = field(default_factory=dict)
     videos: torch.Tensor | None = None  # the video of every row of the source
+    unknown: Samples | None = None  # of no class, for tests alone
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, in_order: bool = False) -> TrainTestData:
@@ -36,10 +39,29 @@ class TrainTestData:
 
         ``in_order`` says that the files of a folder are similar to their neighbours, like frames.
         """
-        pixels, is_test = torch.from_numpy(arrays.pixels), torch.from_numpy(arrays.is_test)
+        pixels = torch.from_numpy(arrays.pixels)
         source = TensorSource(pixels, channels_last=True) if pixels.dim() == 4 else TensorSource(pixels.unsqueeze(1))
         rows = torch.arange(len(source)) if arrays.rows is None else torch.from_numpy(arrays.rows)
-        samples = Samples(source, torch.from_numpy(arrays.labels), rows)
+        pool = cls._from_source(source, rows, arrays)
+        if in_order and arrays.folders is not None:
+            videos = torch.zeros(len(source), dtype=torch.int64)
+            videos[rows] = torch.from_numpy(arrays.folders)
+            pool = replace(pool, videos=videos)
+        return replace(pool, mean=arrays.mean, std=arrays.std)
+
+    @classmethod
+    def from_texts(cls, texts: Texts, length: int, tokenizer: str) -> TrainTestData:
+        """Make samples of ``length`` tokens that share one source."""
+        source = TensorSource(tokenise(texts.texts, length, tokenizer))
+        pool = cls._from_source(source, torch.arange(len(source)), texts)
+        if not texts.unknown:
+            return pool
+        labels = torch.full((len(texts.unknown),), UNKNOWN_LABEL)
+        return replace(pool, unknown=Samples.of(tokenise(texts.unknown, length, tokenizer), labels))
+
+    @classmethod
+    def _from_source(cls, source: TensorSource, rows: torch.Tensor, data: Arrays | Texts) -> TrainTestData:
+        samples, is_test = Samples(source, torch.from_numpy(data.labels), rows), torch.from_numpy(data.is_test)
 
         def parts(mine: torch.Tensor) -> tuple[Samples, Samples]:
             train, test = ((mine & (is_test == role)).nonzero().squeeze(1) for role in (False, True))
@@ -47,15 +69,11 @@ class TrainTestData:
 
         train, test = parts(torch.ones_like(is_test))
         groups = {
-            name: parts(torch.from_numpy(arrays.groups) == index)
-            for index, name in enumerate(arrays.group_names)
-            if arrays.groups is not None
+            name: parts(torch.from_numpy(data.groups) == index)
+            for index, name in enumerate(data.group_names)
+            if data.groups is not None
         }
-        videos = None
-        if in_order and arrays.folders is not None:
-            videos = torch.zeros(len(source), dtype=torch.int64)
-            videos[rows] = torch.from_numpy(arrays.folders)
-        return cls(train, test, arrays.class_names, arrays.mean, arrays.std, groups, videos)
+        return cls(train, test, data.class_names, groups=groups)
 
 
 def read_train_test(name: str, row: Benchmark, options: Options) -> TrainTestData:
@@ -65,6 +83,10 @@ def read_train_test(name: str, row: Benchmark, options: Options) -> TrainTestDat
         if isinstance(held, ImageFiles):
             files = read_at_size(held, options.size) if isinstance(options, PictureOptions) else held
             arrays = load_files(files, str(row.data), options, bad)
+        elif isinstance(held, Texts):
+            if not isinstance(options, TextOptions):
+                raise TypeError(f"{name}: its options are not those of texts")
+            return TrainTestData.from_texts(held, options.length, read_tokenizer(options.tokenizer))
         else:
             arrays = held
         return TrainTestData.from_arrays(shrink_images(arrays, getattr(options, "shrink", 1), name))
