@@ -33,6 +33,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("options", {"hidden": 50_000_000}),
         ("options", {"hidden": [1] * 200_000}),
+        ("options", {"hidden": 8, "depth": 10**9}),
         ("options", {"hidden": 8, "more": 1}),
         ("outputs", 2**30),
         ("outputs", 10**12),

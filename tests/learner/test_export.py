@@ -191,6 +191,14 @@ def test_what_cannot_be_exported(made: Learner, tmp_path: Path) -> None:
         made.export(tmp_path / "model.onx")
     with pytest.raises(RuntimeError, match="nothing was learned yet"):
         learner().export(tmp_path / "model.pt2")
+    broken = learner()
+    broken.learn((torch.rand(8, 5), torch.arange(8) % 2))
+    with torch.no_grad():
+        next(iter(broken.model.parameters())).view(-1)[0] = float("nan")
+    for suffix in exporting.WRITERS:
+        with pytest.raises(ValueError, match=r"not finite; undo\(\)"):
+            broken.export(tmp_path / f"model{suffix}")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("fit", FITS)

@@ -61,6 +61,7 @@ def test_mlp_drops_out_in_training_only() -> None:
     ("options", "message"),
     [
         ({"depth": 0}, "depth=0"),
+        ({"depth": 10**9}, "depth=1000000000"),
         ({"depth": 2, "hidden": [4, 4]}, "depth=2 is for hidden layers of one width"),
         ({"dropout": 1.0}, "dropout=1.0 is no share"),
         ({"dropout": -0.1}, "dropout=-0.1 is no share"),

@@ -331,10 +331,17 @@ def predict(
 def _explain_nan(model: nn.Module, inputs: Tensor) -> str:
     if not bool(inputs.isfinite().all()):
         return f"no prediction: the batch of {len(inputs)} samples holds values that are not finite; look at the data"
+    if name := find_nonfinite(model):
+        return f"no prediction: {name} of the model holds values that are not finite; undo(), or train it again"
+    return "no prediction: the model's output is not a number, though its weights and inputs are"
+
+
+def find_nonfinite(model: nn.Module) -> str | None:
+    """Return the name of the first weight or buffer that holds NaN or infinity, or None."""
     for name, value in model.state_dict().items():
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
-            return f"no prediction: {name} of the model holds values that are not finite; undo(), or train it again"
-    return "no prediction: the model's output is not a number, though its weights and inputs are"
+            return name
+    return None
 
 
 def _read_unlabelled(learner: Learner, data: Any, skip_bad: bool) -> tuple[Samples, Sequence[Path]]:

@@ -22,6 +22,7 @@ from tmln.curvature.preserve_state import preserve_model
 from tmln.data.images import PAD_VALUE
 from tmln.distributed.sharding import gather_parameters
 from tmln.learner.class_edits import combine_scores, is_closed
+from tmln.learner.evaluation import find_nonfinite
 from tmln.learner.forward import mask_logits
 from tmln.learner.history import KNOWN_SHARE
 from tmln.learner.task_data import to_float
@@ -219,6 +220,8 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
         stack.enter_context(gather_parameters(model))
         stack.enter_context(preserve_model(model, training=False))
         stack.enter_context(merge_adapters(model))
+        if name := find_nonfinite(model):
+            raise ValueError(f"{path.name}: {name} of the model holds values that are not finite; undo(), or train it again")
         content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from tmln.models.memory_format import MIN_CHANNELS
 
+DEEPEST = 1024  # hidden layers of a perceptron: a depth in a file of others must not fill the memory
+
 
 class MLP(nn.Module):
     """Multilayer perceptron: inputs [B, ...] of ``inputs`` numbers each to logits [B, classes].
@@ -23,8 +25,8 @@ class MLP(nn.Module):
         self, inputs: int, hidden: int | Sequence[int], classes: int, depth: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if depth < 1:
-            raise ValueError(f"depth={depth}: a network has 1 hidden layer or more; hidden=[] makes none")
+        if not 1 <= depth <= DEEPEST:
+            raise ValueError(f"depth={depth}: a network has 1 to {DEEPEST} hidden layers; hidden=[] makes none")
         if depth > 1 and not isinstance(hidden, int):
             raise ValueError(f"depth={depth} is for hidden layers of one width, not for hidden={list(hidden)}")
         if not 0 <= dropout < 1:
