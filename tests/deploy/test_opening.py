@@ -102,6 +102,7 @@ def test_any_component_by_set(weeks: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown setting 'anwser'; did you mean 'answer'"):
         learn_into(tmp_path / "t.tmln", weeks / "week1", LearnRequest(settings={"anwser": "ncm"}))
     assert made.answer.name == "ncm"
+    assert "reason" not in made.about  # it is not the default's
 
 
 def test_unknown_pictures(state: Path, weeks: Path, tmp_path: Path) -> None:

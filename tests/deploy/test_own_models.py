@@ -80,7 +80,10 @@ def test_without_leave_no_code_is_run(own: Path, weeks: Path, tmp_path: Path, mo
     before = state.read_bytes()
     monkeypatch.delenv(VARIABLE)
     monkeypatch.delitem(sys.modules, "shopnets")
+    new = ("learn", "--state", tmp_path / "t.tmln", "--data", weeks / "week1")
     for words in (
+        (*new, "--set", "step=shopnets:Net"),
+        (*new, "--method", "sam", "--set", "step.inner=shopnets:Net"),
         (*learn, weeks / "week2"),
         ("predict", "--state", state, weeks / "photos"),
         ("inspect", "--state", state),

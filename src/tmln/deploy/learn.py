@@ -171,7 +171,8 @@ def learn_into(
     learner = _resume(beside, mark)
     if learner is None:
         learner = _make_learner(own, request, chosen) if base is None else open_learner(state, base)
-        if base is None and not chosen and request.method is None and not begins_with_weights(request):
+        usual = request.method is None and not any(key.partition(".")[0] in FAMILIES for key in request.settings)
+        if base is None and not chosen and usual and not begins_with_weights(request):
             learner.about["reason"] = explain_scratch(learner.about["model"], METHOD_FROM_SCRATCH)
             if is_undecided(data, request):
                 learner.about["reason"] += f"; {INSTALL}"
@@ -272,7 +273,7 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     dotted = {key: _parse(value) for key, value in request.settings.items() if "." in key}
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
     tuned = not request.freeze and begins_with_weights(request)
-    components: dict[str, Any] = {family: given.pop(family) for family in FAMILIES if family in given}
+    components = {family: given.pop(family) for family in FAMILIES if family in given}
     numbers = {
         "lr": LR_FINE_TUNING if tuned and request.method is None else LR,
         "batch_size": 32,
@@ -286,6 +287,10 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
             f"unknown setting {min(unknown)!r}{did_you_mean(min(unknown), known)} ({', '.join(known)}, or model.NAME, "
             "step.NAME and so on)"
         )
+    recipe = choose_from_scratch() if request.method is None else find_recipe(request.method)
+    for family, component in components.items():
+        recipe = recipe.with_component(family, component)
+    recipe.with_settings(settings).check_code()  # typed as text, not passed by a program
     spec = ModelSpec(
         model=request.model or usual,
         shape=shape,
@@ -302,10 +307,7 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     loaded = None
     if request.weights is not None:
         loaded = load_weights(model, request.weights, spec.find_head(model), request.weights_partial)
-    recipe = choose_from_scratch() if request.method is None else find_recipe(request.method)
-    learner = Learner(
-        model, recipe, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers, **components
-    )
+    learner = Learner(model, recipe, settings=settings, prepare=spec.prepare, keep=request.keep, **numbers)
     method = request.method or METHOD_FROM_SCRATCH
     learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:
