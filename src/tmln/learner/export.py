@@ -221,7 +221,9 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
         stack.enter_context(preserve_model(model, training=False))
         stack.enter_context(merge_adapters(model))
         if name := find_nonfinite(model):
-            raise ValueError(f"{path.name}: {name} of the model holds values that are not finite; undo(), or train it again")
+            raise ValueError(
+                f"{path.name}: {name} of the model holds values that are not finite; undo(), or train it again"
+            )
         content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
     aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
     with writing(path):
