@@ -54,6 +54,35 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise CannotWrite(error.errno, error.strerror or str(error), str(Path(path))) from error
 
 
+def sync_path(path: Path) -> None:
+    """Flush a file, or the names in a folder, so that they survive a power cut."""
+    if os.name == "nt":  # there a folder cannot be opened
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield another path to write to; that file replaces the one at ``path`` after the block.
+
+    A reader, also after a crash, sees the old content or the new.
+    """
+    aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    with writing(path):
+        aside.unlink(missing_ok=True)  # of a process of the same number that was killed
+        try:
+            yield aside
+            sync_path(aside)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        sync_path(path.parent)
+
+
 def write_all(file: IO[bytes], data: bytes) -> None:
     """Write all bytes to an unbuffered file; the last room of a disk takes a part."""
     done = 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tmln.experiments import files
+from tmln.writing import sync_path
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +55,7 @@ def test_folders_are_not_opened_where_that_cannot_be_done(tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(os, "name", "nt")
         patch.setattr(os, "open", pytest.fail)
-        files.sync_folder(tmp_path)
+        sync_path(tmp_path)
 
 
 def test_text_is_utf8_whatever_the_locale(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def test_a_line_begun_before_a_run_was_taken_over_reaches_no_log(tmp_path: Path)
 
 def test_a_new_run_is_on_the_disk_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("tmln.experiments.store.sync_folder", synced.append)
+    monkeypatch.setattr("tmln.experiments.store.sync_path", synced.append)
     config = RunConfig(benchmark="split-digits", method="naive")
     Store(tmp_path / "runs").open(config)
     assert synced == [tmp_path / "runs"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tmln.writing import writing
+from tmln.writing import replacing, writing
 
 MOST_BYTES = 1 << 26  # of a file that is read whole; a result has some thousands
 DEEPEST = 40  # lists and objects of a JSON text within each other
@@ -66,35 +66,17 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def write_whole(path: Path, text: str | bytes) -> None:
     """Replace a file at once; a reader, also after a crash, sees the old content or the new."""
-    aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    with writing(path):
-        aside.unlink(missing_ok=True)  # of a process of the same number that was killed
-        try:
-            with os.fdopen(open_regular(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                file.write(text.encode() if isinstance(text, str) else text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-        sync_folder(path.parent)
+    with (
+        replacing(path) as aside,
+        os.fdopen(open_regular(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file,
+    ):
+        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def make_folder(path: Path) -> None:
     """Make a folder and those above it, as far as they are missing."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that the names in it survive a power cut."""
-    if os.name == "nt":  # there a folder cannot be opened
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

@@ -25,14 +25,13 @@ from tmln.experiments.files import (
     read_regular,
     refuse_link,
     refuse_links,
-    sync_folder,
     to_json,
     write_whole,
 )
 from tmln.experiments.identity import is_named
 from tmln.experiments.lock import RunLock
 from tmln.experiments.result import NewerResult, Result, read_result, write_result
-from tmln.writing import write_all, writing
+from tmln.writing import sync_path, write_all, writing
 
 if TYPE_CHECKING:
     from tmln.experiments.config import RunConfig
@@ -267,7 +266,7 @@ class Store:
                     raise
             finally:
                 shutil.rmtree(making, ignore_errors=True)
-            sync_folder(self.root)
+            sync_path(self.root)
         return run
 
     def result(self, name: str) -> Result | None:

@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tmln.writing import writing
+from tmln.writing import replacing, sync_path, writing
 
 FORMAT = 1
 KEEP = 2
@@ -122,27 +122,12 @@ def _decode(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[Any,
     return state
 
 
-def _sync_path(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def save_file(path: str | os.PathLike[str], state: Mapping[Any, Any]) -> None:
     """Write one safetensors file with the JSON in its header; replace an older one at once."""
     path = Path(path)
     tree, tensors = encode(state)
-    aside = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    with writing(path):
-        try:
-            _write_tensors(tensors, aside, {"tmln": _seal(tree, tensors)})
-            _sync_path(aside)
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-        _sync_path(path.parent)
+    with replacing(path) as aside:
+        _write_tensors(tensors, aside, {"tmln": _seal(tree, tensors)})
 
 
 def load_file(path: str | os.PathLike[str]) -> dict[Any, Any]:
@@ -181,12 +166,12 @@ def write_checkpoint(root: str | os.PathLike[str], state: Mapping[Any, Any], ste
             _write_tensors(tensors, aside / TENSORS)
             (aside / STATE).write_text(_seal(tree, tensors, step=step), encoding="ascii")
             for path in (aside / TENSORS, aside / STATE, aside):
-                _sync_path(path)
+                sync_path(path)
             os.rename(aside, final)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-        _sync_path(root)
+        sync_path(root)
         _prune(root)
     return final
 

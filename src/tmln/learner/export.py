@@ -31,7 +31,7 @@ from tmln.models.picture_model import PictureInput
 from tmln.models.tuning_options import merge_adapters
 from tmln.streams.augment import Normalise
 from tmln.suggest import did_you_mean
-from tmln.writing import write_all, writing
+from tmln.writing import replacing, write_all
 
 if TYPE_CHECKING:
     from tmln.learner.learner import Learner
@@ -225,15 +225,8 @@ def export(learner: Learner, path: str | os.PathLike[str]) -> Path:
                 f"{path.name}: {name} of the model holds values that are not finite; undo(), or train it again"
             )
         content = WRITERS[path.suffix](learner)  # in memory: a full disk would end torch's own writer with an abort
-    aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{path.suffix}")
-    with writing(path):
-        try:
-            with aside.open("wb", buffering=0) as file:
-                write_all(file, content)
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+    with replacing(path) as aside, aside.open("wb", buffering=0) as file:
+        write_all(file, content)
     return path
 
 

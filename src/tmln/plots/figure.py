@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tmln.methods.recipes import RECIPES
-from tmln.writing import writing
+from tmln.writing import replacing, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,16 +47,12 @@ def save_figure(figure: Figure, path: Path) -> Path:
     from matplotlib import rc_context
 
     kind = check_suffix(path).suffix.lower()
-    aside = path.with_name(f".{path.stem}.writing-{os.getpid()}{kind}")
     # without dates: the same runs give the same file
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tmln", "pdf.fonttype": 42}), writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.savefig(aside, dpi=200, metadata=undated)
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with replacing(path) as aside:
+            figure.savefig(aside, dpi=200, metadata=undated, format=kind[1:])
     return path
 
 

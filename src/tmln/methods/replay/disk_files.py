@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tmln.methods.replay.fields import Kind
+from tmln.writing import sync_path
 
 FORMAT = 1
 NOTE, LOCK = "memory.json", "lock"
@@ -175,16 +176,7 @@ def write_note(folder: Path, note: MemoryNote) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(writing, folder / NOTE)
-        sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_path(folder)
 
 
 def _kind(dtype: str, shape: list[int], ragged: bool) -> Kind:

@@ -34,11 +34,11 @@ from tmln.methods.replay.disk_files import (
     make_folder,
     name_path_in_errors,
     read_note,
-    sync_folder,
     write_note,
 )
 from tmln.methods.replay.fields import Kind, Rows
 from tmln.methods.replay.storage import read_saved_rows, select_rows
+from tmln.writing import sync_path
 
 
 class OnDisk:
@@ -69,8 +69,8 @@ class OnDisk:
         self._lock, self._branch = held, branch
         self._open(kinds, 0)
         with name_path_in_errors(self.path):
-            sync_folder(self.path)
-            sync_folder(self.place)
+            sync_path(self.path)
+            sync_path(self.place)
         self.kinds = kinds
 
     def write(self, slots: Tensor, rows: Mapping[str, Rows]) -> None:
