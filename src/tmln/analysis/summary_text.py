@@ -52,7 +52,7 @@ def write_summary(rows: Sequence[Row], test: TestName = "t") -> str:
     return "; ".join(parts) + "."
 
 
-def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
+def write_headline(rows: Sequence[Row]) -> str:
     """Write the claim alone, short enough for a phone.
 
     It says "leads" where :func:`write_summary` does, and nowhere else.
@@ -64,7 +64,7 @@ def write_headline(rows: Sequence[Row], test: TestName = "t") -> str:
         return f"No method has an accuracy on {where} yet."
     if not any(choice.fair for choice in found):
         return f"No method on {where} was chosen without its test data."
-    tested = assess_significance(rows, "acc", test)
+    tested = assess_significance(rows, "acc", "t")
     first, nearest = tested.reference, tested.nearest
     if first is None or not tested.candidates:
         return f"No method on {where} has learned."

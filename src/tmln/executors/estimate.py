@@ -65,10 +65,8 @@ class RunEstimate:
 class Estimator:
     """Estimates for these runs, and for any that are like them."""
 
-    def __init__(
-        self, configs: Sequence[RunConfig], options: RunOptions | None = None, most: int | None = None
-    ) -> None:
-        self.threads, self.most = (options or RunOptions()).threads, most or cores()
+    def __init__(self, configs: Sequence[RunConfig], options: RunOptions | None = None) -> None:
+        self.threads, self.most = (options or RunOptions()).threads, cores()
         self.load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         self._streams: dict[str, tuple[Stream, float]] = {}
         self._found: dict[str, RunEstimate] = {}

@@ -270,10 +270,9 @@ def fit_pieces(need: MemoryEstimate, most: int) -> MemoryEstimate:
     return replace(need, pieces=max(0, min(room, BOUNDARY)))
 
 
-def fit_to_memory(learner: Learner, stream: Stream, most: int | None = None) -> MemoryEstimate:
+def fit_to_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
     """Let the learner work in pieces that fit; raise with the setting to change if none do."""
-    most = memory_limit() if most is None else most
-    need = estimate_memory(learner, stream)
+    most, need = memory_limit(), estimate_memory(learner, stream)
     found = fit_pieces(need, most)
     if found.pieces == need.pieces:
         return need

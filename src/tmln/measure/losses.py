@@ -168,8 +168,6 @@ def measure_trajectory_losses(
     configs: Sequence[RunConfig],
     store: Store,
     *,
-    samples: int | None = None,
-    split: Split = "test",
     checkpoints: int = 20,
 ) -> list[dict[str, Any]]:
     """Return a row per configuration: ``losses`` of :func:`measure_losses`, or a ``problem``.
@@ -183,6 +181,6 @@ def measure_trajectory_losses(
         row: dict[str, Any] = {"method": config.method, "seed": config.seed, "losses": None}
         row["problem"] = f"diverged ({recording.diverged})" if recording.diverged else None
         if not recording.diverged:
-            row["losses"] = measure_losses(recording, samples=samples, split=split)
+            row["losses"] = measure_losses(recording)
         rows.append(row)
     return rows

@@ -139,7 +139,7 @@ BASE, CONTROL = "naive", "naive again"
 
 
 def measure_overhead(
-    configs: Sequence[RunConfig], rounds: int = 10, steps: int = 50, *, peak: bool = True, show: bool | None = None
+    configs: Sequence[RunConfig], rounds: int = 10, steps: int = 50, *, peak: bool = True
 ) -> dict[str, Any]:
     """Measure the overhead of methods, one configuration each; naive is added if it is missing.
 
@@ -172,7 +172,7 @@ def measure_overhead(
     stream, first = build(named[BASE])
     learners = {BASE: first, CONTROL: build(named[BASE])[1]}
     learners |= {name: build(config)[1] for name, config in named.items() if name != BASE}
-    turns, diverged = time_rounds(stream, learners, rounds, steps, show)
+    turns, diverged = time_rounds(stream, learners, rounds, steps)
     full = named[BASE].resolved()
     samples, classes = stream[0].train, len({c for task in stream for c in task.classes})
     units = measure_units(first.model, samples, classes)
@@ -180,7 +180,7 @@ def measure_overhead(
         name: measure_units(one.model, samples, classes, width) if (width := measure_width(one, samples)) else units
         for name, one in learners.items()
     }
-    peaks = _measure_peaks({name: config for name, config in named.items() if peak and name not in diverged}, show)
+    peaks = _measure_peaks({name: config for name, config in named.items() if peak and name not in diverged})
     methods = {
         name: {
             **_summarise_times(turns[name], turns[BASE], stream, learners[name], full["epochs"]),
@@ -209,7 +209,7 @@ def measure_overhead(
 
 
 def time_rounds(
-    stream: Stream, learners: dict[str, Learner], rounds: int, steps: int, show: bool | None = None
+    stream: Stream, learners: dict[str, Learner], rounds: int, steps: int
 ) -> tuple[dict[str, list[TimedTask]], dict[str, str]]:
     """Return every learner's turns, one per round, and why some stopped early.
 
@@ -219,7 +219,7 @@ def time_rounds(
     diverged: dict[str, str] = {}
     names = list(learners)
     order = [(number, names[(number + k) % len(names)]) for number in range(rounds + 1) for k in range(len(names))]
-    for number, name in track(order, "overhead", show):
+    for number, name in track(order, "overhead"):
         if name in diverged:
             continue
         try:
@@ -234,10 +234,10 @@ def time_rounds(
     return turns, diverged
 
 
-def _measure_peaks(configs: dict[str, RunConfig], show: bool | None) -> dict[str, PeakMemory]:
+def _measure_peaks(configs: dict[str, RunConfig]) -> dict[str, PeakMemory]:
     """Return the peaks that could be measured; warn of the others."""
     found = {}
-    for name in track(list(configs), "peak memory", show):
+    for name in track(list(configs), "peak memory"):
         try:
             found[name] = measure_peak_memory(configs[name], torch.get_num_threads())
         except RuntimeError as error:

@@ -82,7 +82,6 @@ def run_again(
     results: Sequence[Result],
     jobs: Mapping[str, Job],
     tolerance: float = TOLERANCE,
-    executor: ExecutorConfig | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> list[Verdict]:
     """Repeat each job in this store with its number of threads; finished ones are not run again."""
@@ -90,9 +89,7 @@ def run_again(
     failed: dict[str, str] = {}
     for threads in dict.fromkeys(map(_threads, mine)):
         group = [jobs[result.name] for result in mine if _threads(result) == threads]
-        failures = execute(
-            store, group, RunOptions(threads=threads), executor or ExecutorConfig("serial"), on_event=on_event
-        )
+        failures = execute(store, group, RunOptions(threads=threads), ExecutorConfig("serial"), on_event=on_event)
         failed |= {run_id(failure.job.config): failure.error for failure in failures}
     verdicts = []
     for result in mine:

@@ -16,7 +16,7 @@ from tmln.analysis.statistics import Summary, summarise
 from tmln.analysis.tables import cell
 from tmln.experiments.config import RunConfig, run_id
 from tmln.experiments.files import to_json
-from tmln.experiments.result import REFERENCES, Oracle, Result
+from tmln.experiments.result import REFERENCES, Result
 from tmln.experiments.store import Store
 from tmln.metrics import METRICS, metric_of
 from tmln.paper.scales import BenchmarkSetup, Scale
@@ -201,7 +201,6 @@ def read_requested_row(
     names: Mapping[int, str],
     read: Callable[[str], Result | None],
     reason: Callable[[str], str],
-    oracles: Sequence[Oracle] = ("prefix",),
 ) -> RequestedRow:
     """Read the runs of these names, by seed; ``reason`` says why one of them is missing."""
     results, why = [], {}
@@ -221,6 +220,6 @@ def read_requested_row(
         if result is None:
             why[seed] = reason(name)
         else:
-            results.append(attach_reference(with_reference_names(result), reference, oracles))
+            results.append(attach_reference(with_reference_names(result), reference, ("prefix",)))
     row = replace(group_rows(results)[0], label=results[0].method) if results else None
     return RequestedRow(row, why)
