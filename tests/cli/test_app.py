@@ -15,6 +15,8 @@ from tests.cli.typed import typed
 from tmln.cli import app
 from tmln.cli.app import COMMANDS as PANELS
 from tmln.cli.command import RENAMED
+from tmln.cli.execution import choose_reference
+from tmln.experiments.config import RunConfig
 from tmln.methods.recipes import FAMILIES, RECIPES
 from tmln.streams import BENCHMARKS
 from tmln.streams.options import describe_options
@@ -303,3 +305,14 @@ def test_completion_knows_commands_methods_and_benchmarks() -> None:
     assert "--device" in complete("tmln run --dev")
     assert "tmln-kfac" in complete("tmln run --method tmln-k")
     assert "split-cifar100" in complete("tmln run --benchmark split-c")
+
+
+def test_a_pretrained_network_has_a_joint_reference_where_one_is_asked_for() -> None:
+    plain = RunConfig(benchmark="split-cifar100", method="er")
+    scratch = plain.with_settings({"model": "efficientnet-lite0", "model.pretrained": False})
+    backbone = plain.with_settings({"model": "efficientnet-lite0", "method": "slda"})
+    assert choose_reference([plain, scratch], None) == "prefix"
+    assert choose_reference([backbone], None) == "none"
+    assert choose_reference([RunConfig(benchmark="split-cub200", method="er")], None) == "none"  # by the benchmark
+    assert choose_reference([backbone], "final") == "final"
+    assert choose_reference([plain], "none") == "none"

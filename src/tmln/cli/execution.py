@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import RunConfig
     from tmln.experiments.launch import RunOptions
-    from tmln.experiments.result import Result
+    from tmln.experiments.result import Oracle, Result
     from tmln.experiments.store import Store
 
 
 def run_configs(
     configs: Sequence[RunConfig],
     recording: RecordingOptions,
-    oracle: ReferenceName,
+    oracle: ReferenceName | None,
     executor: ExecutorConfig,
     dry_run: bool = False,
     pool: Executor | None = None,
@@ -40,13 +40,14 @@ def run_configs(
     from tmln.experiments.store import Store
 
     share = read_slice(shard)
-    store, every = Store(recording.runs), plan(configs, oracle)
+    kind = choose_reference(configs, oracle)
+    store, every = Store(recording.runs), plan(configs, kind)
     jobs = share.of(every)
     if not share.whole:
         echo(describe_share(len(jobs), len(every), share), err=True)
     if not jobs:
         return
-    options = replace(run_options(recording, oracle, executor), accumulate=accumulate)
+    options = replace(run_options(recording, kind, executor), accumulate=accumulate)
     if dry_run:
         for line in estimate_lines(store, jobs, options, executor):
             echo_block(line)
@@ -57,6 +58,20 @@ def run_configs(
     with display_of(jobs) as display:
         failures = execute(store, jobs, options, executor, pool=pool, on_event=display.update)
     _print_outcome(store, jobs, failures, options)
+
+
+def choose_reference(configs: Sequence[RunConfig], asked: ReferenceName | None) -> Oracle:
+    """Return the reference of INT that was asked for; else prefix, or none of pre-trained networks.
+
+    Joint training of a backbone on all tasks so far, at every task, takes hours, and a head in
+    closed form seconds.
+    """
+    from tmln.models.registry import is_pretrained
+
+    if asked is not None:
+        return asked
+    full = [config.resolved() for config in configs]
+    return "none" if any(is_pretrained(one["model"], one["model_options"]) for one in full) else "prefix"
 
 
 def check_data_of(configs: Sequence[RunConfig], executor: ExecutorConfig) -> None:

@@ -88,9 +88,9 @@ ShownReference = Annotated[
         "--int-reference", metavar="KIND", help="Reference of INT: prefix, final, independent; the first that has run."
     ),
 ]
-REFERENCE = "Reference of INT: prefix, final, independent or none."
+REFERENCE = "Reference of INT: prefix, final, independent or none. [default: prefix; none for a pre-trained network]"
 ReferenceOption = Annotated[
-    ReferenceName, typer.Option("--int-reference", metavar="KIND", help=REFERENCE, rich_help_panel=RECORDING)
+    ReferenceName | None, typer.Option("--int-reference", metavar="KIND", help=REFERENCE, rich_help_panel=RECORDING)
 ]
 Shard = Annotated[
     str | None,

@@ -84,7 +84,7 @@ def tune(
         ),
     ] = None,
     recording: RecordingOptions = RecordingOptions(),
-    oracle: ReferenceOption = "prefix",
+    oracle: ReferenceOption = None,
     executor: ExecutorConfig = ExecutorConfig(),
 ) -> None:
     """Search settings on validation data, a tenth of the training data.
@@ -126,7 +126,7 @@ def tune(
     against_joint = any(metric_of(name).against_reference for name in objectives)
     if against_joint and oracle == "none":
         raise ValueError("INT needs a joint reference: leave --int-reference none out, or tune --objective val_acc")
-    options = run_options(recording, oracle if against_joint else "none", executor)
+    options = run_options(recording, (oracle or "prefix") if against_joint else "none", executor)
     for note in notes:
         echo(note, err=True)
     require_optuna()

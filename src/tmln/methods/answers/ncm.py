@@ -74,12 +74,13 @@ def fit_inverse_temperature(scores: Tensor, column: Tensor) -> float:
         return 1.0
     target = torch.full_like(scores, 1 / ((n + 2) * (classes - 1)))
     target[torch.arange(n), column] = (n + 1) / (n + 2)
+    wanted = (target * scores).sum(1)
     low, high = 2.0**-10, 2.0**20  # the loss is convex in b
     b = 2.0**5
     for _ in range(60):
         share = (scores * b).softmax(1)
         mean = (share * scores).sum(1, keepdim=True)
-        slope = float((mean.squeeze(1) - (target * scores).sum(1)).sum())
+        slope = float((mean.squeeze(1) - wanted).sum())
         curvature = float((share * (scores - mean).square()).sum())
         low, high = (b, high) if slope < 0 else (low, b)
         newton = b - slope / curvature if curvature > 0 else math.inf
