@@ -194,13 +194,8 @@ class Step(Component[S]):
         """Process the new weights, after everything that moves them."""
 
 
-class Weights(Component[S]):
-    """Which weights predict, and start the next task?
-
-    Its ``end`` comes before all others': memory, scores and F are of the weights that it leaves.
-    """
-
-    family = "weights"
+class ModelComponent(Component[S]):
+    """A component that is built from the model and reads it again and again."""
 
     def __init__(self, settings: S, context: BuildContext) -> None:
         self.settings, self.model = settings, context.model
@@ -212,6 +207,15 @@ class Weights(Component[S]):
     @property
     def device(self) -> torch.device | None:
         return next((p.device for p in self.model.parameters()), None)
+
+
+class Weights(ModelComponent[S]):
+    """Which weights predict, and start the next task?
+
+    Its ``end`` comes before all others': memory, scores and F are of the weights that it leaves.
+    """
+
+    family = "weights"
 
     @property
     def named_tensors(self) -> Mapping[str, Tensor]:
@@ -225,7 +229,7 @@ class Weights(Component[S]):
         return nullcontext()
 
 
-class Answer(Component[S]):
+class Answer(ModelComponent[S]):
     """How do features or logits become a prediction?
 
     It has no effect on training, Fishers and penalties. Its ``end`` comes after all others', with
@@ -234,17 +238,6 @@ class Answer(Component[S]):
 
     family = "answer"
     is_prediction_only = True
-
-    def __init__(self, settings: S, context: BuildContext) -> None:
-        self.settings, self.model = settings, context.model
-
-    @classmethod
-    def make(cls, settings: Any, context: BuildContext) -> Self:
-        return cls(settings, context)
-
-    @property
-    def device(self) -> torch.device | None:
-        return next((p.device for p in self.model.parameters()), None)
 
     def scores(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output, for losses, and the scores whose largest open entry predicts.

@@ -32,6 +32,7 @@ from tmln.methods.answers.sums import (
     keep_first,
     mirror_lower_,
 )
+from tmln.methods.features import replace_layer
 from tmln.progress import track
 
 NEVER = -1e4  # the score of classes that were not met in an exported head
@@ -375,12 +376,8 @@ class ClosedFormAnswer(Answer[Any]):
             head.bias[rows] = (bias[rows] * scale).float()
         dtype = next((p.dtype for p in layer.parameters()), torch.float32)  # inputs may be tokens
         made = (nn.Sequential(*first, head) if first else head).to(x.device, dtype).eval()
-        name = next(name for name, module in model.named_modules() if module is layer)
-        model.set_submodule(name, made)
-        try:
+        with replace_layer(model, layer, made):
             yield
-        finally:
-            model.set_submodule(name, layer)
 
     def relabel(self, into: Mapping[int, int | None]) -> None:
         """Add the sums of merged classes, and drop those of removed ones.
