@@ -152,6 +152,23 @@ def test_onnx(made: Learner, tmp_path: Path) -> None:
         exporting.check_onnx(other, path.read_bytes())
 
 
+def test_onnx_of_changed_classes_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    changed = learner(4)
+    x = torch.rand(40, 5) + torch.arange(40)[:, None] % 4
+    changed.learn((x, torch.arange(40) % 4), classes=["ant", "bee", "cat", "owl"])
+    changed.merge_classes(["bee"], "ant")
+    changed.remove_classes(["cat"])
+    changed.export(tmp_path / "model.onnx")
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    session = pytest.importorskip("onnxruntime").InferenceSession(tmp_path / "model.onnx")
+    (scores,) = session.run(None, {"inputs": x.numpy()})
+    shares = torch.as_tensor(scores).softmax(1)
+    expected = [dict(one.top) for one in changed.predict(x, top=4)]
+    assert {*expected[0]} == {"ant", "owl"}
+    torch.testing.assert_close(shares[:, 0], torch.tensor([one["ant"] for one in expected]))
+    torch.testing.assert_close(shares[:, 3], torch.tensor([one["owl"] for one in expected]))
+
+
 def test_a_failure_leaves_the_file_that_was_there(
     made: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,15 +327,17 @@ def _serialize_onnx(learner: Learner) -> bytes:
             importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f"ONNX needs the package {error.name}: pip install 'tmln[export]'") from error
-    log = logging.getLogger("torch.onnx")
-    level = log.level
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [log.level for log in logs]
     try:
-        log.setLevel(logging.ERROR)  # of operators that no model here has
+        for log in logs:
+            log.setLevel(logging.ERROR)  # of operators that no model here has, and of empty attributes
         with warnings.catch_warnings():  # of torch's own, about torch
             warnings.simplefilter("ignore")
             program = torch.onnx.export(_trace(learner), (), output_names=["scores"], verbose=False)
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
     assert program is not None
     model = program.model_proto
     entry = model.metadata_props.add()
