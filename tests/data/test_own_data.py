@@ -201,14 +201,16 @@ def test_pipes_and_loops_of_links_are_left_out_with_a_word(tmp_path: Path, caplo
     os.mkfifo(tmp_path / "ant" / "pipe.png")
     (tmp_path / "ant" / "self.png").symlink_to("self.png")
     (tmp_path / "owl" / "above").symlink_to(tmp_path)
+    (tmp_path / "round").symlink_to("round")
     assert read_own_data(tmp_path).labels.tolist() == [0, 1]
     said = " ".join(record.getMessage() for record in caplog.records)
     for name, why in (
         ("pipe.png", "not a regular file"),
         ("self.png", "a loop of links"),
+        ("round", "a loop of links"),
         ("above", "a link to a folder that contains it"),
     ):
-        assert f"{name}: left out ({why})" in said
+        assert said.count(f"{name}: left out ({why})") == 1
     assert [path.name for path in find_pictures([tmp_path])] == ["a.png", "b.png"]
 
 

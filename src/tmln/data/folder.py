@@ -63,17 +63,17 @@ def has_domains(root: Path) -> bool:
     """Return whether the folders in ``root`` hold folders of classes, as most of them do."""
     places = [
         [path.is_dir() for path in place.iterdir() if path.name[0] != "." and not find_defect(path)]
-        for place in list_entries(root)
+        for place in list_entries(root, warn=False)
         if place.is_dir()
     ]
     return sum(any(place) for place in places) > sum(bool(place) and not any(place) for place in places)
 
 
-def list_entries(folder: Path) -> list[Path]:
+def list_entries(folder: Path, warn: bool = True) -> list[Path]:
     """Return the entries of a folder in natural order ("task 2" before "task 10").
 
     Hidden files and files of the system are left out silently; what can be neither an image nor a
-    folder is left out with a warning.
+    folder is left out with a warning, if ``warn``.
     """
     try:
         found = [path for path in folder.iterdir() if path.name[0] != "." and path.name.lower() not in SYSTEM_FILES]
@@ -81,7 +81,7 @@ def list_entries(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: cannot be read ({error.strerror})") from error
     defects = {path: find_defect(path) for path in found}
     for path, defect in defects.items():
-        if defect:
+        if defect and warn:
             log.warning("%s: left out (%s)", path, defect)
     return sorted((path for path in found if not defects[path]), key=lambda path: natural_key(path.name))
 
