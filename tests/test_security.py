@@ -12,6 +12,7 @@ from tmln.data import extract, images, mnist, own_data, safe_pickle
 from tmln.experiments import files, result, run_state, yaml_reader
 from tmln.learner import checkpoint, heads, task_data
 from tmln.methods.replay import disk_files
+from tmln.models import small
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 
@@ -33,6 +34,7 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"a result | {result.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels, {evaluation_counts.MOST_NUMBERS:,} numbers",
         f"a state | samples of {task_data.MOST_VALUES:,} values; as many classes as the largest dimension "
         f"of its tensors, or {heads.MAX_UNNAMED:,}",
+        f"depth of a perceptron | {small.DEEPEST:,} hidden layers",
         f"the note of a memory folder | {disk_files.MOST_NOTE_BYTES >> 20} MiB",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],
