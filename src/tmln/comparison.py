@@ -146,8 +146,8 @@ def compare(
     wanted = None if oracle == "none" else oracle
     references = [run.result for job in jobs if job.reference and (run := store.find(job.config)) is not None]
     every = attach_references([result for result in (*found, *references) if result is not None], wanted)
-    asked = {result.name for result in found if result is not None}
-    return RunResults([result for result in every if result.name in asked])
+    requested = {result.name for result in found if result is not None}
+    return RunResults([result for result in every if result.name in requested])
 
 
 def _make_config(

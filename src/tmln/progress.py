@@ -42,9 +42,9 @@ def track(items: Iterable[T], what: str, show: bool | None = None, total: int | 
 def _report_lines(items: Iterable[T], what: str, count: int | None) -> Iterator[T]:
     """Yield the items, with a line every fifteen seconds."""
     total = "" if count is None else f" of {count:,}"
-    said = time.monotonic()
+    printed_at = time.monotonic()
     for number, item in enumerate(items):
         yield item
-        if time.monotonic() - said > PAUSE:
-            said = time.monotonic()
+        if time.monotonic() - printed_at > PAUSE:
+            printed_at = time.monotonic()
             print(f"{what}: {number + 1:,}{total}", file=sys.stderr, flush=True)

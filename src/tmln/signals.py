@@ -104,10 +104,10 @@ class _Owner:
                 return
         if done.wait(ASKED):
             return
-        told, spent, idle = False, ASKED, ASKED
+        interrupted, spent, idle = False, ASKED, ASKED
         while not done.is_set():
-            if not self.writes and (self.lost or not (told or self.heard or self.raised)):
-                told = True
+            if not self.writes and (self.lost or not (interrupted or self.heard or self.raised)):
+                interrupted = True
                 self.due, self.lost = True, False
                 signal.pthread_kill(main, signal.SIGINT)
             done.wait(0.1)

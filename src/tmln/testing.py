@@ -83,12 +83,12 @@ def check_settings(kind: Kind) -> None:
     plain = kind.Settings()
     for key in kind.Settings.model_fields:
         assert getattr(found, key) == getattr(plain, key), f"{what}: {key} changes when it is read"
-    said = ""
+    message = ""
     try:
         read_settings(kind, {"strenght": 1.0})
     except ValueError as error:
-        said = str(error)
-    assert "has no setting 'strenght'" in said, f"{what} accepts a setting that it does not have"
+        message = str(error)
+    assert "has no setting 'strenght'" in message, f"{what} accepts a setting that it does not have"
 
 
 def check_repeatable(kind: Kind, settings: Mapping[str, Any] | None = None) -> None:

@@ -113,11 +113,11 @@ def _titles(keys: Iterable[Key], options: Iterable[Mapping[str, Any]]) -> dict[K
         differs = [n for n in names if n in ALWAYS_SAID or len({canonical(mine.get(n)) for mine in found.values()}) > 1]
         short = _short_paths([mine.get("path") for mine in found.values()])
         for key, mine in found.items():
-            said = [f"{name}={short.get(str(mine[name]), mine[name])}" for name in differs if name in mine]
+            notes = [f"{name}={short.get(str(mine[name]), mine[name])}" for name in differs if name in mine]
             alike = [other for other in found if other[1] == key[1]]
-            said += [f"test data {key[2][:6] or 'unknown'}"] if len({other[2] for other in alike}) > 1 else []
-            said += [f"{key[3] or 'unknown'} tasks"] if len({other[3] for other in alike}) > 1 else []
-            titles[key] = ", ".join([benchmark, *said])
+            notes += [f"test data {key[2][:6] or 'unknown'}"] if len({other[2] for other in alike}) > 1 else []
+            notes += [f"{key[3] or 'unknown'} tasks"] if len({other[3] for other in alike}) > 1 else []
+            titles[key] = ", ".join([benchmark, *notes])
         if len(found) > 1:  # the variant without a word of its own has none to be told by
             for key in found:
                 if titles[key] == benchmark:

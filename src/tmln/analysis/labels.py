@@ -55,7 +55,7 @@ def label_runs(
     variants = _name_variants(configs)
     tables = [str(config.get("benchmark")) for config in configs]
     competes = [config.get("method") not in REFERENCES for config in configs]
-    kin = _collect((zip(tables, variants, strict=True)), flat)
+    group = _collect((zip(tables, variants, strict=True)), flat)
     rivals = _collect((t for t, c in zip(tables, competes, strict=True) if c), _where(flat, competes))
     given = [None if keys is None else set(map(_spell, keys)) for keys in changed or [None] * len(flat)]
     spread: dict[tuple[str, str], dict[str, set[str | None]]] = {}  # a setting's values by method, within a table
@@ -66,17 +66,17 @@ def label_runs(
     for table, variant, fields, mine, chosen in zip(
         tables, variants, flat, given, searched or [()] * len(flat), strict=True
     ):
-        told = {key for key in fields if len(kin[table, variant][key]) > 1}
-        told |= {
+        shown = {key for key in fields if len(group[table, variant][key]) > 1}
+        shown |= {
             key
             for key in fields
             if _is_of_run(key) and len(rivals.get(table, {}).get(key, ())) > 1 and (mine is None or key in mine)
         }
-        own = {key for key in mine or () if key.startswith(SETTINGS) and key in fields} - told
+        own = {key for key in mine or () if key.startswith(SETTINGS) and key in fields} - shown
         by_search = {key for key in own if key.removeprefix(SETTINGS) in chosen}
         shared = {key for key in own - by_search if _is_shared(spread[table, key])}
-        told |= own - by_search - shared
-        labels.append(RunLabel(variant, *(_write(fields, keys) for keys in (told, shared, by_search))))
+        shown |= own - by_search - shared
+        labels.append(RunLabel(variant, *(_write(fields, keys) for keys in (shown, shared, by_search))))
     return labels
 
 

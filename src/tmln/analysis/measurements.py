@@ -88,7 +88,7 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
     """Return notes on how overheads were measured."""
     machine, control, units = content["machine"], content["control"], content["units"]
     methods = content["methods"]
-    said = [
+    notes = [
         f"{content['rounds']} rounds of {content['steps']} steps in turns, from the second task on: "
         f"{content['model']}, {content['parameters']} parameters, batches of {content['batch_size']}; "
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
@@ -106,18 +106,18 @@ def overhead_notes(content: Mapping[str, Any]) -> list[str]:
     derived = {name: found["auxiliary"]["derived"] for name, found in methods.items()}
     if any(derived.values()):
         listed = "; ".join(f"{name} {', '.join(names)}" for name, names in derived.items() if names)
-        said.append(f"of which derived, and in no checkpoint: {listed}")
+        notes.append(f"of which derived, and in no checkpoint: {listed}")
     if content["rounds"] == 1:
-        said.append("one round only, so no interval")
+        notes.append("one round only, so no interval")
     if machine["load"] is not None and machine["load"] > BUSY * (machine["cores"] or 1):
-        said.append(
+        notes.append(
             f"others were at work (load {machine['load']:.1f} on {machine['cores']} cores): the intervals are wider, "
             "and the seconds longer, than on a free machine"
         )
     for name, found in methods.items():
         if found["diverged"]:
-            said.append(f"{name} diverged {found['diverged']}")
-    return said
+            notes.append(f"{name} diverged {found['diverged']}")
+    return notes
 
 
 def overhead_records(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -61,10 +61,10 @@ class Note:
 
 def table_notes(rows: Sequence[Row]) -> list[str]:
     """Return the notes of a table: its columns, then problems of its rows."""
-    said = ["n seeds: mean ± sample standard deviation, 95% t-interval", STRONG]
+    notes = ["n seeds: mean ± sample standard deviation, 95% t-interval", STRONG]
     if any(row.summary("acc").cut for row in rows):
-        said.append(CUT)
-    return [*said, *map(str, row_notes(rows))]
+        notes.append(CUT)
+    return [*notes, *map(str, row_notes(rows))]
 
 
 def difference_notes(found: Significance) -> list[str]:
@@ -74,10 +74,10 @@ def difference_notes(found: Significance) -> list[str]:
     pairs = len(found.nearest) if found.has_given_reference else math.comb(len(found.candidates), 2)
     chosen = "as requested" if found.has_given_reference else "the best of all pairs" if pairs else "the best"
     many = f"corrected by Holm for {pairs} comparison{'s' * (pairs != 1)}" if pairs else "without a conclusion"
-    said = [f"Δ: ACC against {found.reference.label}, {chosen}, on shared seeds; p: {TESTS[found.test].title}, {many}"]
+    notes = [f"Δ: ACC against {found.reference.label}, {chosen}, on shared seeds; p: {TESTS[found.test].title}, {many}"]
     if not found.candidates:
-        said = [f"Δ and p are against {found.reference.label}, best on the test data: no conclusion follows"]
-    return [*said, "seeds needed: for 80% power of the t-test, if the difference is as estimated here"]
+        notes = [f"Δ and p are against {found.reference.label}, best on the test data: no conclusion follows"]
+    return [*notes, "seeds needed: for 80% power of the t-test, if the difference is as estimated here"]
 
 
 def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
@@ -212,16 +212,16 @@ def _problems(problems: Sequence[Problem], state: str) -> Iterator[str]:
 
 def front_notes(rows: Sequence[Row], lacking: Mapping[str, Sequence[str]], metrics: Sequence[str]) -> list[str]:
     """Yield the notes of fronts; ``lacking`` maps configurations to metrics they do not have."""
-    asked = any(metric_of(name).against_reference for name in metrics)
-    said = [str(note) for note in (gap_notes(rows) if asked else seed_notes(rows))]
+    requested = any(metric_of(name).against_reference for name in metrics)
+    notes = [str(note) for note in (gap_notes(rows) if requested else seed_notes(rows))]
     if find_unselected(rows):
-        said.append("of a method with validation data the front of all has only the configuration chosen on them")
+        notes.append("of a method with validation data the front of all has only the configuration chosen on them")
     aside = dict.fromkeys(row.method for row in rows if not row.competes)
-    said += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
+    notes += [f"{name} {SEES[REFERENCES[name]]}: it is the reference, and on no front" for name in aside]
     alike = {tuple(missing) for missing in lacking.values()}
     if len(alike) == 1:
         lacking = {"every configuration": [*alike.pop()]}
     for label, missing in lacking.items():
         if missing:
-            said.append(f"{label}: no {' and no '.join(metric_of(m).heading for m in missing)}, so on no front")
-    return said
+            notes.append(f"{label}: no {' and no '.join(metric_of(m).heading for m in missing)}, so on no front")
+    return notes

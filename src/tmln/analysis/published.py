@@ -70,12 +70,12 @@ def publish(results: Iterable[Result], path: Path, measured: Iterable[Analysis] 
 
 
 def _entry(result: Result, left_out: Sequence[str]) -> dict[str, Any]:
-    said = {f.name: getattr(result, f.name) for f in fields(Result) if f.name not in (*OURS, *left_out)}
+    content = {f.name: getattr(result, f.name) for f in fields(Result) if f.name not in (*OURS, *left_out)}
     commands, _ = commands_to_repeat(result, [result.seed])
     entry = {
         "name": result.name,
         "command": commands[0] if commands else None,
-        **said,
+        **content,
         "format": USUAL_FORMAT if result.checksum else 1,
         "config": spell_numbers(result.config),
         "machine": {key: result.machine[key] for key in MACHINE if key in result.machine},

@@ -130,12 +130,12 @@ def rank_notes(found: MethodRanks) -> list[str]:
     """Return what the ranks say: no difference, or the groups that do not differ significantly."""
     metric, count = metric_of(found.metric).title, len(found.tables)
     test = f"Friedman p {p_text(found.friedman)}"
-    said = [f"{metric}; ranks are over {count} tables, of methods that are in all of them, 1 is best"]
+    notes = [f"{metric}; ranks are over {count} tables, of methods that are in all of them, 1 is best"]
     if found.friedman >= LEVEL:
-        return [*said, f"over {count} tables no method ranks above another: {test}"]
+        return [*notes, f"over {count} tables no method ranks above another: {test}"]
     groups = "; ".join(" = ".join(group) for group in found.cliques) or "none"
     return [
-        *said,
+        *notes,
         f"ranks differ over {count} tables: {test}; Nemenyi's critical difference is {found.critical:.2f}; "
         f"groups that do not differ significantly: {groups}",
     ]

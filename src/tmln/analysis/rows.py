@@ -203,10 +203,10 @@ def label_matched_rates(rows: Sequence[Row]) -> list[Row]:
     steps = {row.step_rate for row in rows if row.competes and row.step_rate != row.lr} - {math.nan}
     named: dict[str, tuple[str, bool]] = {}  # label -> the new one, and whether it is the control's
     for method in {row.method for row in rows if row.competes}:
-        kin = [row for row in rows if row.method == method]
-        fast = [row for row in kin if row.lr == row.step_rate in steps and _is_plain(row)]
-        if len(kin) == 2 and len(fast) == 1 and _differ_in(*kin) <= {"lr", MOMENTUM}:
-            named |= {row.label: (method, False) for row in kin}
+        group = [row for row in rows if row.method == method]
+        fast = [row for row in group if row.lr == row.step_rate in steps and _is_plain(row)]
+        if len(group) == 2 and len(fast) == 1 and _differ_in(*group) <= {"lr", MOMENTUM}:
+            named |= {row.label: (method, False) for row in group}
             named[fast[0].label] = (f"{method}{AT_RATE}", True)
     return [
         replace(row, label=named[row.label][0], alone=named[row.label][1]) if row.label in named else row

@@ -86,8 +86,8 @@ class Selection:
         """Return ``tmln (step.damping=0.2, chosen on validation data from 5)``."""
         if not self.row.settings or self.row.alone:
             return self.row.label
-        said = [self.row.settings.replace(" ", ", "), *([self.words] if self.words else [])]
-        return f"{self.row.method} ({', '.join(said)})"
+        words = [self.row.settings.replace(" ", ", "), *([self.words] if self.words else [])]
+        return f"{self.row.method} ({', '.join(words)})"
 
 
 def find_unselected(rows: Sequence[Row]) -> list[Row]:
@@ -106,10 +106,10 @@ def select_configurations(rows: Sequence[Row]) -> list[Selection]:
         if row.competes:
             methods.setdefault(row.contender, []).append(row)
     found = []
-    for kin in methods.values():
-        counts = [(row.summary("val_acc").n, row.summary("acc").n) for row in kin]
+    for group in methods.values():
+        counts = [(row.summary("val_acc").n, row.summary("acc").n) for row in group]
         known = all(validated == tested for validated, tested in counts)
-        best = best_row(kin, "val_acc" if known and len(kin) > 1 else "acc")
+        best = best_row(group, "val_acc" if known and len(group) > 1 else "acc")
         if best is not None:
-            found.append(Selection(best, len(kin), fair=known or len(kin) == 1))
+            found.append(Selection(best, len(group), fair=known or len(group) == 1))
     return found

@@ -117,9 +117,9 @@ def grid_latex(lines: Lines, caption: str = "", label: str = "") -> str:
     rows = [row(line) for line in body]
     whole = [top, r"\toprule", row(heading), r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
     if caption or label:
-        said = [rf"\caption{{{_MINUS.sub(chr(0x2212), caption).translate(LATEX_SIGNS)}}}"]
-        said += [rf"\label{{{_UNLABELLED.sub('-', label)}}}"] if label else []
-        whole = [r"\begin{table}[t]", r"\centering", *said, *whole, r"\end{table}"]
+        head = [rf"\caption{{{_MINUS.sub(chr(0x2212), caption).translate(LATEX_SIGNS)}}}"]
+        head += [rf"\label{{{_UNLABELLED.sub('-', label)}}}"] if label else []
+        whole = [r"\begin{table}[t]", r"\centering", *head, *whole, r"\end{table}"]
     return "\n".join(whole)
 
 

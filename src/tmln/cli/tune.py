@@ -145,9 +145,9 @@ def tune(
     ]
     used = range(bases[0].seed, bases[0].seed + seeds)
     kept = describe_searches(searches, tuple(objectives), used, finals)
-    asked = [canonical([kept["objectives"], kept["seeds"], trials, kept["final_runs"]])]
-    asked += [canonical([one["config"], one["spaces"]]) for one in kept["methods"]]
-    path = runs / f"tune-{seed_of(0, ' '.join(asked)):016x}.json"
+    requested = [canonical([kept["objectives"], kept["seeds"], trials, kept["final_runs"]])]
+    requested += [canonical([one["config"], one["spaces"]]) for one in kept["methods"]]
+    path = runs / f"tune-{seed_of(0, ' '.join(requested)):016x}.json"
     write_whole(path, to_json(kept, indent=1) + "\n")
     echo(f"the search: {path}", err=True)
     if finals:

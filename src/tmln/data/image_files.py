@@ -197,14 +197,14 @@ def _read_cached(path: Path, notes: Path, shape: tuple[int, ...]) -> tuple[list[
     """Return the rows and problems of a file made before; None if there is none of ours."""
     try:
         known = json.loads(notes.read_bytes())
-        kept, said = known["kept"], known["bad"]
+        kept, complaints = known["kept"], known["bad"]
         rows = isinstance(kept, list) and all(type(row) is int and 0 <= row < shape[0] for row in kept)
-        if not rows or not isinstance(said, list) or not all(isinstance(text, str) for text in said):
+        if not rows or not isinstance(complaints, list) or not all(isinstance(text, str) for text in complaints):
             return None
         mapped = np.load(path, mmap_mode="r")
     except (OSError, ValueError, TypeError, LookupError, RecursionError, EOFError):
         return None
-    return (kept, said) if mapped.dtype == np.uint8 and mapped.shape == shape else None
+    return (kept, complaints) if mapped.dtype == np.uint8 and mapped.shape == shape else None
 
 
 def _fill(array: Pixels, files: Sequence[Path], read: Reader, bad: BadData) -> list[int]:

@@ -105,9 +105,9 @@ def _shared_features() -> Iterator[None]:
 
 def is_undecided(data: str | Path, request: LearnRequest) -> bool:
     """Return whether a folder of images is to be learned and nothing says by which network."""
-    asked = (request.model, request.method, request.epochs, request.weights)
+    requested = (request.model, request.method, request.epochs, request.weights)
     decided = request.from_scratch or request.freeze or bool(request.settings)
-    return Path(data).expanduser().is_dir() and not decided and all(value is None for value in asked)
+    return Path(data).expanduser().is_dir() and not decided and all(value is None for value in requested)
 
 
 def uses_backbone(data: str | Path, request: LearnRequest) -> bool:

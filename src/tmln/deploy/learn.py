@@ -189,14 +189,14 @@ def learn_into(
         nonlocal save_at
         done = epoch * math.ceil(count / learner.batch_size) + number + 1
         on_step(StepProgress(epoch, epochs, done, steps, loss))
-        asked, begin = stop(), time.monotonic()
-        if asked or begin >= save_at:
+        stopping, begin = stop(), time.monotonic()
+        if stopping or begin >= save_at:
             learner.about["underway"] = {**mark, "epochs": epochs}
             with saving():
                 learner.save(beside)
             end = time.monotonic()
             save_at = end + max(SAVE_EVERY, (end - begin) / SAVE_SHARE)
-        if asked:
+        if stopping:
             raise Interrupted(f"stopped in epoch {epoch + 1} of {epochs}; the same command goes on from there")
 
     share, most = request.hold_out, request.max_forgetting
@@ -318,8 +318,8 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
 def model_options_of(request: LearnRequest) -> dict[str, Any]:
     """Return the options of the model that are asked for."""
     prefix = "model."
-    asked = {key: value for key, value in request.settings.items() if key.startswith(prefix)}
-    return {key.removeprefix(prefix): _parse(value) for key, value in asked.items()}
+    requested = {key: value for key, value in request.settings.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): _parse(value) for key, value in requested.items()}
 
 
 def begins_with_weights(request: LearnRequest) -> bool:

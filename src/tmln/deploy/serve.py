@@ -200,18 +200,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _predict(self) -> dict[str, Any]:
         body = self._read_body()
-        asked = {key: values[-1] for key, values in parse_qs(urlsplit(self.path).query).items()}
+        requested = {key: values[-1] for key, values in parse_qs(urlsplit(self.path).query).items()}
         data: Any = [body]
         if self.headers.get_content_type() == "application/json":
             content = read_json(body)
             data = read_batch(content, self.server.learner, self.server.limits.batch)
-            asked = {**asked, **{key: content[key] for key in ("top", "unknown") if key in content}}
+            requested = {**requested, **{key: content[key] for key in ("top", "unknown") if key in content}}
         elif not takes_pictures(self.server.learner):
             raise BadRequest('the model takes arrays: send JSON, {"inputs": [[...], ...]}')
-        top = asked.get("top", 1)
+        top = requested.get("top", 1)
         if not str(top).isdecimal() or int(top) < 1:
             raise BadRequest(f"top is a number from 1 on, not {top!r}")
-        unknown = str(asked.get("unknown", False)).lower() in ("1", "true", "yes")
+        unknown = str(requested.get("unknown", False)).lower() in ("1", "true", "yes")
         return {"predictions": self.server.predict(data, int(top), unknown)}
 
 

@@ -92,10 +92,10 @@ def open_distributed(devices: Devices) -> Iterator[DistributedExecutor | None]:
 
 def follow(fabric: Any) -> None:
     """Execute what rank 0 executes until it has no more runs; rank 0 handles signals."""
-    asked = threading.Event()
+    stopping = threading.Event()
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda *_: stopping.set())
     ranks = ranks_of(None)
     while (request := _receive(ranks)) is not None:
         torch.set_num_threads(request.threads)
@@ -105,7 +105,7 @@ def follow(fabric: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                Execution(NullRun(request.job.config), options, stop=asked.is_set, fabric=fabric)()
+                Execution(NullRun(request.job.config), options, stop=stopping.is_set, fabric=fabric)()
             except Interrupted:
                 pass
             except Exception as error:

@@ -46,13 +46,13 @@ class Job:
 
 def plan(configs: Sequence[RunConfig], oracle: Oracle) -> list[Job]:
     """Return every run once, preceded by the reference runs that they need."""
-    asked = {run_id(config): Job(config) for config in configs}
+    requested = {run_id(config): Job(config) for config in configs}
     needed = {}
     for config in configs:
         wanted = reference_config(config, oracle)
-        if wanted is not None and run_id(wanted) not in asked:
+        if wanted is not None and run_id(wanted) not in requested:
             needed[run_id(wanted)] = Job(wanted, reference=True)
-    jobs = sorted(asked.values(), key=lambda job: job.config.method not in REFERENCES)
+    jobs = sorted(requested.values(), key=lambda job: job.config.method not in REFERENCES)
     return [*needed.values(), *jobs]
 
 

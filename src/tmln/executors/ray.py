@@ -184,10 +184,12 @@ class RayExecutor:
         fitting = [node for node in nodes if all(node.get(key, 0) >= amount for key, amount in wanted.items())]
         if not fitting:
             largest = max(nodes, key=lambda node: [node.get(key, 0) for key in wanted])
-            asked, there = (
+            requested, there = (
                 ", ".join(f"{source.get(key, 0):g} {key}" for key in wanted) for source in (wanted, largest)
             )
-            raise ValueError(f"no machine of the Ray cluster has {asked}, as each run needs; the largest has {there}")
+            raise ValueError(
+                f"no machine of the Ray cluster has {requested}, as each run needs; the largest has {there}"
+            )
         return int(max(node["CPU"] for node in fitting))
 
     def _check_cluster(self) -> list[tuple[str, Outcome]]:

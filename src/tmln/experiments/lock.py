@@ -32,7 +32,7 @@ def find_missing(folder: Path) -> list[str]:
     with writing(folder):  # what the user knows of
         place.mkdir(parents=True)
         try:
-            return [said for said, holds in NEEDED.items() if not _holds(holds, place)]
+            return [need for need, holds in NEEDED.items() if not _holds(holds, place)]
         finally:
             with suppress(OSError):  # why it cannot be written is said already
                 for path in sorted(place.rglob("*"), reverse=True):

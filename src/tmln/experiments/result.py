@@ -123,8 +123,8 @@ class Result(Observations):
     @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics by the names of :data:`tmln.metrics.METRICS`."""
-        said = {key: v for key, v in self.said.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        return {**said, **measure({**vars(self), "effective_rate": self.rate})}
+        stated = {key: v for key, v in self.said.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        return {**stated, **measure({**vars(self), "effective_rate": self.rate})}
 
     @property
     def rate(self) -> float:

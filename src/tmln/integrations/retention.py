@@ -38,8 +38,8 @@ def scores(model: nn.Module, batches: Iterable[Any], likelihood: str | LogLikeli
             counted = int((labels != IGNORED).sum()) if known else batch.size
             scored += counted
             if known and score.name in ("classes", "tokens", "masked-tokens"):
-                said = output.argmax(1 if score.name == "classes" else -1)
-                right += int(((said == labels) & (labels != IGNORED)).sum())
+                predicted = output.argmax(1 if score.name == "classes" else -1)
+                right += int(((predicted == labels) & (labels != IGNORED)).sum())
                 judged += counted
     if not scored:
         raise ValueError("an anchor set has no labels to score; give it samples with labels")
@@ -89,8 +89,8 @@ class AnchorRetention:
         for name, metric, before, after in self._changes():
             worse = worse_by(metric, before, after)
             if metric in bounds and not worse <= bounds[metric]:  # so that nan is beyond any bound
-                said = f"{name}: {metric} {before:.3f} -> {after:.3f}, worse by {worse:.3f}"
-                found.append(f"{said}, more than {bounds[metric]}")
+                line = f"{name}: {metric} {before:.3f} -> {after:.3f}, worse by {worse:.3f}"
+                found.append(f"{line}, more than {bounds[metric]}")
         return found
 
     def words(self) -> str:

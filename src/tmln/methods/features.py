@@ -82,9 +82,9 @@ class Features:
 
     @torch.no_grad()
     def _find_by_output(self, model: nn.Module, x: Tensor) -> nn.Module:
-        said: list[tuple[nn.Module, Tensor]] = []
+        outputs: list[tuple[nn.Module, Tensor]] = []
         layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-        handles = [m.register_forward_hook(lambda module, _, out: said.append((module, out))) for m in layers]
+        handles = [m.register_forward_hook(lambda module, _, out: outputs.append((module, out))) for m in layers]
         try:
             with preserve_model(model, training=False):
                 output = model(x)
@@ -92,7 +92,7 @@ class Features:
             for handle in handles:
                 handle.remove()
         is_open = output.isfinite() if isinstance(output, Tensor) else None  # a closed class has the logit -inf
-        for module, out in reversed(said):
+        for module, out in reversed(outputs):
             if is_open is not None and out.shape == output.shape and torch.equal(out[is_open], output[is_open]):
                 return module
         raise ValueError(

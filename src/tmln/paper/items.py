@@ -53,12 +53,12 @@ def published_study(scale: Scale, items: Iterable[Item], path: Path) -> tuple[St
     """Return a study of published results, and the items that they cover."""
     found = {result.name: result for result in read_results(path)[0]}
     measured = {one.kind for one in read_analyses(path) if get_scale_mark(scale) in one.name}
-    asked = list(items)
+    requested = list(items)
     kept = [
-        item for item in asked if item.measures in measured or any(run_id(one) in found for one in item.runs(scale))
+        item for item in requested if item.measures in measured or any(run_id(one) in found for one in item.runs(scale))
     ]
     if not kept:
-        names = ", ".join(item.name for item in asked)
+        names = ", ".join(item.name for item in requested)
         raise ValueError(f"{path} holds no run of {names} at scale {scale.name}; without --published they are run")
     return Study(scale, Store(path), published=found), kept
 

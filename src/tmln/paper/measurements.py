@@ -53,12 +53,12 @@ def render_table4(study: Study) -> Page:
     found, why = measure_once(study, setup, "overhead", configs, measure, rounds=rounds, steps=TABLE4_STEPS)
     costs = {} if found is None else found["methods"]
     lines = [_table4_line(method, costs.get(method)) for method in TABLE4_METHODS]
-    said = [] if found is None else overhead_notes(found)
+    texts = [] if found is None else overhead_notes(found)
     notes = [
         setup.remark,
         *why,
         "host GB: peak of the process; GPU GB: peak of its tensors on the GPU, none on a CPU; paper: one Tesla P100",
-        *said,
+        *texts,
         *select_notes(TABLE4_NOTES, study.scale),
     ]
     page = Page("table4", TABLE4_TITLE, [Sheet(setup.title, [TABLE4_HEADING, *lines])], notes=notes)
@@ -142,8 +142,8 @@ def render_table5(study: Study) -> Page:
         losses = {method: _summaries(rows, method, task) for method in TABLE5}
         sheets.append(Sheet(f"loss of {task}, {setup.title}", _table5_lines(losses, number, bool(rows))))
         records += _table5_records(losses, number)
-    said = "ours: mean cross entropy over all test samples of the task, ± sample deviation over seeds"
-    return Page("table5", TABLE5_TITLE, sheets, records, [setup.remark, *why, *_problems(rows), NOTES["losses"], said])
+    note = "ours: mean cross entropy over all test samples of the task, ± sample deviation over seeds"
+    return Page("table5", TABLE5_TITLE, sheets, records, [setup.remark, *why, *_problems(rows), NOTES["losses"], note])
 
 
 def _summaries(rows: Sequence[Mapping[str, Any]], method: str, task: str) -> list[Summary]:
@@ -169,11 +169,11 @@ def _table5_cell(summary: Summary, ran: bool) -> str:
 
 
 def _problems(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    said = [
+    notes = [
         f"{METHODS[row['method']]}, seed {row['seed']}: {row['problem']}; left out" for row in rows if row["problem"]
     ]
     seeds = {row["seed"] for row in rows}
-    return [*said, "one seed only, so no deviation"] if len(seeds) == 1 else said
+    return [*notes, "one seed only, so no deviation"] if len(seeds) == 1 else notes
 
 
 def _table5_records(found: Mapping[str, Sequence[Summary]], number: int) -> list[Mapping[str, Any]]:

@@ -108,13 +108,13 @@ def list_confirm_setups(scale: Scale) -> list[BenchmarkSetup]:
 
 def list_confirm_runs(scale: Scale) -> list[RunConfig]:
     """Return the runs; INT is left out, because its references take longer than all else."""
-    asked = [
+    requested = [
         (setup, method, seed)
         for setup in list_confirm_setups(scale)
         for method in CONFIRM_METHODS
         for seed in range(scale.grid_seeds)
     ]
-    return [setup.config(method, seed) for setup, method, seed in asked]
+    return [setup.config(method, seed) for setup, method, seed in requested]
 
 
 def render_confirm(study: Study) -> Page:

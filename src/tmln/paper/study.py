@@ -122,8 +122,8 @@ def measure_once(
 
     ``options`` are part of its name: other options are another measurement.
     """
-    asked = to_json([kind, [run_id(config) for config in configs], options])
-    name = f"{setup.benchmark}{get_scale_mark(study.scale)}{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
+    key = to_json([kind, [run_id(config) for config in configs], options])
+    name = f"{setup.benchmark}{get_scale_mark(study.scale)}{hashlib.sha256(key.encode()).hexdigest()[:8]}"
     found = _load(study, kind, name)
     if study.published is not None:
         return found, [] if found is not None else [f"not measured in what {study.store.root} has of {kind}"]
@@ -182,19 +182,19 @@ class RequestedRow:
 
     def notes(self, label: str) -> list[str]:
         """Return what a reader must know about this row."""
-        said = []
+        texts = []
         if self.row is not None and self.row.diverged:
             left = "left out of the mean" if self.n else "so there is no mean"
-            said.append(f"{label}: {seeds_text(self.row.diverged)} diverged; kept in the store, {left}")
-        said += [
+            texts.append(f"{label}: {seeds_text(self.row.diverged)} diverged; kept in the store, {left}")
+        texts += [
             f"{label}: {seeds_text([s for s in self.why if self.why[s] == reason])} not run: {reason}"
             for reason in dict.fromkeys(self.why.values())
         ]
         if self.n == 1:
-            said.append(f"{label}: one seed only, so no deviation and no interval")
+            texts.append(f"{label}: one seed only, so no deviation and no interval")
         if self.n and self.unreferenced:
-            said.append(f"{label}: no joint reference for {seeds_text(self.unreferenced)}, so no INT there")
-        return said
+            texts.append(f"{label}: no joint reference for {seeds_text(self.unreferenced)}, so no INT there")
+        return texts
 
 
 def read_requested_row(

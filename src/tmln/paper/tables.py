@@ -76,9 +76,9 @@ def match_rate(setup: BenchmarkSetup) -> dict[str, Any]:
 
 def list_configs(setup: BenchmarkSetup, lines: Sequence[TableRow], seeds: int) -> list[RunConfig]:
     """Return the runs that these rows need, joint references included."""
-    asked = [setup.config(line.method, seed, line.changes) for line in lines for seed in range(seeds)]
-    references = [reference_config(config, "prefix") for config in asked]
-    return list({run_id(config): config for config in (*references, *asked) if config is not None}.values())
+    requested = [setup.config(line.method, seed, line.changes) for line in lines for seed in range(seeds)]
+    references = [reference_config(config, "prefix") for config in requested]
+    return list({run_id(config): config for config in (*references, *requested) if config is not None}.values())
 
 
 def make_metric_sheets(
@@ -103,10 +103,10 @@ def make_metric_sheets(
                 cells.append("-" if line.joint else each.text("peak"))
         body.append(cells)
     records = [record for line, each in zip(lines, found, strict=True) for record in _records(setup, line, each)]
-    sheets, said = [Sheet(setup.title, [heading, *body])], _write_summaries(competitors)
-    if said:
+    sheets, notes = [Sheet(setup.title, [heading, *body])], _write_summaries(competitors)
+    if notes:
         sheets.append(make_comparison_sheet(f"{setup.title}, against the best", lines, found, BESIDES))
-    return sheets, records, [*said, *write_notes(setup, lines, found)]
+    return sheets, records, [*notes, *write_notes(setup, lines, found)]
 
 
 def make_comparison_sheet(
@@ -140,17 +140,17 @@ def _write_summaries(competitors: Sequence[Row]) -> list[str]:
 
 def write_notes(setup: BenchmarkSetup, lines: Sequence[TableRow], found: Sequence[RequestedRow]) -> list[str]:
     """Return the notes of a table: how it was run, and what is missing and why."""
-    said = [setup.remark]
+    texts = [setup.remark]
     if setup.missing and not any(each.n for each in found):
-        return [*said, f"{setup.title} was not run: {setup.missing} is not at hand; tmln data get {setup.missing}"]
+        return [*texts, f"{setup.title} was not run: {setup.missing} is not at hand; tmln data get {setup.missing}"]
     single = [line.label for line, each in zip(lines, found, strict=True) if each.n == 1]
     if len(single) == len(lines):
-        said.append("one seed only: no deviation and no interval")
+        texts.append("one seed only: no deviation and no interval")
     for line, each in zip(lines, found, strict=True):
         notes = each.notes(f"{setup.benchmark}, {line.label}")
-        said += [note for note in notes if len(single) < len(lines) or "one seed only" not in note]
+        texts += [note for note in notes if len(single) < len(lines) or "one seed only" not in note]
     results = [result for each in found if each.row for result in each.row.results]
-    return said + [f"{note}; a new --runs folder has them all of one" for note in version_notes(results)]
+    return texts + [f"{note}; a new --runs folder has them all of one" for note in version_notes(results)]
 
 
 def _records(setup: BenchmarkSetup, line: TableRow, found: RequestedRow) -> list[Mapping[str, Any]]:
@@ -331,8 +331,10 @@ def render(study: Study) -> Page:
             same = not isinstance(printed, str) and float(printed) == float(settings[key])
             body.append([METHODS[method], key, symbol, _text(printed), _text(settings[key])])
             if key in stated and not same:
-                said = f"{METHODS[method]}: {key} is {_text(settings[key])} on {setup.benchmark}, not the paper's"
-                notes.append(f"{said} {_text(printed)}: that is what runs of this benchmark take unless told otherwise")
+                difference = f"{METHODS[method]}: {key} is {_text(settings[key])} on {setup.benchmark}, not the paper's"
+                notes.append(
+                    f"{difference} {_text(printed)}: that is what runs of this benchmark take unless told otherwise"
+                )
     table = Sheet(f"as they run on {setup.title}", [["method", "setting", "symbol", "paper", "ours"], *body])
     records: list[Mapping[str, Any]] = [
         {

@@ -167,8 +167,8 @@ def _lines(method: str, found: Sequence[Attempt], chosen: Attempt | None) -> lis
         cells = [a.why if a.value is None else f"{100 * a.value:.1f}" for a in part]
         cells = [Strong(cell) if a is chosen else cell for a, cell in zip(part, cells, strict=True)]
         mine = chosen is not None and chosen in part
-        said = " ".join(f"{key}={item:g}" for key, item in chosen.settings.items()) if mine and chosen else ""
-        lines.append([method if not k else "", f"{field} = {value:g}", *cells, said])
+        best = " ".join(f"{key}={item:g}" for key, item in chosen.settings.items()) if mine and chosen else ""
+        lines.append([method if not k else "", f"{field} = {value:g}", *cells, best])
     return lines
 
 

@@ -34,12 +34,12 @@ class Representative:
 
 def find_representative_rows(rows: Sequence[Row]) -> dict[str, Representative]:
     """Return one row per method, most accurate first, or its first row without accuracy."""
-    kin: dict[str, list[Row]] = {}
+    group: dict[str, list[Row]] = {}
     for row in rows:
-        kin.setdefault(row.contender, []).append(row)
+        group.setdefault(row.contender, []).append(row)
     found = {
         name: Representative(mine[0], f"highest ACC of {len(mine)}" * (len(mine) > 1), True)
-        for name, mine in kin.items()
+        for name, mine in group.items()
     }
     selected = select_configurations(rows)
     return {**found, **{one.row.contender: Representative(one.row, one.words, one.fair) for one in selected}}

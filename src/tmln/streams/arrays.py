@@ -143,10 +143,10 @@ def _read_label(dataset: Dataset[Any], row: int) -> int:
     except (TypeError, ValueError, RuntimeError):
         number = -1
     if isinstance(label, str) or number < 0 or number != label:
-        said = list(label.shape) if isinstance(label, Tensor) and label.dim() else repr(label)
+        given = list(label.shape) if isinstance(label, Tensor) and label.dim() else repr(label)
         by_name = "; names are taken in (x, y), or as numbers with classes=[...]"
         hint = by_name if isinstance(label, str) else _NUMBERS_ONLY
-        raise DataError(f"sample {row} has the label {said}: labels are whole numbers from 0 on{hint}")
+        raise DataError(f"sample {row} has the label {given}: labels are whole numbers from 0 on{hint}")
     return number
 
 

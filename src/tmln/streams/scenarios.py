@@ -126,11 +126,11 @@ def order_domains(options: TextDomainOptions) -> list[str]:
     (['yelp', 'amazon', 'dbpedia', 'agnews'], ['agnews', 'yelp'])
     """
     order = [word.strip() for word in ORDERS.get(options.order, options.order).split(",")]
-    asked = [word.strip() for word in options.domains.split(",")]
-    for word in (*order, *asked):
+    requested = [word.strip() for word in options.domains.split(",")]
+    for word in (*order, *requested):
         if word not in DOMAINS:
             raise ValueError(f"text-domains has no domain {word!r}{did_you_mean(word, DOMAINS)} ({', '.join(DOMAINS)})")
-    names = [word for word in dict.fromkeys(order) if word in asked]
+    names = [word for word in dict.fromkeys(order) if word in requested]
     if not names:
         raise ValueError(f"none of domains={options.domains} is in order={options.order}")
     return names

@@ -134,20 +134,20 @@ class Search:
         found: list[Trial] = []
         while (left := trials - len(self.list_ended())) > 0:
             others = len(self._requeue_stale())
-            asked = self._limit([self._ask() for _ in range(min(batch, left - others))], trials)
-            if not asked:
+            requested = self._limit([self._ask() for _ in range(min(batch, left - others))], trials)
+            if not requested:
                 on_wait(others)
                 time.sleep(PAUSE)
                 continue
-            points = [self._read(trial) for trial in asked]
+            points = [self._read(trial) for trial in requested]
             try:
-                with self._heartbeat(asked):
+                with self._heartbeat(requested):
                     results = run(points)
             except BaseException:
-                for trial in asked:
+                for trial in requested:
                     self._requeue(trial)
                 raise
-            for trial, point, seeds in zip(asked, points, results, strict=True):
+            for trial, point, seeds in zip(requested, points, results, strict=True):
                 found.append(self._end(trial, point, average_objectives(seeds, tuple(self.objectives))))
                 on_trial(found[-1])
         return found
