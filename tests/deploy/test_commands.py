@@ -92,10 +92,24 @@ def test_too_much_forgetting_keeps_the_old_state(weeks: Path, tmp_path: Path) ->
     draw(tmp_path / "new", "ant", 40)
     result = run("learn", "--state", state, "--data", tmp_path / "new", "--max-forgetting", 5, "--epochs", 30, code=3)
     assert "week1 fell from" in result.output
+    assert "tmln accept" in result.output
     after = load_file(state)
     assert same(after["state"], before["state"])
     assert same(after["record"], before["record"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "shop.tmln"]
+    words = ("learn", "--state", state, "--data", tmp_path / "new", "--max-forgetting", 5, "--undo-levels", 0)
+    result = run(*words, "--epochs", 30, code=3)
+    assert "takes the lesson all the same" not in result.output  # it is not kept
+    assert "--undo-levels 1" in result.output
+
+
+def test_forgetting_that_nothing_can_measure_is_said(weeks: Path, tmp_path: Path) -> None:
+    words = ("learn", "--state", tmp_path / "shop.tmln", "--epochs", 1, "--max-forgetting", 5)
+    said = run(*words, "--data", weeks / "week1", "--hold-out", 0).output
+    assert "no images of" not in said
+    assert "no images of week1 are held out" in run(*words, "--data", weeks / "week2").output
+    said = run(*words, "--data", weeks / "week2").output
+    assert "no images of week1 are held out" in said  # of week2 there are some
 
 
 @pytest.mark.parametrize(

@@ -131,15 +131,15 @@ def learn(
             learner, table = learn_into(state, data, request, _announce_resumption(shown), stop, notes)
     except Forgot as error:
         echo_block(str(error.retention))
-        echo(
-            f"tmln: {error}; {state} answers as it did. tmln accept --state {state} takes the lesson all the same",
-            err=True,
-        )
+        kept = f"tmln accept --state {state} takes the lesson all the same"
+        remedy = kept if undo_levels else "with --undo-levels 1 tmln accept could take the lesson"
+        echo(f"tmln: {error}; {state} answers as it did. {remedy}", err=True)
         raise typer.Exit(FORGOT) from None
     if notes.candidates:
         _show_candidates(notes.candidates)
     echo_block(str(table))
-    _report_lesson(table, notes, most)
+    earlier = [task.name for task in learner.seen.record.tasks[:-1]]
+    _report_lesson(table, notes, most, [name for name in earlier if name not in table.tasks()])
     if begun:
         about = learner.about
         size = "x".join(map(str, about["shape"]))
@@ -184,8 +184,11 @@ def _show_candidates(candidates: Sequence[Candidate]) -> None:
     echo("")
 
 
-def _report_lesson(table: Retention, notes: LessonNotes, most: float | None) -> None:
-    """Print what was left out, what a lesson took, and what to do where it went badly."""
+def _report_lesson(table: Retention, notes: LessonNotes, most: float | None, unmeasured: Sequence[str]) -> None:
+    """Print what was left out, what a lesson took, and what to do where it went badly.
+
+    ``unmeasured``: earlier tasks of which nothing is held out.
+    """
     echo("")
     echo(f"took {notes.seconds:.0f} s, {notes.read_seconds:.0f} s of it reading")
     if notes.left_out:
@@ -196,6 +199,11 @@ def _report_lesson(table: Retention, notes: LessonNotes, most: float | None) -> 
         echo_note(
             f"{', '.join(unclear)} may have lost more than {100 * most:g} points, but too few images are held out to "
             "tell (see the interval): learned; tmln undo takes it back, a larger --hold-out tells more"
+        )
+    if most is not None and unmeasured:
+        echo_note(
+            f"no images of {', '.join(unmeasured)} are held out, so that --max-forgetting could not tell what was lost "
+            "there: --hold-out above 0 keeps some of later tasks"
         )
     for line in table.advice():
         echo_note(line)
