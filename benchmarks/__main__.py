@@ -27,7 +27,7 @@ BENCHMARKS = {
     "report": "the page of 500 runs in a browser",
     "show": "tmln show and report of 200 runs to their end, tmln demo to its table",
     "own": "data of one's own: reading a folder, tmln predict, tmln learn",
-    "lessons": "tmln learn with a backbone beside decoding and a forward pass, and a class after 10 and 50 others",
+    "learn": "tmln learn with a backbone beside decoding and a forward pass, and a class after 10 and 50 others",
     "pretrained": "pre-trained backbones: extraction against the bare forward pass, heads from features, a new class",
     "augment": "batched augmentation against Pillow, prefetch",
 }

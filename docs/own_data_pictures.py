@@ -28,42 +28,42 @@ RATES = {"tmln": (0.01,), "naive": (0.01, 0.03, 0.1)}  # tmln at its default; na
 Learn = Callable[[Path], Retention]
 
 
-def accuracies(lessons: Sequence[Path], learn: Learn) -> list[float]:
+def accuracies(tasks: Sequence[Path], learn: Learn) -> list[float]:
     """Return the mean accuracy over all tasks so far after each task, in percent."""
     found = []
-    for lesson in lessons:
-        right = [share for _, share in learn(lesson).tasks().values()]
+    for task in tasks:
+        right = [share for _, share in learn(task).tasks().values()]
         found.append(100 * sum(right) / len(right))
     return found
 
 
-def drawn(lessons: Sequence[Path], begin: Callable[[str, float], Learn], title: str, file: Path) -> None:
+def drawn(tasks: Sequence[Path], begin: Callable[[str, float], Learn], title: str, file: Path) -> None:
     """Draw an image of each class of each task, and the mean accuracy over all tasks so far."""
     after: dict[str, list[float]] = {}
     for method, rates in RATES.items():
-        tried = {rate: accuracies(lessons, begin(method, rate)) for rate in rates}
+        tried = {rate: accuracies(tasks, begin(method, rate)) for rate in rates}
         rate = max(tried, key=lambda rate: sum(tried[rate]))
         after[f"{method}, lr={rate:g}"] = tried[rate]
         print(file.stem, method, {rate: [round(value) for value in values] for rate, values in tried.items()})
-    classes = {lesson: sorted(path.name for path in lesson.iterdir()) for lesson in lessons}
+    classes = {task: sorted(path.name for path in task.iterdir()) for task in tasks}
     wide = max(map(len, classes.values()))
-    figure = plt.figure(figsize=(9, 0.9 + 1.05 * max(3, len(lessons))), layout="constrained")
+    figure = plt.figure(figsize=(9, 0.9 + 1.05 * max(3, len(tasks))), layout="constrained")
     figure.suptitle(title, color=INK, x=0.01, ha="left")
     left, right = figure.subfigures(1, 2, width_ratios=(wide, 4))
-    for axes, lesson in zip(left.subplots(len(lessons), wide, squeeze=False), lessons, strict=True):
+    for axes, task in zip(left.subplots(len(tasks), wide, squeeze=False), tasks, strict=True):
         for axis in axes:
             axis.axis("off")
-        axes[0].text(-0.15, 0.5, lesson.name, transform=axes[0].transAxes, ha="right", va="center", color=INK)
-        for axis, name in zip(axes, classes[lesson], strict=False):
-            axis.imshow(Image.open(lesson / name / "0.png"))
+        axes[0].text(-0.15, 0.5, task.name, transform=axes[0].transAxes, ha="right", va="center", color=INK)
+        for axis, name in zip(axes, classes[task], strict=False):
+            axis.imshow(Image.open(task / name / "0.png"))
             axis.set_title(name, fontsize=9, color=MUTED, pad=2)
     axis = right.subplots()
     for colour, mark, (name, values) in zip(COLOURS, ("o-", "s--"), after.items(), strict=True):
         axis.plot(values, mark, color=colour, label=name)
-    axis.set_xticks(range(len(lessons)), [f"after\n{lesson.name}" for lesson in lessons])
+    axis.set_xticks(range(len(tasks)), [f"after\n{task.name}" for task in tasks])
     axis.set_ylim(0, 105)
-    axis.set_xlim(-0.3, len(lessons) - 0.7)
-    axis.set_ylabel("right in all lessons so far, %")
+    axis.set_xlim(-0.3, len(tasks) - 0.7)
+    axis.set_ylabel("right in all tasks so far, %")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(title="--method", frameon=False, loc="lower left")
     figure.savefig(file, dpi=90)

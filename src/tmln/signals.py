@@ -172,8 +172,8 @@ def owned() -> Iterator[None]:
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether a signal has come, to be called often.
 
-    A second signal interrupts at once. Call it after a step, not within one: whoever has called it
-    is expected to end soon.
+    A second signal interrupts at once. Call it after a step, not within one: the caller is
+    expected to end soon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -1,9 +1,9 @@
 """Code of the user's that a configuration names, ``package.module:Name``.
 
-Needs no torch. A name in a configuration is somebody's text, and importing a module runs it: a run
+Needs no torch. A configuration may come from another user, and importing a module runs it: a run
 imports nothing unless its user allowed it (``tmln --allow-code``, or TMLN_ALLOW_CODE=1). A program
-that passes a name or a class asks for that code, and so does whoever installs a package that
-registers methods (:mod:`tmln.methods.recipes`).
+that passes a name or a class asks for that code, and so does installing a package that registers
+methods (:mod:`tmln.methods.recipes`).
 """
 
 from __future__ import annotations

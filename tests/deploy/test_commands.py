@@ -99,7 +99,7 @@ def test_too_much_forgetting_keeps_the_old_state(weeks: Path, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "shop.tmln"]
     words = ("learn", "--state", state, "--data", tmp_path / "new", "--max-forgetting", 5, "--undo-levels", 0)
     result = run(*words, "--epochs", 30, code=3)
-    assert "takes the lesson all the same" not in result.output  # it is not kept
+    assert "takes the task all the same" not in result.output  # it is not kept
     assert "--undo-levels 1" in result.output
 
 
@@ -198,7 +198,7 @@ def test_arrays_are_learned_and_predicted(tmp_path: Path) -> None:
     assert "a.png among files of arrays" in error
 
 
-def test_learning_what_an_earlier_lesson_is_judged_by_is_warned_of(weeks: Path, tmp_path: Path) -> None:
+def test_learning_what_an_earlier_task_is_judged_by_is_warned_of(weeks: Path, tmp_path: Path) -> None:
     for place, source in (("train", "week1"), ("test", "test")):
         for name in ("bee", "owl"):
             shutil.copytree(weeks / source / name, tmp_path / "shop" / place / name)
@@ -208,7 +208,7 @@ def test_learning_what_an_earlier_lesson_is_judged_by_is_warned_of(weeks: Path, 
         run("learn", "--state", state, "--data", tmp_path / "shop" / "test", "--epochs", 1)
 
 
-def test_a_lesson_that_goes_on_says_so(weeks: Path, tmp_path: Path) -> None:
+def test_a_task_that_goes_on_says_so(weeks: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.tmln"
     with pytest.raises(Interrupted):
         learn_into(state, weeks / "week1", LearnRequest(epochs=2), stop=lambda: True)

@@ -1,4 +1,4 @@
-"""A lesson for a state file: interrupted it goes on to the same bits, and what fails leaves the file as it was."""
+"""A task for a state file: interrupted it goes on to the same bits, and what fails leaves the file as it was."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tmln.streams import DataError
 
 
 def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) -> None:
-    """In the first lesson and in the second: what is in the file at the end is that of an uninterrupted one."""
+    """In the first task and in the second: what is in the file at the end is that of an uninterrupted one."""
     states = {name: tmp_path / f"{name}.tmln" for name in ("calm", "stopped")}
     for week in ("week1", "week2"):
         for name, state in states.items():
@@ -49,8 +49,8 @@ def test_interrupted_it_goes_on_to_the_same_bits(weeks: Path, tmp_path: Path) ->
     calm, stopped = (load_file(state) for state in states.values())
     for saved in (calm, stopped):
         for record in (saved["record"], *(one["record"] for one in saved["previous"])):
-            for lesson in record["lessons"]:
-                lesson["date"] = ""
+            for task in record["lessons"]:
+                task["date"] = ""
     assert same(stopped, calm)
 
 

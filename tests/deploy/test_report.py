@@ -1,4 +1,4 @@
-"""What tmln learn says of a lesson: what was left out, what it took, what was refused and may be accepted."""
+"""What tmln learn says of a task: what was left out, what it took, what was refused and may be accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.deploy.conftest import draw
 from tests.deploy.test_commands import run
-from tmln.deploy.learn import LearnRequest, LessonNotes, learn_into
+from tmln.deploy.learn import LearnNotes, LearnRequest, learn_into
 from tmln.deploy.state_file import open_learner
 
 
@@ -101,7 +101,7 @@ def test_the_tour_learns_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_with_a_backbone_closed_forms_are_tried(weeks: Path, tmp_path: Path) -> None:
-    notes = LessonNotes()
+    notes = LearnNotes()
     learner, _ = learn_into(tmp_path / "s.tmln", weeks / "week1", LearnRequest(try_candidates=True), notes=notes)
     assert [one.method for one in notes.candidates] == ["slda", "ranpac", "ranpac+"]
     assert learner.about["model"] == "efficientnet-lite0"

@@ -1,4 +1,4 @@
-"""Lessons: what was held out judges what was kept, too much forgetting is refused, and a lesson can be taken back."""
+"""Tasks: what was held out judges what was kept, too much forgetting is refused, and a task can be taken back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_nothing_held_out_nothing_known() -> None:
     ]
 
 
-def test_a_lesson_is_noted() -> None:
+def test_a_task_is_noted() -> None:
     made = taught()
     first, second = made.seen.record.tasks
     assert (first.name, first.counts, first.new) == ("week 1", {0: 24, 1: 24}, (0, 1))
@@ -158,7 +158,7 @@ def test_held_out_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert few.x.flatten().tolist() == [0.0, 3.0, 6.0, 8.0]
     monkeypatch.setattr(records, "MOST_HELD", 10)
     made = taught()
-    assert [len(held.y) for held in made.seen.record.held if held] == [4, 4]  # of 10 each lesson has 5, of two classes
+    assert [len(held.y) for held in made.seen.record.held if held] == [4, 4]  # of 10 each task has 5, of two classes
 
 
 def test_learning_what_judges_is_warned_of() -> None:
@@ -198,7 +198,7 @@ def test_files_from_before_there_were_records_load(tmp_path: Path) -> None:
     assert again.classes == (0, 1, 2)
 
 
-def test_a_lesson_that_was_interrupted_is_judged_from_its_beginning() -> None:
+def test_a_task_that_was_interrupted_is_judged_from_its_beginning() -> None:
     made, states = taught(), []
     more = pictures("bee", "owl")
     twin = copy.deepcopy(made)

@@ -76,7 +76,7 @@ def test_why_a_run_cannot_be_run() -> None:
     assert "another run" in said["own"]
     config = RunConfig.of(own)
     ((verdict,),) = [make_jobs([replace(ONE, name=run_id(config), config=config.resolved())])[1]]
-    assert "its data hf:somebody/data are somebody's own" in verdict.text
+    assert "its data hf:somebody/data are a user's own" in verdict.text
 
 
 def test_a_line_end_in_a_file_forges_no_line(tmp_path: Path) -> None:

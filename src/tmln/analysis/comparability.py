@@ -82,7 +82,7 @@ def _options(results: Sequence[Result]) -> list[dict[str, Any]]:
     spread: dict[tuple[str, str], set[int]] = {}
     for result, options in zip(results, turned, strict=True):
         spread.setdefault((result.benchmark, canonical(options)), set()).add(result.seed)
-    return [  # of a single seed nobody knows, so it keeps the words that it was given
+    return [  # of a single seed it is unknown, so it keeps the options that it was given
         new if len(spread[result.benchmark, canonical(new)]) > 1 else old
         for result, new, old in zip(results, turned, given, strict=True)
     ]

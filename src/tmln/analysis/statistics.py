@@ -84,7 +84,7 @@ def summarise(values: Iterable[float], confidence: float = 0.95, within: Range =
     n, middle, deviation = len(kept), mean(kept), sample_std(kept)
     half = t_quantile(confidence, n - 1) * deviation / math.sqrt(n) if n > 1 else math.nan
     low, high = middle - half, middle + half
-    # a value beyond the range is a mistake of somebody's, which a cut would hide
+    # a value beyond the range is a mistake, which a cut would hide
     sound = all(within[0] <= value <= within[1] for value in kept)
     cut = sound and (low < within[0] or high > within[1])
     if cut:

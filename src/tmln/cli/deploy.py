@@ -21,7 +21,7 @@ from tmln.progress import PAUSE
 
 if TYPE_CHECKING:
     from tmln.deploy.candidates import Candidate
-    from tmln.deploy.learn import LessonNotes, StepProgress
+    from tmln.deploy.learn import LearnNotes, StepProgress
     from tmln.learner import Retention
 
 FORGOT = 3  # the exit code when more was forgotten than --max-forgetting allows
@@ -100,7 +100,7 @@ def learn(
     Example:
       tmln learn --state shop.tmln --data week2/ --max-forgetting 5
     """
-    from tmln.deploy.learn import LearnRequest, LessonNotes, learn_into
+    from tmln.deploy.learn import LearnNotes, LearnRequest, learn_into
     from tmln.learner import Forgot
     from tmln.signals import asked_to_stop
 
@@ -124,22 +124,22 @@ def learn(
         skip_bad=skip_bad,
         try_candidates=try_candidates,
     )
-    notes = LessonNotes()
+    notes = LearnNotes()
     begun = not state.exists()
     try:
         with asked_to_stop() as stop, _progress() as shown:
             learner, table = learn_into(state, data, request, _announce_resumption(shown), stop, notes)
     except Forgot as error:
         echo_block(str(error.retention))
-        kept = f"tmln accept --state {state} takes the lesson all the same"
-        remedy = kept if undo_levels else "with --undo-levels 1 tmln accept could take the lesson"
+        kept = f"tmln accept --state {state} takes the task all the same"
+        remedy = kept if undo_levels else "with --undo-levels 1 tmln accept could take the task"
         echo(f"tmln: {error}; {state} answers as it did. {remedy}", err=True)
         raise typer.Exit(FORGOT) from None
     if notes.candidates:
         _show_candidates(notes.candidates)
     echo_block(str(table))
     earlier = [task.name for task in learner.seen.record.tasks[:-1]]
-    _report_lesson(table, notes, most, [name for name in earlier if name not in table.tasks()])
+    _report_task(table, notes, most, [name for name in earlier if name not in table.tasks()])
     if begun:
         about = learner.about
         size = "x".join(map(str, about["shape"]))
@@ -155,7 +155,7 @@ def learn(
 
 
 def accept(state: State) -> None:
-    """Take the lesson that --max-forgetting refused, as it was learned.
+    """Take the task that --max-forgetting refused, as it was learned.
 
     \b
     Example:
@@ -184,8 +184,8 @@ def _show_candidates(candidates: Sequence[Candidate]) -> None:
     echo("")
 
 
-def _report_lesson(table: Retention, notes: LessonNotes, most: float | None, unmeasured: Sequence[str]) -> None:
-    """Print what was left out, what a lesson took, and what to do where it went badly.
+def _report_task(table: Retention, notes: LearnNotes, most: float | None, unmeasured: Sequence[str]) -> None:
+    """Print what was left out, what a task took, and what to do where it went badly.
 
     ``unmeasured``: earlier tasks of which nothing is held out.
     """

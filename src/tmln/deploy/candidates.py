@@ -128,7 +128,7 @@ def explain_scratch(model: str, method: str) -> str:
     """Return how a network without pre-trained weights is trained by default, in a line."""
     return (
         f"{model} trained on your images alone by {method} with AdamW: balanced replay, averaged weights, and a rate "
-        "that falls within each lesson (--try compares methods)"
+        "that falls within each task (--try compares methods)"
     )
 
 

@@ -83,7 +83,7 @@ class LearnRequest:
 
 
 @dataclass
-class LessonNotes:
+class LearnNotes:
     """What is known of a call of :func:`learn_into` beside the learner, for a report.
 
     ``left_out`` names bad files and folders; ``candidates`` are those that ``--try`` compared.
@@ -112,7 +112,7 @@ def learn_into(
     request: LearnRequest | None = None,
     on_step: Callable[[StepProgress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
-    notes: LessonNotes | None = None,
+    notes: LearnNotes | None = None,
 ) -> tuple[Learner, Retention]:
     """Learn ``data`` into the file ``state``, which is replaced when all is done.
 
@@ -131,7 +131,7 @@ def learn_into(
     Returns:
         The learner and its retention table.
     """
-    request, state, notes = request or LearnRequest(), Path(state).expanduser(), notes or LessonNotes()
+    request, state, notes = request or LearnRequest(), Path(state).expanduser(), notes or LearnNotes()
     begun = time.monotonic()
     if not state.parent.is_dir():  # before any work
         raise ValueError(f"{state}: there is no folder {state.parent}; make it, or choose another")

@@ -238,7 +238,7 @@ def learner_of_run(folder: str | Path) -> Learner:
     stream, learner = build(config)
     if stream.heads:
         raise ValueError(
-            f"{folder}: every task of this run has its own head, and nobody says which task new data are of; run it "
+            f"{folder}: every task of this run has its own head, and the task of new data is not known; run it "
             "with benchmark.heads=single"
         )
     if not isinstance(stream.prepare, Normalise):

@@ -1,6 +1,6 @@
 """Files of a run: plain files only, written atomically, and JSON for any program.
 
-A folder of runs may come from somebody else. A run's file there can be a link to a file of yours, a
+A folder of runs may come from another user. A run's file there can be a link to a file of yours, a
 pipe that is never written to, or a device that never ends; so its files are only opened here.
 """
 

@@ -154,7 +154,7 @@ def launch_fabric(devices: Devices) -> tuple[Any, list[subprocess.Popen[bytes]]]
 def end(children: list[subprocess.Popen[bytes]], at_once: bool) -> None:
     """Wait for the processes to end by themselves, or kill them ``at_once``."""
     ending = [*children]
-    children.clear()  # from now on their end is no death that whoever watches them is to tell of
+    children.clear()  # from now on their end is no failure to report
     for child in ending:
         if not at_once:
             with suppress(subprocess.TimeoutExpired):

@@ -166,7 +166,7 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock; twice is no error."""
-        with suppress(OSError):  # whoever works on the run has been told already; the lock ends with this process
+        with suppress(OSError):  # the lock ends with this process anyway
             self._lock.release()
 
     def check(self) -> None:

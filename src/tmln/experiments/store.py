@@ -47,7 +47,7 @@ def append_line(path: Path, record: Mapping[str, Any], check: Callable[[], None]
 
     ``check`` is called when the file is open: another process that took the run over meanwhile has
     put a new file in its place (see :func:`truncate_after`), and this one writes to the old file,
-    which nobody reads.
+    which is not read.
     """
     if not isinstance(record.get("step"), int):
         raise ValueError(f"a line of the log has a whole number 'step', which {dict(record)} has not")
@@ -250,7 +250,7 @@ class Store:
         run = self._run(config)
         if run.path.is_dir():
             refuse_links(run.path)
-            if _config_of(run.path)[1]:  # damaged, or somebody's hand was in there
+            if _config_of(run.path)[1]:  # damaged, or edited
                 write_whole(run.path / "config.yaml", config.to_yaml())
             return run
         make_folder(self.root)
@@ -319,7 +319,7 @@ def _look(path: Path) -> Entry:
 
 def _config_of(path: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the configuration in config.yaml, or why it is not believed."""
-    from tmln.experiments.yaml_reader import read_yaml  # finished runs need no YAML: whoever shows them imports none
+    from tmln.experiments.yaml_reader import read_yaml  # showing finished runs needs no YAML
 
     try:
         config = read_yaml(read_regular(path / "config.yaml").decode())

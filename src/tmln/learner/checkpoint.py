@@ -104,7 +104,7 @@ def _write_tensors(tensors: dict[str, Tensor], path: Path, header: dict[str, str
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-    path.chmod(mode)  # some versions of safetensors let nobody but the owner read
+    path.chmod(mode)  # some versions of safetensors let the owner alone read
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ class Liveliness:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
         self.gram: Tensor | None = None
-        self._given: list[weakref.ref[Tensor]] = []  # to the layers of this pass so far; held by nobody for us
+        self._given: list[weakref.ref[Tensor]] = []  # to the layers of this pass so far; weak, so that they are freed
         self._features: Tensor | None = None  # what the latest layer of this pass was given
 
     @contextmanager

@@ -157,8 +157,8 @@ def make_preparation(mode: str, side: int, fit: str) -> str:
 def describe_normalisation(learner: Learner) -> dict[str, Any] | None:
     """Return what .onnx and .pt2 do with inputs: (x / 255 - mean) / std, then a size.
 
-    With an own ``prepare``, the numbers are not known. The same is to be done by whoever uses the
-    weights alone.
+    With an own ``prepare``, the numbers are not known. Programs that use the weights alone must do
+    the same.
     """
     known = learner.prepare
     normalise = known if isinstance(known, Normalise) else Normalise() if known is to_float else None

@@ -154,7 +154,7 @@ class Retention:
             lines.append(f"learned, but not measured: {some}. Too few images to hold one out; two are the fewest")
         if lost := self.forgotten(0.0):
             lines.append(
-                f"forgotten in part: {', '.join(lost)}. tmln undo takes the lesson back; a lesson that also shows "
+                f"forgotten in part: {', '.join(lost)}. tmln undo takes the task back; a task that also shows "
                 "images of the earlier classes, or a new state with --try or a larger memory (--set "
                 "replay.capacity=2000), forgets less"
             )

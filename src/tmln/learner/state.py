@@ -191,7 +191,7 @@ class LearnerState(Schema):
         return self
 
 
-class LessonState(Schema):
+class TaskNoteState(Schema):
     """One task that was learned."""
 
     name: Text
@@ -212,7 +212,7 @@ class HeldState(Schema):
 class RecordState(Schema):
     """The tasks so far, what was held out of each, and the rows of the last retention table."""
 
-    lessons: list[LessonState]
+    lessons: list[TaskNoteState]
     held: list[HeldState | None]
     rows: list[Annotated[list[Any], Field(min_length=5, max_length=5)]]
     intervals: dict[Text, Annotated[list[Real], Field(min_length=2, max_length=2)]] = {}
@@ -221,7 +221,7 @@ class RecordState(Schema):
     @model_validator(mode="after")
     def _check_lengths(self) -> RecordState:
         if len(self.held) != len(self.lessons):
-            raise ValueError(f"{len(self.lessons)} lessons, but {len(self.held)} sets of held-out samples")
+            raise ValueError(f"{len(self.lessons)} tasks, but {len(self.held)} sets of held-out samples")
         for held in self.held:
             if held is not None and (held.y.dim() != 1 or held.y.dtype != torch.int64 or len(held.x) != len(held.y)):
                 raise ValueError("held: samples and labels do not fit together")
@@ -232,11 +232,11 @@ class RecordState(Schema):
             self.evidence.shape != (count_held,) or not self.evidence.is_floating_point()
         ):
             raise ValueError("evidence: there is to be a number for every held-out sample")
-        for lesson, label, count, before, after in self.rows:
+        for task, label, count, before, after in self.rows:
             shares = [share for share in (before, after) if share is not None]
-            fits = isinstance(lesson, str) and isinstance(label, str) and type(count) is int
+            fits = isinstance(task, str) and isinstance(label, str) and type(count) is int
             if not fits or after is None or not all(type(share) is float and 0 <= share <= 1 for share in shares):
-                raise ValueError("rows: a row is a lesson, a class, a count and two shares")
+                raise ValueError("rows: a row is a task, a class, a count and two shares")
         return self
 
 

@@ -59,7 +59,7 @@ def make_job(result: Result) -> Job:
         raise ValueError(f"its setting {named[0]} names a folder or a limit of this machine, which a file may not")
     if config.benchmark.partition(":")[0] == "own":
         where = config.benchmark_options.get("path")
-        raise ValueError(f"its data {where} are somebody's own, which a file may not have read or downloaded")
+        raise ValueError(f"its data {where} are a user's own, which a file may not have read or downloaded")
     check_allowed(str(result.config.get("model")), config.model_options, foreign=True)
     config.recipe().check_code()
     return Job(config)

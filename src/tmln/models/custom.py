@@ -33,7 +33,7 @@ def factory(build: Build) -> Build:
 def check_allowed(name: str, options: Mapping[str, object], foreign: bool = False) -> None:
     """Raise if this model would import code, or load files, that the user has not allowed.
 
-    ``foreign``: the name is from somebody else's file, which may not download weights either.
+    ``foreign``: the name is from a file of another user, which may not download weights either.
     """
     kind, colon, rest = name.partition(":")
     if not colon or code_allowed():

@@ -157,13 +157,13 @@ def test_the_fit_is_of_the_weights_that_answer(answer: str, take_over: str) -> N
     assert twin.replay.memory is not None
     assert learner.replay.memory is not None
     twin.replay.memory.load_state_dict(learner.replay.memory.state_dict())
-    context = _lesson(twin, 1)
+    context = _make_task(twin, 1)
     twin.answer.begin(context)
     twin.answer.end(context)
     torch.testing.assert_close(scores(learner, task(0)[0]), scores(twin, task(0)[0]))
 
 
-def _lesson(learner: Learner, k: int) -> TaskContext:
+def _make_task(learner: Learner, k: int) -> TaskContext:
     known = tuple(range(2 * k))
     return TaskContext(k, learner.trained.masked, (2 * k, 2 * k + 1), known, 0.1, lambda: iter([task(k)]), lambda x: x)
 

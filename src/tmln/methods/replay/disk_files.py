@@ -40,7 +40,7 @@ def name_path_in_errors(path: Path) -> Iterator[None]:
 def open_plain(path: Path, flags: int) -> int:
     """Return a descriptor of a plain file; refuse a link, hard link, pipe or device of that name.
 
-    A memory folder may come from somebody else, who can plant a link to a file of the user's in it.
+    A memory folder may come from another user, and may hold a link to a file of this one.
     """
     if path.is_symlink():
         raise ValueError(f"{path} is a link, and links in a memory folder are not followed; remove it")

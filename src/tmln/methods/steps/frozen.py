@@ -32,7 +32,7 @@ class FrozenStep(Step[Settings]):
         return []
 
     def step(self, closure: Closure, context: TaskContext) -> None:
-        """Compute the loss, for whoever calls a step by hand; no weight is updated."""
+        """Compute the loss, for callers of a step by hand; no weight is updated."""
         closure()
 
 

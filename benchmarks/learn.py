@@ -25,7 +25,7 @@ FEW, MANY, LEARNED, SMALL = 10, 50, 20, (96, 96)
 def lines() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        yield lesson(root)
+        yield task(root)
         yield new_class(root)
 
 
@@ -43,7 +43,7 @@ def draw_photos(folder: Path, first: int, classes: int, each: int, size: tuple[i
     return paths
 
 
-def lesson(root: Path) -> Line:
+def task(root: Path) -> Line:
     """Measure the whole first task: reading, features, head, held-out accuracy, saving."""
     paths = draw_photos(root / "photos", 0, CLASSES, EACH, PHOTO)
     model = make_model(MODEL, (3, LARGEST, LARGEST), CLASSES, size=choose_size(LARGEST)).eval()
