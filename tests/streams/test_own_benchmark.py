@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import tmln
 from tmln.analysis.read import read_results
 from tmln.cli import app
+from tmln.cli.options import parse_configs
 from tmln.data import DataError
 from tmln.experiments.command import changed_of, command_of
 from tmln.experiments.config import RunConfig, run_id
@@ -261,6 +262,21 @@ def test_a_table_of_paths(tmp_path: Path) -> None:
     table.write_text("path,kind\n0.png,ant\n")
     with pytest.raises(DataError, match=r"which column is the label\? .*\(columns: path, kind\)"):
         make_stream(str(table))
+
+
+def test_a_command_names_the_columns_beside_other_settings(tmp_path: Path) -> None:
+    """Data are read when a configuration is checked: not before all of their options are there."""
+    image = pytest.importorskip("PIL.Image")
+    for row, pixels in enumerate(images(12, size=16)):
+        image.fromarray(pixels).save(tmp_path / f"{row}.png")
+    table = tmp_path / "table.csv"
+    table.write_text("path,kind\n" + "".join(f"{row}.png,{'ab'[row % 2]}\n" for row in range(12)))
+    options = ["benchmark.label=kind", "benchmark.size=16", "benchmark.tasks=2", "batch_size=4"]
+    found = parse_configs(str(table), ["naive", "er"], 1, 2, [*options, "replay.capacity=5"])
+    assert [config.benchmark_options["label"] for config in found] == ["kind", "kind"]
+    assert [config.epochs for config in found] == [2, 2]
+    with pytest.raises(DataError, match="no column 'kinds'"):
+        parse_configs(str(table), ["er"], 1, 2, ["benchmark.label=kinds"])
 
 
 @pytest.mark.filterwarnings("ignore")  # of datasets

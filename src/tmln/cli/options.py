@@ -320,7 +320,9 @@ def parse_configs(
             find_recipe(method)
         base = RunConfig.from_yaml(_read_text(file)) if file else RunConfig(benchmark=str(benchmark))
         given = {k: v for k, v in (("benchmark", benchmark), ("method", method)) if v is not None}
-        base = base.with_settings({**given, **({} if name is None else {"name": name})})
+        # with its options: own data can need them to be read, as the column of labels
+        options = {key: value for key, value in changes.items() if key.startswith("benchmark.")}
+        base = base.with_settings({**given, **options, **({} if name is None else {"name": name})})
         lacking = _find_lacking(base, changes) if len(methods) > 1 else {}
         for why in lacking.values():
             notes.setdefault(why, []).append(str(method))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
+from tmln.data.reading import DataError
 from tmln.experiments.identity import canonical, run_name
 from tmln.experiments.yaml_reader import read_value, read_yaml
 from tmln.lr_schedule import Schedule, ScheduleName
@@ -136,12 +136,18 @@ class RunConfig(_Families):
         ``penalty`` is applied before ``penalty.strength``, a wrapped component before its settings.
         """
         ordered = sorted(changes, key=lambda key: key.count("."))
+        whole = None
         if len(ordered) > 1:  # checked once; if that is an error, one by one, for what may be read in two ways
-            with suppress(ValueError):
+            try:
                 return self._with({key: _read(changes[key]) for key in ordered})
+            except ValueError as error:
+                whole = error
         config = self
-        for key in ordered:
-            config = config.with_setting(key, changes[key])
+        try:
+            for key in ordered:
+                config = config.with_setting(key, changes[key])
+        except DataError as error:  # own data that some of the settings are not enough for
+            raise (whole or error) from None
         return config
 
     def _with(self, changes: Mapping[str, Any]) -> RunConfig:

@@ -52,8 +52,8 @@ def describe_effort(searches: Sequence[Tuned]) -> list[str]:
     trials = {len(tuned.trials) for tuned in searches}
     settings = {len(tuned.spaces) for tuned in searches}
     listed = "; ".join(
-        f"{tuned.base.name or tuned.base.method}: {len(tuned.trials)} trials over {len(tuned.spaces)} setting"
-        f"{'s' * (len(tuned.spaces) != 1)} ({', '.join(tuned.spaces)})"
+        f"{tuned.base.name or tuned.base.method}: {len(tuned.trials)} trial{'s' * (len(tuned.trials) != 1)} over "
+        f"{len(tuned.spaces)} setting{'s' * (len(tuned.spaces) != 1)} ({', '.join(tuned.spaces)})"
         for tuned in searches
     )
     if len(searches) < 2:
