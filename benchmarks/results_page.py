@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/results.md, docs/results/ and README from results/*.json.
+"""Write the tables and figures of docs/results.md, docs/results/, docs/anchors.md and README from results/*.json.
 
 ``python -m benchmarks.results_page`` renews them.
 
@@ -26,7 +26,8 @@ from tmln.streams import BENCHMARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 DETAILS = tuple(ROOT / "docs" / "results" / f"{name}.md" for name in ("recipes", "paper_tables", "shield"))
-PAGES, RESULTS = (ROOT / "docs" / "results.md", *DETAILS, ROOT / "README.md"), ROOT / "results"
+PAGES = (ROOT / "docs" / "results.md", *DETAILS, ROOT / "docs" / "anchors.md", ROOT / "README.md")
+RESULTS = ROOT / "results"
 CHART, CHART_ROWS = "accuracy.svg", (
     "naive", "er", "der++", "er-ace", "icarl", "ocar", "tmln", "tmln-kfac", "er+", "der+", "tmln+", "ocar+", "ocar+der",
     "tmln-kfac+", "tmln-kfac+der",
@@ -41,9 +42,9 @@ PLACE = re.compile(r"<!-- (?P<item>\w+): (?P<title>.+?) -->\n.*?<!-- end -->", r
 
 
 @cache
-def study() -> Study:
-    """Return all published results, read once for all tables."""
-    return published_study(SCALES["cpu"], [ITEMS["recipes"]], RESULTS)[0]
+def study(scale: str, item: str) -> Study:
+    """Return all published results, read once for all tables of a scale."""
+    return published_study(SCALES[scale], [ITEMS[item]], RESULTS)[0]
 
 
 @cache
@@ -51,7 +52,7 @@ def page(item: str) -> Page:
     """Render an item of ``tmln paper`` from the published results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of steps that may be unstable: what diverges is in the notes
-        return ITEMS[item].render(study())
+        return ITEMS[item].render(study("full", item) if item == "anchors" else study("cpu", "recipes"))
 
 
 def filled(place: re.Match[str]) -> str:

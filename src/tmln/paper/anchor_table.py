@@ -26,8 +26,10 @@ def render(study: Study) -> Page:
     lines = [HEADING]
     for anchor in study.scale.anchors:
         names = {seed: run_id(anchor.config(seed)) for seed in range(min(anchor.seeds, study.scale.seeds))}
-        absent = missing_data(anchor.benchmark)
+        absent = None if study.published is not None else missing_data(anchor.benchmark)
         unfinished = f"{absent} is not at hand: tmln data get {absent}" if absent else "not finished"
+        if study.published is not None:
+            unfinished = "not among the published runs"
         reasons = {name: study.failed.get(name, unfinished) for name in names.values()}
         found = read_requested_row(names, study.result, reasons.__getitem__)
         ours = found.summary("acc")
@@ -39,7 +41,7 @@ def render(study: Study) -> Page:
         page.records.append(_record(anchor, ours))
         label = f"{anchor.benchmark}, {anchor.method}"
         page.notes.extend([f"{label}: {anchor.source}{'; ' if anchor.reason else ''}{anchor.reason}"])
-        page.notes.extend(found.notes(label))
+        page.notes.extend(found.notes(label, has_int=False))
     if len(lines) == 1:
         page.notes.append(f"no anchors at scale {study.scale.name}: their protocols are those of --scale full")
     else:

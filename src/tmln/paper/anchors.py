@@ -98,6 +98,7 @@ ANCHORS = (
         MAMMOTH,
         "MLP 100-100, one epoch, batches of 10 and 10, memory 200",
         1.4,
+        seeds=3,
     ),
     Anchor(
         "split-mnist",
@@ -107,6 +108,7 @@ ANCHORS = (
         MAMMOTH,
         "MLP 100-100, one epoch, batches of 10 and twice 128, memory 200",
         1.3,
+        seeds=3,
     ),
     Anchor(
         "permuted-mnist",
@@ -116,6 +118,7 @@ ANCHORS = (
         AVALANCHE,
         "10 tasks, MLP 512, 10 epochs, batches of 256, lambda 1",
         reason="their Fisher is the square of batch means, ours the mean of squares: lambda is not the same",
+        seeds=1,
     ),
     Anchor(
         "permuted-mnist",
@@ -125,6 +128,7 @@ ANCHORS = (
         AVALANCHE,
         "the row above without its penalty",
         reason="no published number: the one of EWC, which this row shows to test nothing",
+        seeds=1,
     ),
     Anchor(
         "permuted-mnist",
@@ -142,6 +146,7 @@ ANCHORS = (
         AVALANCHE,
         "17 tasks, MLP 256-256, one epoch, batches of 10 and 256, memory 250 a task",
         reason="their memory has 250 samples of each task so far, ours is one reservoir of 4,250",
+        seeds=1,
     ),
     Anchor(
         "split-cifar10",

@@ -180,8 +180,8 @@ class RequestedRow:
         left_out = self.row.diverged or self.why or (referenced and self.unreferenced)
         return f"{shown} *" if left_out else shown
 
-    def notes(self, label: str) -> list[str]:
-        """Return what a reader must know about this row."""
+    def notes(self, label: str, has_int: bool = True) -> list[str]:
+        """Return what a reader must know about this row; ``has_int``: its table shows INT."""
         texts = []
         if self.row is not None and self.row.diverged:
             left = "left out of the mean" if self.n else "so there is no mean"
@@ -192,7 +192,7 @@ class RequestedRow:
         ]
         if self.n == 1:
             texts.append(f"{label}: one seed only, so no deviation and no interval")
-        if self.n and self.unreferenced:
+        if has_int and self.n and self.unreferenced:
             texts.append(f"{label}: no joint reference for {seeds_text(self.unreferenced)}, so no INT there")
         return texts
 
