@@ -125,7 +125,8 @@ def test_ewc_with_accumulation_equals_a_loop_of_its_own(tmp_path: Path) -> None:
         (loss + strength / 2 * torch.stack(pull).sum()).backward()
         with torch.no_grad():
             for p in own.parameters():
-                p -= rate * p.grad
+                assert p.grad is not None
+                p.sub_(p.grad, alpha=rate)
     for (name, p), q in zip(own.named_parameters(), model.parameters(), strict=True):
         assert torch.allclose(p, q, atol=1e-5), name
     assert one.tasks == 2

@@ -44,18 +44,20 @@ def test_the_gradient_is_that_of_autograd() -> None:
     add_pair(model)
     penalty = OLoRA(OLoRASettings(strength=0.7), model)
     assert all(len(earlier) == 2 for _, earlier in penalty.pairs)
-    total = sum(0.7 * overlap(new, earlier) for new, earlier in penalty.pairs)
+    total = 0.7 * torch.stack([overlap(new, earlier) for new, earlier in penalty.pairs]).sum()
     assert penalty.value() == pytest.approx(float(total))
     expected = torch.autograd.grad(total, [new for new, _ in penalty.pairs])
     for new, _ in penalty.pairs:
         new.grad = torch.ones_like(new)
     penalty.add_gradient()
     for (new, _), g in zip(penalty.pairs, expected, strict=True):
+        assert new.grad is not None
         assert torch.allclose(new.grad, 1 + g, atol=1e-6)
 
 
 def train_two(folder: Path, strength: float = 0.5, **options: Any) -> Any:
-    model, own = adapted(), {"penalty": "olora", "settings": {"penalty.strength": strength}}
+    model = adapted()
+    own: dict[str, Any] = {"penalty": "olora", "settings": {"penalty.strength": strength}}
     first = trainer(model, folder / "1", **own)
     first.train()
     kept = [p.detach().clone() for name, p in model.named_parameters() if ".default." in name]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import tmln
-from tmln.cli import analyses, deploy, lists, paper, results, runs, tune
+from tmln.cli import analyses, deploy, language, lists, paper, results, runs, tune
 from tmln.cli.command import CommonOptions, Group, add_command, flatten_options
 from tmln.cli.echo import SafeFormatter, echo
 from tmln.signals import CODE, SIGNALS, owned
@@ -41,6 +41,7 @@ COMMANDS = {
         deploy.export,
         deploy.serve,
     ),
+    "Language models": (language.retention, language.merge),
 }
 LISTS = "Data and lists"
 

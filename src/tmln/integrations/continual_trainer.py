@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -26,9 +26,6 @@ try:
     from transformers import Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f'{error}; this needs transformers: pip install "tmln[transformers]"') from error
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
 
 FILE = "continual_trainer.safetensors"
 BATCH = 16  # texts in a pass at a boundary
@@ -122,6 +119,8 @@ class ContinualTrainer(Trainer):  # type: ignore[misc]
         if fisher_samples < 1:
             raise ValueError(f"fisher_samples={fisher_samples}: samples of a boundary; give 1 or more")
         super().__init__(*args, **kwargs)
+        self.train_dataset: Any
+        self.optimizer: Any
         self.replay, self.replay_ratio, self.fisher_samples = replay, replay_ratio, fisher_samples
         self.penalty_name, self.step_name = penalty, step
         self.seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -157,7 +156,7 @@ class ContinualTrainer(Trainer):  # type: ignore[misc]
         finally:
             self.train_dataset = own
 
-    def create_optimizer(self, model: Any = None) -> Optimizer:
+    def create_optimizer(self, model: Any = None) -> Any:
         """Return the optimizer of the step that was named, or the Trainer's own."""
         if self.optimizer is not None:
             return self.optimizer
@@ -199,13 +198,15 @@ class ContinualTrainer(Trainer):  # type: ignore[misc]
         if not self._olora:
             recipe = recipe.with_component("penalty", penalty)
         recipe = recipe.with_settings(own)
-        kind, usual = recipe.resolve("step")[0], (Step, TMLNStep)
+        kind: Any = recipe.resolve("step")[0]
+        usual = (Step, TMLNStep)
         if all(kind.step is not one.step or kind.before_forward is not one.before_forward for one in usual):
             raise ValueError(
                 f"step {step!r} passes a batch in its own manner, and the Trainer's loop passes it once; "
                 "choose tmln, mofo, upgd, sgd or adamw"
             )
-        if recipe.resolve("penalty")[0].loss is not Penalty.loss:
+        kind = recipe.resolve("penalty")[0]
+        if kind.loss is not Penalty.loss:
             raise ValueError(f"penalty {penalty!r} compares classes; choose ewc, ewc++, si, mas, rwalk or olora")
         return recipe
 
@@ -282,7 +283,7 @@ class _Boundaries(TrainerCallback):  # type: ignore[misc]
         trainer = self.trainer
         if not state.global_step:
             return
-        data = trainer.train_dataset
+        data: Any = trainer.train_dataset
         if isinstance(trainer.replay, Reservoir):
             self._offer(trainer.replay, data)
         if self._measures():

@@ -20,11 +20,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tmln.curvature.likelihoods import LogLikelihood
+from tmln.curvature.likelihoods import IGNORED, LogLikelihood
 from tmln.integrations.continual_trainer import ContinualTrainer
+from tmln.integrations.language_retention import find_texts
 from tmln.integrations.memory import TaskMemory, find_text_pads, get_batch_size, has_boundaries, join_batches, unwrapped
 from tmln.integrations.retention import AnchorRetention, Values, scores
 from tmln.learner.checkpoint import load_file, save_file
@@ -38,7 +40,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f'{error}; this needs transformers: pip install "tmln[transformers]"') from error
 
-__all__ = ["Continual", "ContinualTrainer", "ReplayCollator", "RetentionCallback", "unwrapped"]
+__all__ = ["Continual", "ContinualTrainer", "EvalForgetting", "ReplayCollator", "RetentionCallback", "unwrapped"]
 
 READINGS = "retention.json"
 Measure = Callable[[nn.Module, Iterable[Any]], Mapping[str, float]]
@@ -116,11 +118,11 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
         if self.every is not None and state.global_step % self.every == 0:
-            self._note(f"step {state.global_step}", control, the)
+            self._note(f"step {state.global_step}", state, control, the)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
         if self.every is None:
-            self._note(f"epoch {state.epoch:g}", control, the)
+            self._note(f"epoch {state.epoch:g}", state, control, the)
 
     def on_save(self, args: Any, state: Any, control: Any, **the: Any) -> None:
         """Save the readings beside the Trainer's files."""
@@ -131,7 +133,7 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **the: Any) -> None:
         """Take the last reading, print the table, write the page, and exit if a bound is broken."""
-        self._note("after", control, the)
+        self._note("after", state, control, the)
         print(self.retention)
         if self.page is not None:
             path = Path(self.page)
@@ -141,7 +143,7 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
         if self.broken and self.beyond == "exit":
             raise SystemExit("forgotten more than is allowed: " + "; ".join(self.broken))
 
-    def _note(self, moment: str, control: Any, the: Mapping[str, Any]) -> None:
+    def _note(self, moment: str, state: Any, control: Any, the: Mapping[str, Any]) -> None:
         self.retention.add(moment, self._read(the))
         self.broken = self.retention.beyond(self.bounds)
         if self.broken:
@@ -167,6 +169,48 @@ class RetentionCallback(TrainerCallback):  # type: ignore[misc]
                 if mixing:
                     replaying.mixing = True
             yield batch
+
+
+class EvalForgetting(RetentionCallback):
+    """Callback that measures, during training, how much less likely texts become.
+
+    ::
+
+        Trainer(model, args, train_dataset=new, callbacks=[EvalForgetting(tokenizer, "general")])
+
+    Args:
+        tokenizer: the model's tokenizer.
+        texts: the texts, a file of them (``.jsonl`` with ``{"text": ...}``, or paragraphs), or
+            ``"general"`` for those that ``tmln retention`` measures.
+        max_length: tokens of a text that are read.
+        **options: as for :class:`RetentionCallback`: ``every=100``, ``bounds={"loss": 0.1}``.
+
+    Each reading is in the Trainer's log as ``forgetting``: nats per token more than before.
+    """
+
+    def __init__(
+        self, tokenizer: Any, texts: str | Sequence[str] = "general", *, max_length: int = 256, **options: Any
+    ) -> None:
+        found = find_texts(texts) if isinstance(texts, str) else list(texts)
+        super().__init__({"texts": found}, collate=self._encode, **options)
+        self.tokenizer, self.max_length = tokenizer, max_length
+
+    @property
+    def forgetting(self) -> float:
+        """By how many nats per token the last reading is worse than the first."""
+        readings = self.retention.readings
+        return readings[-1]["texts"]["loss"] - readings[0]["texts"]["loss"]
+
+    def _encode(self, texts: list[str]) -> dict[str, Tensor]:
+        rows = [self.tokenizer(text, truncation=True, max_length=self.max_length)["input_ids"] for text in texts]
+        width = max(map(len, rows))
+        ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, IGNORED)}
+
+    def _note(self, moment: str, state: Any, control: Any, the: Mapping[str, Any]) -> None:
+        super()._note(moment, state, control, the)
+        state.log_history.append({"forgetting": self.forgetting, "step": state.global_step, "epoch": state.epoch})
 
 
 FILE = "continual.safetensors"
