@@ -35,7 +35,7 @@ def save_encoder(place: Path) -> Path:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(SPECIAL) + len(WORDS), hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=32,
+        intermediate_size=16, max_position_embeddings=128,
     )  # fmt: skip
     BertModel(config).save_pretrained(place)
     return save_tokenizer(place)

@@ -76,6 +76,14 @@ def weeks() -> Names:
     return {"tmln": tmln, "torch": torch, "model": network(2, 3 * SIDE * SIDE)}
 
 
+def intents() -> Names:
+    """A table of texts."""
+    said = {"music": "play a song", "weather": "will it rain"}
+    rows = [f"{text} {more},{label}" for label, text in said.items() for more in ("please", "now", "in rome", "today")]
+    Path("intents.csv").write_text("\n".join(["text,label", *rows]))
+    return {}
+
+
 def learned_state() -> Names:
     """A state file that the command line made, and a third week."""
     pictures("week3", "bee", "owl")
@@ -205,6 +213,7 @@ SCENES: Mapping[str, Mapping[int, Callable[[], Names]]] = {
     "docs/devices.md": {0: devices},
     "docs/own_data.md": {0: weeks, 1: learned_state, 2: grown_head, 3: two_photos},
     "docs/memory.md": {0: batches},
+    "docs/text.md": {0: intents},
     "docs/fisher.md": {0: fisher, 1: fisher},
     "docs/methods.md": {0: stream},
     "docs/integrations.md": {0: lightning, 1: trainer, 4: wrapped},

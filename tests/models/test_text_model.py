@@ -135,6 +135,8 @@ def test_adapters_and_a_frozen_encoder(folder: Path, freeze: str) -> None:
 def test_errors_name_the_remedy(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'minilm' takes tokens of texts \[L\], not inputs of shape \(3, 8, 8\)"):
         make_model("minilm", (3, 8, 8), 2)
+    with pytest.raises(ValueError, match=r"takes 128 tokens at most, not 129: set benchmark\.length=128"):
+        made(folder, length=129)
     with pytest.raises(ValueError, match="unknown option 'size' of model 'transformers:"):
         made(folder, size=3)
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read"):

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 FORGOT = 3  # the exit code when more was forgotten than --max-forgetting allows
 State = Annotated[Path, typer.Option(metavar="FILE", help="State file: model, replay memory, classes, history.")]
-Data = Annotated[Path, typer.Option(metavar="PATH", help="Folder with one folder per class or domain, or an .npz.")]
+Data = Annotated[
+    Path, typer.Option(metavar="PATH", help="Folder with a folder per class or domain, .npz, or .csv of texts.")
+]
 AnyState = Annotated[Path | None, typer.Option("--state", metavar="FILE", help="State file.")]
 OldPosition = Annotated[Path | None, typer.Argument(hidden=True)]
 
@@ -227,7 +229,8 @@ def evaluate(state: State, data: Data) -> None:
 
 def predict(
     pictures: Annotated[
-        list[Path], typer.Argument(metavar="PATHS...", help="Images, folders of images, or an .npz with the array x.")
+        list[str],
+        typer.Argument(metavar="PATHS...", help="Images, folders of images, an .npz with the array x; texts, a .csv."),
     ],
     state: State,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Classes per prediction.")] = 1,
@@ -243,11 +246,12 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Predict the classes of images or arrays, with probabilities.
+    """Predict the classes of images, texts or arrays, with probabilities.
 
     \b
     Example:
       tmln predict --state shop.tmln photos/ a.png --top 3 --format json
+      tmln predict --state intents.tmln "what is my balance" questions.csv
     """
     from tmln.deploy.state_file import open_learner
 
@@ -255,7 +259,7 @@ def predict(
     least: bool | float = False
     if unknown or keep_known is not None:
         least = learner.unknown_threshold() if keep_known is None else learner.unknown_threshold(keep_known)
-    found = learner.predict([str(path) for path in pictures], top, skip_bad=skip_bad, unknown=least)
+    found = learner.predict(pictures, top, skip_bad=skip_bad, unknown=least)
     judged = least is not False
     if format == "json":
         from tmln.deploy.serve import make_record
@@ -423,9 +427,12 @@ def serve(
     """
     from tmln.deploy.serve import LOOPBACK, Limits, PredictionServer
     from tmln.deploy.state_file import open_learner
+    from tmln.models.text_model import find_tokenizer
     from tmln.signals import asked_to_stop
 
     learner = open_learner(state)
+    if find_tokenizer(learner.model) is not None:
+        raise ValueError(f"{state} is of texts, and pictures are served: use tmln predict, or Python")
     try:
         server = PredictionServer(learner, (host, port), Limits(max_megabytes << 20, max_batch, threads))
     except (OSError, OverflowError) as error:

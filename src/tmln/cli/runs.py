@@ -54,7 +54,7 @@ def show_pictures(root: Path) -> None:
         deploy.learn(state=state, data=root / week)
     _announce("evaluate", "--state", state, "--data", root / "test")
     deploy.evaluate(state=state, data=root / "test")
-    pictures = [root / "test" / name / "0.png" for name in ("circle", "ring")]
+    pictures = [str(root / "test" / name / "0.png") for name in ("circle", "ring")]
     _announce("predict", "--state", state, *pictures)
     deploy.predict(pictures=pictures, state=state)
     echo("")

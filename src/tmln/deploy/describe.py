@@ -56,6 +56,8 @@ def describe_inputs(learner: Learner) -> str:
     text = f"{given['dtype']} {' x '.join(map(str, given['shape']))}"
     if "pictures" in about:
         text += f" {given['channels']}, pictures {about['pictures']['fit']}, {about['pictures']['resampling']}"
+    if "texts" in about:
+        return f"{text}, tokens of texts, shorter ones filled with {about['texts']['padding']}"
     done = about["normalisation"]
     if "mean" not in done:
         return f"{text}, prepared by a function of your own"

@@ -21,10 +21,10 @@ from tmln.deploy.candidates import (
     INSTALL,
     LARGEST,
     METHOD,
-    MODEL,
+    TEXT_MODEL,
     WITH_BACKBONE,
     Candidate,
-    choose_size,
+    choose_backbone,
     compare_candidates,
     explain_backbone,
     explain_scratch,
@@ -39,11 +39,12 @@ from tmln.learner.history import TaskRecord
 from tmln.learner.state import StateFile, check_file
 from tmln.learner.task_data import HOLD_OUT, check_names
 from tmln.methods.recipes import FAMILIES, Recipe, find_recipe
-from tmln.models import BACKBONES, spell_options, takes_pixels
+from tmln.models import BACKBONES, spell_options, takes_pixels, takes_texts
+from tmln.models.text_model import read_tokenizer
 from tmln.models.weights_file import load_weights
 from tmln.signals import Interrupted, saving
 from tmln.streams.assemble import choose_validation
-from tmln.streams.own_data import OwnSamples, read_own_samples
+from tmln.streams.own_data import OwnSamples, is_text_table, read_own_samples
 from tmln.streams.samples import Samples
 from tmln.suggest import did_you_mean
 from tmln.user_code import code_allowed
@@ -121,7 +122,7 @@ def learn_into(
 
     Args:
         state: the state file; made if it is not there.
-        data: a folder or an ``.npz``, as :meth:`tmln.Learner.learn` takes them.
+        data: a folder, an ``.npz`` or a table of texts, as :meth:`tmln.Learner.learn` takes them.
         request: how a new state is made, and how this task is learned.
         on_step: called after every step.
         stop: asked after every step; if True, progress is saved and
@@ -143,9 +144,14 @@ def learn_into(
     shape = None if intake is None else tuple(intake.shape)
     fit = request.fit or "pad" if intake is None else intake.fit
     chosen = base is None and uses_backbone(data, request)
+    if is_text_table(data) and request.from_scratch:
+        raise ValueError("texts are learned by a pre-trained encoder: leave --from-scratch out")
+    if is_text_table(data) and base is None and not chosen:
+        request = replace(request, model=request.model or TEXT_MODEL)
+    tokenizer = read_own_tokenizer(request.model, file) if is_text_table(data) else None
     is_backbone = chosen or takes_pixels(request.model or "", model_options_of(request))
     largest = LARGEST if is_backbone else DEFAULT_SIDE
-    own = read_own_samples(data, shape, request.image_size, largest, fit, request.skip_bad)
+    own = read_own_samples(data, shape, request.image_size, largest, fit, request.skip_bad, tokenizer)
     notes.left_out, notes.read_seconds = own.left_out, time.monotonic() - begun
     if own.names:
         check_names(own.names)
@@ -241,9 +247,10 @@ def try_candidates(
 
     def learn(method: str, about: str, settings: Mapping[str, str], epochs: int | None) -> Learner:
         changed = replace(request, settings={**settings, **request.settings})
-        changed = replace(changed, model=MODEL, image_size=None) if chosen else changed
-        size = {"model.size": str(choose_size(own.train.shape[1]))} if chosen else {}
-        changed = replace(changed, method=None if method == DEFAULT else method, settings={**size, **changed.settings})
+        if chosen:
+            model, options = choose_backbone(own.train.shape)
+            changed = replace(changed, model=model, image_size=None, settings={**options, **changed.settings})
+        changed = replace(changed, method=None if method == DEFAULT else method)
         learner = _make_learner(own, changed)
         if has_batch_norm(learner.model):
             learner.batch_size = _avoid_single(count, learner.batch_size)
@@ -262,10 +269,11 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     """
     shape = own.train.shape
     if chosen:
-        size = choose_size(shape[1])
-        request = replace(request, model=MODEL, method=METHOD, settings={"model.size": str(size)})
-    pictures = len(shape) == 3
-    usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else "mlp"
+        model_name, model_settings = choose_backbone(shape)
+        request = replace(request, model=model_name, method=METHOD, settings=model_settings)
+    pictures, texts = len(shape) == 3, own.train.gather(torch.arange(1))[0].dtype == torch.int32
+    usual = ("cnn" if shape[1] == shape[2] <= SMALL else "convnet") if pictures else TEXT_MODEL if texts else "mlp"
+    request = replace(request, model=request.model or usual)
     options = model_options_of(request)
     pixels = not pictures or takes_pixels(request.model or "", options)  # a backbone normalises by itself
     mean, std = ((0.0,), (1.0,)) if pixels else channel_statistics(own.train)
@@ -311,8 +319,20 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     method = request.method or METHOD_FROM_SCRATCH
     learner.about = {**spec.to_dict(), "method": method, **({} if loaded is None else {"weights": str(loaded)})}
     if chosen:
-        learner.about["reason"] = explain_backbone(int(options["size"]))
+        learner.about["reason"] = explain_backbone(spec.model, options.get("size"))
     return learner
+
+
+def read_own_tokenizer(model: str | None, file: StateFile | None) -> str | None:
+    """Return the tokenizer of a state, or of a new one's model; None of a model of no texts."""
+    if file is not None:
+        found = file.about.get("options")
+        kept = found.get("tokenizer") if isinstance(found, dict) else None
+        return kept if isinstance(kept, str) else None
+    kind, _, folder = (model or TEXT_MODEL).partition(":")
+    if kind == "transformers":
+        return read_tokenizer(folder)
+    return read_tokenizer() if kind == TEXT_MODEL else None
 
 
 def model_options_of(request: LearnRequest) -> dict[str, Any]:
@@ -324,7 +344,8 @@ def model_options_of(request: LearnRequest) -> dict[str, Any]:
 
 def begins_with_weights(request: LearnRequest) -> bool:
     """Return whether a new state's network is not trained from scratch."""
-    known = model_options_of(request).get("pretrained", request.model in BACKBONES)
+    is_backbone = request.model in BACKBONES or takes_texts(request.model or "")
+    known = model_options_of(request).get("pretrained", is_backbone)
     return request.weights is not None or bool(known)
 
 

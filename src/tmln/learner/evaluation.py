@@ -22,8 +22,9 @@ from tmln.distributed.process_group import SINGLE, Ranks
 from tmln.learner.forward import mask_heads, mask_logits
 from tmln.methods import get_reference_weight, move_to_model, prepare_inputs
 from tmln.methods.answers.closed_form import ClosedFormAnswer
+from tmln.models.text_model import find_tokenizer
 from tmln.streams.arrays import as_samples
-from tmln.streams.own_data import find_decoded, read_decoded, read_own_inputs
+from tmln.streams.own_data import find_decoded, read_decoded, read_own_inputs, read_own_sentences
 from tmln.streams.samples import Samples
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Prediction:
     probability: float
     index: int
     top: tuple[tuple[str, float], ...] = ()
-    path: Path | None = None
+    path: Path | str | None = None  # of a picture; or the text
     known: bool = True
     nearest: str = ""
 
@@ -300,7 +301,8 @@ def predict(
 
     ``data`` is a tensor or array of inputs as stored, paths of pictures and of folders of them,
     pictures as Pillow images, encoded bytes or uint8 arrays [H, W, C] of any size, or anything that
-    can be learned, whose labels are not used. ``unknown``: the evidence (:func:`compute_evidence`)
+    can be learned, whose labels are not used; of a model of texts, texts and paths of tables.
+    ``unknown``: the evidence (:func:`compute_evidence`)
     below which a sample is of no class learned; True: ``learner.unknown_threshold()``.
     """
     if top < 1:
@@ -344,13 +346,15 @@ def find_nonfinite(model: nn.Module) -> str | None:
     return None
 
 
-def _read_unlabelled(learner: Learner, data: Any, skip_bad: bool) -> tuple[Samples, Sequence[Path]]:
+def _read_unlabelled(learner: Learner, data: Any, skip_bad: bool) -> tuple[Samples, Sequence[Path | str]]:
     if isinstance(data, (str, PathLike)):
         data = [data]
     known = learner.seen.transforms
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, PathLike)) for item in data):
         if known is None:
             raise RuntimeError("nothing was learned yet, so that it is not known what pictures are to be made of")
+        if (tokenizer := find_tokenizer(learner.model)) is not None:
+            return read_own_sentences(data, known["shape"], tokenizer)
         return read_own_inputs([Path(item) for item in data], known["shape"], known["fit"], skip_bad)
     if known is not None and (pictures := find_decoded(data, known["shape"])) is not None:
         return read_decoded(pictures, known["shape"], known["fit"]), ()

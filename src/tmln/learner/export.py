@@ -28,6 +28,7 @@ from tmln.learner.history import KNOWN_SHARE
 from tmln.learner.task_data import to_float
 from tmln.methods import get_reference_weight, prepare_inputs
 from tmln.models.picture_model import PictureInput
+from tmln.models.text_model import PADDING, find_tokenizer
 from tmln.models.tuning_options import merge_adapters
 from tmln.streams.augment import Normalise
 from tmln.suggest import did_you_mean
@@ -56,6 +57,17 @@ def prepare(path):
         picture = picture.resize(size, Image.Resampling.BILINEAR, box)
     square.paste(picture, place)
     return np.asarray(square).reshape(1, {side}, {side}, {channels})
+"""
+TOKENS = """\
+import numpy as np
+from tokenizers import Tokenizer
+
+def prepare(texts, tokenizer):
+    made = Tokenizer.from_str(tokenizer)
+    made.no_padding()
+    made.enable_truncation(%d)
+    found = [one.ids for one in made.encode_batch(texts)]
+    return np.array([ids + [-1] * (made.truncation["max_length"] - len(ids)) for ids in found], np.int32)
 """
 FITS = {
     "pad": """longer = max(width, height)
@@ -131,6 +143,11 @@ def describe_export(learner: Learner) -> dict[str, Any]:
             "resampling": "bilinear, antialiased (Pillow)",
             "python": make_preparation(mode, height, fit) if height == width and fit in FITS else None,
         }
+    tokenizer = find_tokenizer(learner.model)
+    if stored is not None and tokenizer is not None:
+        length = stored["shape"][0]
+        found["texts"] = {"length": length, "padding": PADDING, "tokenizer": tokenizer, "python": TOKENS % length}
+        found["normalisation"] = None
     return found
 
 
@@ -187,6 +204,8 @@ def make_stored_example(learner: Learner, count: int = 2) -> Tensor:
         raise RuntimeError("nothing was learned yet, so that it is not known what inputs look like")
     dtype, shape = getattr(torch, transforms["dtype"]), (count, *transforms["shape"])
     ramp = torch.arange(torch.Size(shape).numel()) * 37 % 256
+    if dtype == torch.int32:  # tokens, which every vocabulary has
+        return (ramp % 8).to(dtype).reshape(shape)
     found = (ramp if dtype == torch.uint8 else ramp / 128 - 1).to(dtype).reshape(shape)
     return found.permute(0, 2, 3, 1).contiguous() if takes_pictures(learner) else found
 

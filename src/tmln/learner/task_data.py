@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from tmln.data.images import Fit
 from tmln.methods import get_reference_weight
+from tmln.models.text_model import find_tokenizer
 from tmln.streams.arrays import as_samples, number_labels
 from tmln.streams.assemble import choose_validation
 from tmln.streams.own_data import OwnSamples, read_own_samples
@@ -110,12 +111,12 @@ def _read_path(learner: Learner, data: Any, image_size: int | None, fit: Fit | N
     """Return the samples at a path, in the learner's shape and fit; other data as they are."""
     if not isinstance(data, (str, PathLike)):
         return data
-    known = learner.seen.transforms
+    known, tokenizer = learner.seen.transforms, find_tokenizer(learner.model)
     if known is None:
-        return read_own_samples(Path(data), None, image_size, fit=fit or "pad")
+        return read_own_samples(Path(data), None, image_size, fit=fit or "pad", tokenizer=tokenizer)
     if fit not in (None, known["fit"]):
         raise ValueError(f"the learner's pictures have fit={known['fit']!r}, not {fit!r}: leave fit out")
-    return read_own_samples(Path(data), known["shape"], image_size, fit=known["fit"])
+    return read_own_samples(Path(data), known["shape"], image_size, fit=known["fit"], tokenizer=tokenizer)
 
 
 def _read(

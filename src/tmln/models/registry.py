@@ -74,7 +74,7 @@ def _backbone(name: str) -> Callable[..., nn.Module]:
 
 def _minilm(shape: Shape, classes: int, *, pretrained: bool = True, tokenizer: str = "") -> nn.Module:
     given = {"pretrained": pretrained, **({"tokenizer": tokenizer} if tokenizer else {})}
-    return make_text_transformers("", classes, given)[0]
+    return make_text_transformers("", shape[0], classes, given)[0]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def make_model(name: str, shape: Sequence[int], classes: int, **options: object)
     if kind == "timm":
         network, head = make_timm(rest, shape[0], classes, options)
     elif is_text:
-        network, head = make_text_transformers(rest, classes, options)
+        network, head = make_text_transformers(rest, shape[0], classes, options)
     elif colon:
         network, head = make_transformers(rest, shape[0], classes, options)
     else:

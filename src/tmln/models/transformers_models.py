@@ -82,11 +82,12 @@ def make_transformers(folder: str, channels: int, classes: int, options: Mapping
     return model, f"network.{find_classifier(network, classes)}"
 
 
-def make_text_transformers(folder: str, classes: int, options: Mapping[str, Any]) -> tuple[nn.Module, str]:
+def make_text_transformers(folder: str, length: int, classes: int, options: Mapping[str, Any]) -> tuple[nn.Module, str]:
     """Return a text encoder of a folder with a new head, and the name of that head.
 
     Args:
         folder: what ``save_pretrained`` of the model and of its tokenizer wrote; "" is MiniLM.
+        length: tokens of an input.
         classes: outputs of the head.
         options: ``pretrained``. ``config`` and ``tokenizer`` are what a state spells in place of
             the folder.
@@ -112,6 +113,8 @@ def make_text_transformers(folder: str, classes: int, options: Mapping[str, Any]
         body = getattr(made, "body", None)
     if body is None or not hasattr(config, "vocab_size"):
         raise ValueError(f"{what} is no encoder of texts ({type(config).__name__}), and texts are to be learned")
+    if length > (most := getattr(config, "max_position_embeddings", length)):
+        raise ValueError(f"{what} takes {most} tokens at most, not {length}: set benchmark.length={most}")
     body.pooler = None  # the mean of the tokens' states takes its place
     tokenizer = options.get("tokenizer") or read_tokenizer(folder or None)
     return TextModel(body, _count_features(config), classes, str(tokenizer), spelled), "linear"

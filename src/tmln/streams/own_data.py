@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tmln.data.folder import natural_key
 from tmln.data.images import Fit, Pixels
 from tmln.data.own_data import (
     DEFAULT_SIDE,
@@ -20,8 +21,13 @@ from tmln.data.own_data import (
     read_own_data,
     read_pictures,
 )
+from tmln.data.reading import DataError
+from tmln.data.texts import number_classes, read_table
+from tmln.models.text_model import tokenise
 from tmln.streams.arrays import as_samples
 from tmln.streams.samples import Samples
+
+LENGTH = 128  # tokens read of each text, where nothing was learned yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +51,14 @@ def read_own_samples(
     largest: int = DEFAULT_SIDE,
     fit: Fit = "pad",
     skip_bad: bool = False,
+    tokenizer: str | None = None,
 ) -> OwnSamples:
-    """Read a folder of classes or domains, or an ``.npz``.
+    """Read a folder of classes or domains, an ``.npz``, or a table of texts with labels.
 
-    See :func:`tmln.data.own_data.read_own_data`.
+    See :func:`tmln.data.own_data.read_own_data`; ``tokenizer`` is that of a model of texts.
     """
+    if is_text_table(place):
+        return read_own_texts(Path(place).expanduser(), shape, tokenizer)
     found = read_own_data(place, shape, side, largest, fit, skip_bad)
     samples = _samples(found)
     is_test, applied = torch.from_numpy(found.is_test), fit if found.pictures else None
@@ -57,6 +66,33 @@ def read_own_samples(
         return OwnSamples(samples, None, found.names, applied, found.left_out)
     train, test = (samples.subset((is_test == role).nonzero().squeeze(1)) for role in (False, True))
     return OwnSamples(train, test, found.names, applied, found.left_out)
+
+
+def is_text_table(place: str | Path) -> bool:
+    """Return whether a path is that of a table of texts."""
+    return Path(place).suffix.lower() == ".csv"
+
+
+def read_own_texts(path: Path, shape: Sequence[int] | None, tokenizer: str | None) -> OwnSamples:
+    """Read a table with the columns text and label; classes are in the order of their names."""
+    if tokenizer is None or (shape is not None and len(shape) != 1):
+        raise DataError(f"{path} is a table of texts, and the model takes none: use minilm or transformers:FOLDER")
+    texts, labels = read_table(path)
+    if labels is None or not all(labels):
+        raise DataError(f"{path}: every text that is to be learned needs a label, in the column label")
+    names = tuple(sorted(set(labels), key=natural_key))
+    tokens = tokenise(texts, LENGTH if shape is None else shape[0], tokenizer)
+    return OwnSamples(Samples.of(tokens, torch.from_numpy(number_classes(labels, names))), None, names)
+
+
+def read_own_sentences(given: Sequence[str | Path], shape: Sequence[int], tokenizer: str) -> tuple[Samples, list[str]]:
+    """Return texts, and those in the column text of tables that exist, without labels."""
+    texts: list[str] = []
+    for one in given:
+        texts += read_table(Path(one).expanduser())[0] if is_text_table(one) else [str(one)]
+    if empty := [number for number, text in enumerate(texts, 1) if not text.strip()]:
+        raise ValueError(f"text {empty[0]} of {len(texts)} is empty")
+    return Samples.of(tokenise(texts, shape[0], tokenizer), torch.zeros(len(texts), dtype=torch.int64)), texts
 
 
 def _samples(found: OwnData) -> Samples:
