@@ -191,7 +191,7 @@ class LearnerState(Schema):
         return self
 
 
-class TaskNoteState(Schema):
+class LessonState(Schema):
     """One task that was learned."""
 
     name: Text
@@ -212,7 +212,7 @@ class HeldState(Schema):
 class RecordState(Schema):
     """The tasks so far, what was held out of each, and the rows of the last retention table."""
 
-    lessons: list[TaskNoteState]
+    lessons: list[LessonState]
     held: list[HeldState | None]
     rows: list[Annotated[list[Any], Field(min_length=5, max_length=5)]]
     intervals: dict[Text, Annotated[list[Real], Field(min_length=2, max_length=2)]] = {}
