@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from benchmarks.timing import Line, best_times
+from tmln.data.images import DraftReader
+from tmln.deploy.candidates import LARGEST
+from tmln.deploy.learn import learn_into
 from tmln.experiments.memory_estimate import held_bytes, peak_bytes, reset_peak
 from tmln.learner import Learner
 from tmln.models import make_model
@@ -19,6 +26,7 @@ PICTURES, SIZE, FEATURES, ROUNDS = 320, 96, 1280, 3
 APART = 0.3  # deviation of class means, that of samples of a class being 1
 HEADS = ("ncm-frozen", "slda", "ranpac")
 CLASSES, EACH, ROOM = 1000, 10, 200e6  # of the measurement of memory, and the bytes that are allowed
+PHOTO_CLASSES, PHOTOS, PHOTO = 5, 100, (640, 480)  # folders of `tmln learn`, photos in each, their size
 
 
 def lines() -> Iterator[Line]:
@@ -43,6 +51,9 @@ def lines() -> Iterator[Line]:
     for name in HEADS:
         few, many = (min(add_class(name, classes) for _ in range(ROUNDS)) for classes in (20, 200))
         yield Line(f"{name}: one more class and the head at 200 / at 20 classes", many / few, 1.5)
+    learned, least = learn_photos()
+    shape = f"{PHOTO_CLASSES} x {PHOTOS} photos of {PHOTO[0]}x{PHOTO[1]}"
+    yield Line(f"tmln learn of {shape} / decoding and forward pass", learned / least, 1.3)
     grown = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=True)
     yield Line(f"ranpac: growth with {CLASSES:,} classes / 200 MB", int(grown.stdout) / ROOM, 1.0)
 
@@ -80,6 +91,28 @@ def add_class(name: str, classes: int) -> float:
     trained.learn(task, atomic=False)
     trained.answer.prepare()
     return time.process_time() - begin
+
+
+def learn_photos() -> tuple[float, float]:
+    """Seconds of the core for a new state from photos, and for decoding them and one forward pass."""
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as place:
+        files = []
+        for number in range(PHOTO_CLASSES * PHOTOS):
+            file = Path(place) / "photos" / f"class {number % PHOTO_CLASSES}" / f"{number}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            coarse = rng.integers(256, size=(12, 16, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize(PHOTO, Image.Resampling.BICUBIC).save(file)
+            files.append(file)
+        model = make_model("efficientnet-lite0", (3, LARGEST, LARGEST), PHOTO_CLASSES, size=LARGEST).eval()
+        begin = time.process_time()
+        x = torch.from_numpy(np.stack([DraftReader("RGB", LARGEST, fit="pad")(file) for file in files]))
+        with torch.no_grad():
+            for piece in x.permute(0, 3, 1, 2).split(32):
+                model(piece.float() / 255)
+        least = time.process_time() - begin
+        learn_into(Path(place) / "state.tmln", Path(place) / "photos")
+        return time.process_time() - begin - least, least
 
 
 def measure_growth() -> int:
