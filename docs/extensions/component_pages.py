@@ -221,7 +221,8 @@ def format_method_page(name: str) -> str:
     command = f"$ tmln compare --benchmark split-digits --methods naive,er,{name} --seeds 3"
     lines += ["Compared with others by", "", "```console", command, "```", "", "and [all methods](../results.md).", ""]
     said = "Tuned with equal budgets, on small [real images](../../results.md):"
-    lines += [said, "", on_images, ""] if (on_images := tuned_table(name)) else []
+    untuned = ["Its settings were not tuned here: no table of tuned methods has it.", ""]
+    lines += [said, "", on_images, ""] if (on_images := tuned_table(name)) else untuned
     return "\n".join(lines)
 
 

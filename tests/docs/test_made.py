@@ -220,6 +220,13 @@ def test_a_row_is_ours_not_the_papers() -> None:
     assert line.split(" | ")[2] == row.replace("*", "").split(" | ")[2]
 
 
+@pytest.mark.parametrize(("method", "is_tuned"), [("er", True), ("scr", False), ("mir", False)])
+def test_a_method_outside_the_tuned_tables_says_so(method: str, is_tuned: bool) -> None:
+    page = format_method_page(method)
+    assert ("Tuned with equal budgets" in page) is is_tuned
+    assert ("settings were not tuned here" in page) is not is_tuned
+
+
 def test_a_part_without_a_method_says_so() -> None:
     assert format_results([]) == "No named method has it."
 

@@ -203,7 +203,7 @@ def landscape(
     configs = _configs(benchmark, methods, 1, epochs, [*(sets or []), f"seed={seed}"], output, threads)
     from tmln.experiments.store import Store
     from tmln.measure.landscape import measure_landscape as measure
-    from tmln.plots.landscape import landscape_figure
+    from tmln.plots.landscape import format_residual, landscape_figure
 
     found = measure(
         configs,
@@ -223,7 +223,7 @@ def landscape(
         if entry["note"]:
             echo(entry["note"], err=True)
         losses = [f"{loss:.3g}" for moments in entry["losses"].values() for loss in moments.values()]
-        lines.append([entry["label"], *losses, f"{100 * entry['residual']:.0f}%"])
+        lines.append([entry["label"], *losses, format_residual(entry["residual"])])
     print_grid(
         "table",
         lines,

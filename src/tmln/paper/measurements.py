@@ -18,7 +18,7 @@ from tmln.paper.scales import BenchmarkSetup, Scale
 from tmln.paper.study import NOT_RUN, Content, Item, Page, RecordingRequest, Sheet, Study, measure_once, no_runs
 from tmln.paper.tables import METHODS, match_rate
 from tmln.plots.barrier import barrier_figure
-from tmln.plots.landscape import landscape_figure
+from tmln.plots.landscape import format_residual, landscape_figure
 from tmln.plots.overhead import overhead_figure
 
 TABLE4_TITLE = "Table 4: overhead"
@@ -224,10 +224,8 @@ def render_figure2(study: Study) -> Page:
             continue
         start, first, second = entry["markers"].values()
         moves = [first["x"] - start["x"], second["x"] - first["x"], second["y"] - first["y"]]
-        off = entry["residual"]
-        lines.append(
-            [METHODS[entry["method"]], *(f"{move:.3f}" for move in moves), "-" if off is None else f"{100 * off:.0f}"]
-        )
+        off = format_residual(entry["residual"]).rstrip("%")
+        lines.append([METHODS[entry["method"]], *(f"{move:.3f}" for move in moves), off])
         records += [{"method": entry["method"], **point} for point in entry["points"]]
     notes += [
         "one seed; u is the direction of task 1's move from the start, v that of task 2's move off u; both are lengths "

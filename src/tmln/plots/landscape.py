@@ -63,6 +63,15 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def format_residual(residual: float | None) -> str:
+    """Return how far checkpoints are off the plane, or a dash where there are none between tasks.
+
+    >>> format_residual(0.123), format_residual(math.nan)
+    ('12%', '-')
+    """
+    return "-" if residual is None or math.isnan(residual) else f"{100 * residual:.0f}%"
+
+
 def _draw_panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any], levels: NDArray[Any]) -> Any:
     from matplotlib.patheffects import Normal, Stroke
 
@@ -73,8 +82,8 @@ def _draw_panel(axes: Axes, entry: Mapping[str, Any], content: Mapping[str, Any]
         axes.set_title(wrap_label(entry["label"]), fontsize=10)
         axes.text(0.5, 0.5, entry["problem"], transform=axes.transAxes, ha="center", va="center", wrap=True, fontsize=8)
         return None
-    residual = entry["residual"]
-    off = "" if residual is None or math.isnan(residual) else f"\ntrajectory {100 * residual:.0f}% off the plane"
+    share = format_residual(entry["residual"])
+    off = "" if share == "-" else f"\ntrajectory {share} off the plane"
     axes.set_title(f"{wrap_label(entry['label'])}{off}", fontsize=9 if " " in entry["label"] else 10)
     axes.set_facecolor(NOT_FINITE)
     values = np.ma.masked_invalid(_log10(entry["loss"]))

@@ -70,7 +70,7 @@ class LUCIR(TaughtReplay[LUCIRSettings]):
         equation=r"\mathcal{L} = \mathrm{CE}(s \cos(w, \varphi), y) + \lambda (1 - \cos(\varphi, \varphi_{\text{old}}))"
         r" + \sum_{k=1}^{K} [m - \cos(w_y, \varphi) + \cos(w_k, \varphi)]_+",
         origin="Hou et al. 2019; lambda grows with known / new classes, as in their code. Without imprinted rows, a "
-        "learned scale and the last balanced epochs. Untuned here.",
+        "learned scale and the last balanced epochs.",
         cost="As `er`, a frozen copy of the model, and its pass over every batch.",
         use="With the answer `cosine` (or `ncm`), where new classes come in every task.",
         avoid="With `argmax`, whose logits it does not train; beside steps or penalties that take a Fisher of these.",

@@ -83,7 +83,7 @@ class XDER(DERpp):
         r"\beta \, \mathrm{CE}_{\text{old}}(f(x''), y'') + \eta \, [\max p_{\text{old}}(x) + m - \max "
         r"p_{\text{task}}(x)]_+",
         origin="Boschini et al. 2022, without the preparation of classes to come (neither contrastive nor with a fixed "
-        "polytope) and without updates of stored logits within a task. Untuned here.",
+        "polytope) and without updates of stored logits within a task.",
         cost="As `der++`, and a pass over the memory at each task's end.",
         use="Where new classes come in every task, in place of `der++`.",
         avoid="Where the classes stay the same and only the domain changes; in streams without boundaries.",
