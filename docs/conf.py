@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,18 @@ import tmln
 project = "tmln"
 copyright = "The tmln developers"
 release = version = tmln.__version__
-extensions = ["myst_parser", "docs.extensions.mathml", "docs.extensions.made"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode",
+    "docs.extensions.mathml", "docs.extensions.made", "docs.extensions.reference_pages",
+]  # fmt: skip
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of torch, of which there is no inventory without a network
+autosummary_generate = False  # docs/extensions/reference_pages.py writes the pages
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True  # attributes are described once
 highlight_language = "text"  # indented blocks are formulas and pictures of loops
 
 myst_enable_extensions = ["dollarmath"]
@@ -40,7 +51,9 @@ def reachable(app: Any, page: str, template: str, context: dict[str, Any], doctr
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     if "body" in context:
         body = context["body"].replace("<pre>", '<pre tabindex="0">')
-        context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+        body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+        # viewcode has one name for all of a module; the page is right
+        context["body"] = re.sub(r'(class="viewcode-back" href="[^"#]+)#[^"]+', r"\1", body)
 
 
 def setup(app: Any) -> None:

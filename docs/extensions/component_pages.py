@@ -205,6 +205,16 @@ def format_guides(recipe: Recipe) -> list[str]:
     return [*lines, "## Cost", "", *(f"- {name}: {link_pages(_lower(g.cost))}" for _, name, g in found), ""]
 
 
+def format_use(name: str) -> list[str]:
+    """Format the call and the commands that use a method."""
+    code = f'learner = tmln.Learner(model, method="{name}")\nlearner.learn((x, y), epochs=5)'
+    commands = [
+        f"$ tmln run --benchmark split-digits --method {name}",
+        f"$ tmln compare --benchmark split-digits --methods {','.join(dict.fromkeys(('naive', 'er', name)))} --seeds 3",
+    ]
+    return ["## Use", "", "```python", code, "```", "", "```console", *commands, "```", ""]
+
+
 def format_method_page(name: str) -> str:
     """Format the page of a method."""
     recipe = RECIPES[name]
@@ -212,14 +222,12 @@ def format_method_page(name: str) -> str:
     parts = [["question", "component", "settings"]]
     for family, choice in recipe.components.items():
         parts.append([FAMILIES[family].question, link_component(family, choice.name), format_settings(recipe, family)])
-    lines += [format_text_table(parts), "", *format_guides(recipe)]
+    lines += [format_text_table(parts), "", *format_use(name), *format_guides(recipe)]
     held = recipe.memory_terms()
     data = " and all data so far" if recipe.joint else ""
     lines += [f"It holds {format_terms(held)}{data} beside the model. {UNITS}", ""] if held else []
     lines += ["## In our results", ""]
     lines += ["At its own settings:", "", own, ""] if (own := table(name)) else []
-    command = f"$ tmln compare --benchmark split-digits --methods naive,er,{name} --seeds 3"
-    lines += ["Compared with others by", "", "```console", command, "```", "", "and [all methods](../results.md).", ""]
     said = "Tuned with equal budgets, on small [real images](../../results.md):"
     untuned = ["Its settings were not tuned here: no table of tuned methods has it.", ""]
     lines += [said, "", on_images, ""] if (on_images := tuned_table(name)) else untuned
@@ -244,15 +252,55 @@ def format_component_index() -> str:
     return "\n".join([*lines, "```{toctree}", ":hidden:", "", *names, "```", ""])
 
 
+FILTERS = """```{raw} html
+<form class="filters" hidden>
+<label>Stores samples <select data-column="2"><option value="">any</option><option>no</option>
+<option value="-no">yes</option></select></label>
+<label>Needs task boundaries <select data-column="3"><option value="">any</option><option>no</option>
+<option>yes</option></select></label>
+<label>Cost: values kept per weight <select data-column="4"><option value="">any</option>
+<option value="0">none</option><option value="<1">at most 1</option><option value="<5">at most 5</option>
+</select></label>
+<output aria-live="polite"></output>
+</form>
+<script src="../../_static/methods.js" defer></script>
+```"""
+
+
+def needs_boundary(recipe: Recipe) -> bool:
+    """Return whether a component needs to know where a task ends, or the method begins anew there."""
+    return recipe.restarts_each_task or any(recipe.resolve(family)[0].needs_boundary for family in recipe.components)
+
+
+def count_stored_samples(recipe: Recipe) -> str:
+    """Format the number of samples that a method stores by default."""
+    if recipe.joint:
+        return "all"
+    return str(sum(term.times for term in recipe.memory_terms() or [] if term.unit == "samples") or "no")
+
+
+def count_values(recipe: Recipe) -> str:
+    """Format the numbers that a method keeps for every trainable weight, by default."""
+    terms = recipe.memory_terms() or []
+    values = sum(term.times for term in terms if term.unit in ("N", "W", "model"))
+    return f"{values:g}" + " and Kronecker factors" * any(term.unit == "K" for term in terms)
+
+
 def format_method_index() -> str:
-    """Format the table of methods and their components."""
-    lines = [["method", *FAMILIES, "about"]]
+    """Format the table of methods: what they need and what they are made of."""
+    lines = [["method", "about", "stores samples", "needs task boundaries", "cost", "components"]]
     for name, recipe in RECIPES.items():
-        parts = (link_component(family, choice.name) for family, choice in recipe.components.items())
-        lines.append([link_method(name, ""), *parts, recipe.about])
-    said = "Every named method: one component of each family, with settings that differ from the defaults."
+        chosen = recipe.components.items()
+        parts = ", ".join(link_component(f, c.name) for f, c in chosen if c.name != FAMILIES.default(f) or f == "step")
+        needs = count_stored_samples(recipe), "yes" if needs_boundary(recipe) else "no", count_values(recipe)
+        lines.append([link_method(name, ""), recipe.about, *needs, parts])
+    said = (
+        "Every named method, and what it needs at its default settings. Cost is the numbers that it keeps for every "
+        "trainable weight, beside samples; each page has the cost in time. "
+        "[Which one for my case?](../../which_method.md)"
+    )
     toc = ["```{toctree}", ":hidden:", "", *map(slug, RECIPES), "```", ""]
-    return "\n".join(["# Methods by name", "", said, "", format_text_table(lines), "", *toc])
+    return "\n".join(["# List of methods", "", said, "", FILTERS, "", format_text_table(lines), "", *toc])
 
 
 def pages() -> dict[Path, str]:

@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs.extensions import api_pages, component_pages, paper_pages, project_pages, rows
+from docs.extensions import component_pages, internal_pages, paper_pages, project_pages, reference_pages, rows
 
 
 def pages() -> dict[Path, str]:
     """Return all generated pages by their place in ``made/``."""
-    found = component_pages.pages() | paper_pages.pages() | project_pages.pages() | api_pages.pages()
-    packages = "\n".join(f"   {path.stem}" for path in found if path.parts[0] == "api")
-    title = "Every name\n==========\n\nEvery public name of every module, by packages, from the docstrings.\n"
-    results = {Path("results.md"): rows.page()}
-    return found | results | {Path("api") / "index.rst": f"{title}\n.. toctree::\n   :maxdepth: 1\n\n{packages}\n"}
+    internals = internal_pages.pages()
+    packages = "\n".join(f"   {path.stem}" for path in internals)
+    title = "Internals\n=========\n\nEvery name of every module, by packages, from the docstrings.\n"
+    index = {Path("internals") / "index.rst": f"{title}\n.. toctree::\n   :maxdepth: 1\n\n{packages}\n"}
+    written = component_pages.pages() | paper_pages.pages() | project_pages.pages() | reference_pages.pages()
+    return written | internals | index | {Path("results.md"): rows.page()}
 
 
 def write(folder: Path) -> None:

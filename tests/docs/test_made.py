@@ -8,19 +8,24 @@ from typing import Any
 
 import pytest
 from benchmarks.results_page import DETAILS, accuracies
-from docs.extensions.api_pages import SOURCE, exported, modules, names
-from docs.extensions.api_pages import pages as api_pages
 from docs.extensions.component_pages import (
+    count_stored_samples,
+    count_values,
     format_component_page,
+    format_method_index,
     format_method_page,
     format_results,
     link_pages,
+    needs_boundary,
     settings,
     slug,
 )
 from docs.extensions.docstrings import html
+from docs.extensions.internal_pages import SOURCE, exported, modules, names
+from docs.extensions.internal_pages import pages as internal_pages
 from docs.extensions.paper_pages import pages as paper_pages
 from docs.extensions.project_pages import move_page
+from docs.extensions.reference_pages import escape_formulas, public_names
 from docs.extensions.rows import RESULTS, page, rows, still_so, table, tuned_table
 from latex2mathml.converter import convert
 
@@ -284,7 +289,7 @@ def test_every_module_is_in_the_api() -> None:
 
 def test_a_room_begins_with_what_it_hands_on() -> None:
     """Every name of ``__all__``, linked to where it is defined, with what it says of itself first."""
-    made = {path.stem: text for path, text in api_pages().items()}
+    made = {path.stem: text for path, text in internal_pages().items()}
     packages = [module for module in modules() if module.name == f"tmln.{module.package}"]
     wanted = [(module.package, name) for module in packages for name in exported(module)]
     assert len(wanted) > 90
@@ -295,6 +300,50 @@ def test_a_room_begins_with_what_it_hands_on() -> None:
         assert f'id="{place}"' in made[where]
     assert '<a href="optim.html#tmln.optim.tmln.TMLN"><code>TMLN</code></a>: ' in made["tmln"]
     assert '<a href="report.html#tmln.report.page.render_page"><code>render_page</code></a>' in made["report"]
+
+
+def test_every_exported_name_has_a_page() -> None:
+    named = public_names()
+    found = {id(value) for members in named.values() for value in members.values()}
+    without = {name for name in tmln.__all__ if id(getattr(tmln, name)) not in found}
+    assert without == {"curvature", "optim", "streams"}  # packages, with a section each
+    assert "tmln.optim.OCAR" in named["tmln.optim"]
+    assert "tmln.streams.Stream" in named["tmln.streams"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("F*_i <= |m|", r"F\*\_i <= \|m\|".replace(r"\_", "_")),
+        ("see ``a*b`` and :func:`f_`", "see ``a*b`` and :func:`f_`"),
+        ("**options: more", "**options: more"),
+        ("so:\n\n    x = 1", "so::\n\n    x = 1"),
+        (">>> _ = a * b", ">>> _ = a * b"),
+        (".. math::\n    a_* b", ".. math::\n    a_* b"),
+    ],
+)
+def test_formulas_of_docstrings_are_no_markup(written: str, read: str) -> None:
+    lines = written.split("\n")
+    escape_formulas(None, "function", "f", None, None, lines)
+    assert "\n".join(lines) == read
+
+
+def test_the_list_of_methods_has_what_it_filters_by() -> None:
+    """Counted by hand: SGD with momentum keeps one number a weight, EWC an anchor and an importance."""
+    assert [count_stored_samples(RECIPES[name]) for name in ("naive", "er", "joint")] == ["no", "500", "all"]
+    assert [needs_boundary(RECIPES[name]) for name in ("er", "ewc", "joint", "tmln")] == [False, True, True, True]
+    assert [count_values(RECIPES[name]) for name in ("naive", "ewc", "tmln")] == ["1", "2", "5"]
+    assert count_values(RECIPES["ocar"]) == "0 and Kronecker factors"
+    index = format_method_index()
+    head = index.index("| method | about | stores samples | needs task boundaries | cost | components |")
+    assert index.count("\n| [`", head) == len(RECIPES)
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_method_has_python_and_a_command(method: str) -> None:
+    page = format_method_page(method)
+    assert f'tmln.Learner(model, method="{method}")' in page
+    assert f"$ tmln run --benchmark split-digits --method {method}\n" in page
 
 
 def test_links_of_the_root_follow() -> None:

@@ -11,14 +11,16 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
+from sphinx.util.inventory import InventoryFile
 
 from tests.docs.blocks import ROOT, commands
 from tests.docs.test_blocks import check
 from tests.docstrings import SOURCE, public_names
 from tests.report.browser import PATIENCE, chromium, faults
+from tmln.methods.recipes import RECIPES
 
 browser = pytest.fixture(scope="module")(chromium)
 LOOKED_AT = {  # a page of each kind, in a light and in a dark package, on a desk and on a phone
@@ -27,7 +29,8 @@ LOOKED_AT = {  # a page of each kind, in a light and in a dark package, on a des
     "concepts/shield.html": (390, "light"),
     "made/components/step-tmln.html": (1300, "dark"),
     "made/methods/index.html": (390, "light"),
-    "made/api/optim.html": (390, "dark"),
+    "made/internals/optim.html": (390, "dark"),
+    "made/api/tmln.TMLN.html": (390, "light"),
     "which_method.html": (390, "dark"),
 }
 
@@ -111,8 +114,24 @@ def test_every_page_is_in_the_tree(site: Path) -> None:
     assert written <= {path.relative_to(site) for path in pages(site)}
 
 
-def test_every_public_name_is_in_the_api(site: Path) -> None:
-    places = {place for path in (site / "made" / "api").glob("*.html") for place in read(path).places}
+def test_the_navigation_has_six_groups_of_few_entries(site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    assert 15 < text.count('class="toctree-l1') <= 25
+    groups = re.findall(r'class="caption-text">(\w+)<', text)
+    assert groups == ["Start", "Guides", "Methods", "Results", "Reference", "Project"]
+
+
+def test_names_have_a_page_their_source_and_an_inventory(site: Path) -> None:
+    page = (site / "made" / "api" / "tmln.TMLN.html").read_text(encoding="utf-8")
+    assert 'id="tmln.TMLN.consolidate"' in page
+    assert "_modules/tmln/optim/tmln.html#TMLN" in page
+    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
+    classes = {*inventory.data["py:class"]}
+    assert {"tmln.TMLN", "tmln.Learner", "tmln.Reservoir", "tmln.optim.OCAR", "tmln.streams.Stream"} <= classes
+
+
+def test_every_public_name_is_in_the_internals(site: Path) -> None:
+    places = {place for path in (site / "made" / "internals").glob("*.html") for place in read(path).places}
     wanted = {public.name for public in public_names(sorted(SOURCE.rglob("*.py"))) if public.explained}
     assert len(wanted) > 900
     assert {name for name in wanted if not name.startswith("tmln.__main__")} - places == set()
@@ -151,10 +170,42 @@ def test_a_page_is_fit_to_be_read(site: Path, browser: Any, name: str) -> None:
     page.close()
 
 
-def test_the_search_works_from_disk(site: Path, browser: Any) -> None:
-    page, wrong = opened(browser, (site / "search.html").as_uri() + "?q=intransigence")
+def test_the_list_of_methods_filters(site: Path, browser: Any) -> None:
+    page, wrong = opened(browser, (site / "made" / "methods" / "index.html").as_uri())
+    rows = "[...document.querySelectorAll('article tbody tr')]"
+    shown = f"{rows}.filter(row => row.offsetHeight).map(row => row.cells[0].innerText)"
+    assert len(page.evaluate(shown)) == len(RECIPES)
+    samples, boundaries, cost = page.locator("form.filters select").all()
+    samples.select_option(label="no")
+    assert "er" not in page.evaluate(shown)
+    assert {"naive", "ewc", "lwf"} <= {*page.evaluate(shown)}
+    boundaries.select_option(label="no")
+    assert {"naive", "upgd"} <= {*page.evaluate(shown)}
+    assert "ewc" not in page.evaluate(shown)
+    samples.select_option(label="yes")
+    cost.select_option(label="at most 1")
+    assert "er" in page.evaluate(shown)
+    assert "ocar" not in page.evaluate(shown)
+    assert wrong == []
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("intransigence", "concepts/intransigence.html"),
+        ("resume", "resume.html"),
+        ("cite", "cite.html"),
+        ("several GPUs", "devices.html"),
+        ("pretrained model", "pretrained.html"),
+        ("quickstart", "start/quickstart.html"),
+    ],
+)
+def test_the_search_works_from_disk(site: Path, browser: Any, query: str, wanted: str) -> None:
+    """What is looked for is among the first five."""
+    page, wrong = opened(browser, (site / "search.html").as_uri() + f"?q={quote(query)}")
     page.wait_for_selector("#search-results ul.search li a")
     found = page.eval_on_selector_all("#search-results ul.search li a", "all => all.map(one => one.href)")
-    assert any("concepts/intransigence.html" in link for link in found)
+    assert any(wanted in link for link in found[:5])
     assert wrong == []
     page.close()

@@ -16,7 +16,7 @@ import typer
 import tmln
 from tmln.cli import analyses, deploy, language, lists, paper, results, runs, tune
 from tmln.cli.command import CommonOptions, Group, add_command, flatten_options
-from tmln.cli.echo import SafeFormatter, echo
+from tmln.cli.echo import SafeFormatter, echo, echo_note
 from tmln.signals import CODE, SIGNALS, owned
 from tmln.writing import REASONS, CannotWrite
 
@@ -116,7 +116,7 @@ def _main() -> None:
         if isinstance(error, OSError) and error.filename is None and error.errno in REASONS:
             error = CannotWrite(error.errno, error.strerror, "to the standard output")
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        echo(f"tmln: {text}", err=True)
+        echo_note(f"tmln: {text}", err=True)
         sys.exit(2)
 
 
@@ -126,7 +126,7 @@ def _report_stop(why: KeyboardInterrupt) -> int:
 
 
 def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    echo(f"warning: {message}", err=True)
+    echo_note(f"warning: {message}", err=True)
 
 
 def _report_thread_error(args: threading.ExceptHookArgs) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tmln.cli.echo import echo, echo_block, echo_note
+from tmln.cli.echo import echo_block, echo_note
 from tmln.cli.options import ReferenceName, split_names
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def finished_results(runs: Path, oracle: ReferenceName | None = None, trials: bo
 
     results, problems = read_results(runs, oracle, trials)
     for text in folder_notes(results, problems):
-        echo(text, err=True)
+        echo_note(text, err=True)
     if not results:
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
@@ -103,13 +103,17 @@ def _print_table(
     )
     if len({row.summary("acc").n for row in rows}) == 1:
         spare.append("n")  # which the summary says
-    lines = row_lines(rows, columns, test)
-    print_grid(layout.format, _fit(lines, [*spare, "ACC 95%"], layout.format), name, caption, label)
+    lines, dropped = _fit(row_lines(rows, columns, test), [*spare, "ACC 95%"], layout.format)
+    print_grid(layout.format, lines, name, caption, label)
     if len(rows) > 1:
         difference = "" if found.reference is None else f"{name}: differences to {found.reference.label}."
-        lines = _fit(difference_lines(rows, found), ["MiB", "seconds", "p", "shared"], layout.format)
+        optional = ["MiB", "seconds", "p", "shared", "seeds needed", "corrected 95%"]
+        lines, narrow = _fit(difference_lines(rows, found), optional, layout.format)
         print_grid(layout.format, lines, "", difference, f"{label}-differences")
         notes += difference_notes(found)
+        dropped += [heading for heading in narrow if heading not in dropped]
+    if dropped:
+        notes.append(f"left out, as the terminal is narrow: {', '.join(dropped)}; all columns: --format md")
     return notes
 
 
@@ -125,15 +129,21 @@ def print_for_programs(format: Format, records: Sequence[Mapping[str, Any]], tre
     return format in ("csv", "json")
 
 
-def _fit(lines: list[list[str]], optional: Sequence[str], format: Format) -> list[list[str]]:
-    """Leave optional columns out, in this order, until the table fits the terminal."""
-    for heading in optional:
+def _fit(lines: list[list[str]], optional: Sequence[str], format: Format) -> tuple[list[list[str]], list[str]]:
+    """Leave columns out until the table fits the terminal: the optional, then those on the right.
+
+    Returns the table and the headings that were left out; the first three columns stay, if none
+    is optional.
+    """
+    dropped: list[str] = []
+    for heading in [*optional, *(one for one in reversed(lines[0][3:]) if one not in optional)]:
         if format != "table" or not _is_too_wide(lines):
             break
         if heading in lines[0]:
             place = lines[0].index(heading)
             lines = [line[:place] + line[place + 1 :] for line in lines]
-    return lines
+            dropped.append(heading)
+    return lines, dropped
 
 
 def _is_too_wide(lines: list[list[str]]) -> bool:

@@ -168,7 +168,7 @@ def pages() -> dict[Path, str]:
 
     made: dict[Path, list[str]] = {}
     for module in known:
-        lines = made.setdefault(Path("api") / f"{module.package}.rst", [])
+        lines = made.setdefault(Path("internals") / f"{module.package}.rst", [])
         text = "".join([
             f'<div id="{module.name}">{html(ast.get_docstring(module.tree) or "", linked(module))}</div>',
             first(module),
