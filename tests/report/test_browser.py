@@ -253,6 +253,42 @@ def test_a_phone_needs_no_sideways_scrolling(page: Any) -> None:
     press(page.locator("#view-toggle"))
 
 
+def test_the_sections_are_reached_on_a_phone(page: Any) -> None:
+    """The entries have the width of the screen, and the one in sight is within it."""
+    look(page, width=390)
+    assert page.evaluate("document.getElementById('nav').clientWidth") >= 350
+    press(page.locator("#nav a[data-section=table]"))
+    for name in ("seeds", "cost"):
+        page.evaluate(f"document.getElementById('{name}').scrollIntoView()")
+        link = f"document.querySelector('#nav a[data-section={name}]')"
+        until(page, f"{link}.hasAttribute('aria-current')")
+        left, right = page.evaluate(f"(({{left, right}}) => [left, right])({link}.getBoundingClientRect())")
+        assert left >= 0
+        assert right <= 390
+
+
+def test_axes_show_the_range_of_what_is_shown(page: Any) -> None:
+    look(page, "#band=none")
+    everything_drawn(page)
+    ranges = "[...document.querySelectorAll('#time .plot')].map(one => one.layout.yaxis.range)"
+    means = [
+        100 * point[1] for point in page.evaluate("window.tmlnReport.view().rows.flatMap(r => r.row.curves.average)")
+    ]
+    for low, high in page.evaluate(ranges)[:1]:
+        assert min(means) - 10 <= low <= min(means)
+        assert max(means) <= high <= max(means) + 10
+
+
+def test_warnings_are_of_what_is_shown(reader: Reader, tmp_path: Path) -> None:
+    """Two methods with the same numbers are named, unless one is hidden."""
+    page = reader.open(keep(tmp_path / "runs", [result("er", 0), result("naive", 0), result("tmln", 0, base=0.8)]))
+    assert "er, naive" in page.inner_text("#warnings") or "naive, er" in page.inner_text("#warnings")
+    page.uncheck('input[data-method="er"]')
+    assert "indistinguishable" not in page.inner_text("#warnings")
+    page.check('input[data-method="er"]')
+    assert "indistinguishable" in page.inner_text("#warnings")
+
+
 def test_on_paper_all_is_drawn_and_light(page: Any) -> None:
     look(page, "#theme=dark")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -296,6 +332,7 @@ def test_what_was_not_measured_names_its_command(page: Any) -> None:
     assert "did not count classes" in page.inner_text("#classes")
     assert "tmln overhead --benchmark split-digits" in page.inner_text("#cost")
     assert "tmln landscape --benchmark split-digits" in page.inner_text("#landscape")
+    assert "--runs runs" in page.inner_text("#landscape")
     assert "tmln barrier --benchmark split-digits" in page.inner_text("#landscape")
 
 

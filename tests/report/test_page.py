@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tests.report.conftest import keep, result
 from tmln import cli
 from tmln.report.document import build_document
-from tmln.report.page import SCRIPTS, STYLES, embed_json, plain_page, render_page, write_report
+from tmln.report.page import SCRIPTS, STYLES, embed_json, plain_page, render_page, watch_report, write_report
 
 
 def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_path: Path) -> None:
@@ -30,6 +30,38 @@ def test_one_file_below_eight_megabytes_that_asks_for_nothing(runs: Path, tmp_pa
     assert "default-src 'none'" in text
     assert text.count("plotly.js v") == 1
     assert "[[" not in outside
+
+
+def test_a_watched_page_reloads_shows_new_runs_and_stays_when_the_watch_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins without runs, and ends by Ctrl-C."""
+    runs, page, seen = tmp_path / "runs", tmp_path / "report.html", []
+    runs.mkdir()
+
+    def sleep(seconds: float) -> None:
+        seen.append(page.read_text(encoding="utf-8"))
+        if len(seen) == 1:
+            keep(runs, [result("er", 0)])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tmln.report.page.time.sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        watch_report(runs, page, pause=0.01)
+    mark = '<meta http-equiv="refresh" content="1">'
+    assert mark in seen[0]
+    assert "Nothing has finished yet" in seen[0]
+    assert mark in seen[1]
+    assert "Nothing has finished yet" not in seen[1]
+    assert mark not in page.read_text(encoding="utf-8")
+
+
+def test_commands_name_the_folder_of_runs(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was typed, and of an absolute path the last name alone: a page may be sent to others."""
+    assert build_document(runs)["folder"] == runs.name
+    monkeypatch.chdir(runs.parent)
+    assert build_document(Path(runs.name))["folder"] == runs.name
 
 
 def test_only_the_scripts_of_the_page_may_run(runs: Path) -> None:

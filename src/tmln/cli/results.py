@@ -59,6 +59,9 @@ def report(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write the page again whenever a run ends, until Ctrl-C; it reloads itself.")
+    ] = False,
     oracle: ShownReference = None,
 ) -> None:
     """Write one self-contained HTML page of results.
@@ -66,11 +69,18 @@ def report(
     \b
     Example:
       tmln report runs -o report.html
+      tmln report runs --watch
     """
-    from tmln.report import write_report
+    from tmln.report.page import watch_report, write_report
 
     if output.is_dir():
         output = output / "report.html"
+    if watch:
+        if runs.is_file():
+            raise ValueError(f"--watch is for a folder of runs that go on; {runs} is a file")
+        echo(f"report: {output} is written again whenever a run ends; Ctrl-C ends this", err=True)
+        watch_report(runs, output, oracle)
+        return
     echo(f"report: {write_report(runs, output, oracle)}")
 
 

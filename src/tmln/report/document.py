@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -45,6 +46,7 @@ def build_document(runs: Path, oracle: Oracle | None = None) -> dict[str, Any]:
     complete = {
         "format": 2,
         "title": runs.resolve().stem if runs.is_file() else runs.resolve().name,
+        "folder": "runs" if runs.is_file() else shlex.quote(runs.name if runs.is_absolute() else str(runs)),
         "tmln": tmln.__version__,
         "metrics": {name: _metric(name) for name in metrics},
         "columns": [name for name in metrics if _is_column(name, rows)],

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import time
 from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from typing import Any
 from tmln.experiments.files import make_folder, write_whole
 from tmln.experiments.result import Oracle
 from tmln.report.document import build_document
+from tmln.signals import asked_to_stop
 
 # in this order one script; a file uses what those before it define
 SCRIPTS = (
@@ -31,21 +33,43 @@ th:first-child, td:first-child { text-align: left; }
 """
 
 
-def write_report(runs: Path, output: Path, oracle: Oracle | None = None) -> Path:
-    """Read the runs, write the page atomically, and return its path."""
+def write_report(runs: Path, output: Path, oracle: Oracle | None = None, reload: int = 0) -> Path:
+    """Read the runs, write the page atomically, and return its path.
+
+    ``reload``: seconds after which an open page reads itself again, and may be without runs; 0: never.
+    """
     content = build_document(runs, oracle)
-    if not content["runs"] and not content["warnings"]:  # damaged runs alone are named on the page
+    if not content["runs"] and not content["warnings"] and not reload:  # damaged runs alone are named on the page
         raise ValueError(
             f"no finished run in {runs}; `tmln compare --benchmark split-digits --methods er,tmln` makes some"
         )
-    text = render_page(content)
+    text = render_page(content, reload)
     make_folder(output.parent)
     write_whole(output, text)
     return output
 
 
-def render_page(content: dict[str, Any]) -> str:
-    """Return the whole file as text."""
+def watch_report(runs: Path, output: Path, oracle: Oracle | None = None, pause: float = 5.0) -> None:
+    """Write the page whenever results appear, until Ctrl-C; then once more, as a page that stays.
+
+    An open page reads itself again every ``pause`` seconds and keeps what is shown.
+    """
+    before: object = None
+    try:
+        with asked_to_stop() as stops:
+            while not stops():
+                now = sorted((str(file), file.stat().st_mtime_ns) for file in runs.glob("*/result.json"))
+                if now != before:
+                    write_report(runs, output, oracle, reload=max(1, round(pause)))
+                before, until = now, time.monotonic() + pause
+                while time.monotonic() < until and not stops():
+                    time.sleep(0.1)
+    finally:
+        write_report(runs, output, oracle)
+
+
+def render_page(content: dict[str, Any], reload: int = 0) -> str:
+    """Return the whole file as text; ``reload``: as in :func:`write_report`."""
     plotly, script = _plotly(), _script()
     style = "\n".join(_asset(name) for name in STYLES)
     policy = (
@@ -55,6 +79,7 @@ def render_page(content: dict[str, Any]) -> str:
     summaries = [html.escape(table["summary"]) for table in content["tables"].values()]
     parts = {
         "policy": policy,
+        "reload": f'<meta http-equiv="refresh" content="{reload}">' if reload else "",
         "title": html.escape(str(content["title"])),
         "style": style,
         "sentences": "\n".join(f"<p>{text}</p>" for text in summaries) or "<p>Nothing has finished yet.</p>",

@@ -14,7 +14,7 @@ const costSection = {
         ? overheads.flatMap(overheadParts)
         : empty(
             "Overhead over naive training has not been measured:",
-            `tmln overhead --benchmark ${benchmarkHere()} --runs RUNS`,
+            `tmln overhead --benchmark ${benchmarkHere()} --runs ${DATA.folder}`,
           ),
     ];
   },

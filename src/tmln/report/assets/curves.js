@@ -74,7 +74,7 @@ function averagePlot(items, width) {
       margin: { l: 52, r: 16, t: 8, b: 44 },
       showlegend: true,
       xaxis: axis("after learning task", { dtick: tasks > 12 ? undefined : 1, range: [0.85, tasks + 0.15] }),
-      yaxis: axis("accuracy on tasks seen, %", { range: [0, 102] }),
+      yaxis: axis("accuracy on tasks seen, %", { range: accuracyRange(items.map(({ row }) => row.curves.average)) }),
     },
   };
 }
@@ -98,6 +98,7 @@ function taskPlots(items, width) {
   layout.annotations = [note("after learning task", 0.5, 0, "--muted", { yshift: -26, yanchor: "top" })];
   layout.shapes = [];
   const data = [];
+  const range = accuracyRange(items.flatMap(({ row }) => row.curves.tasks));
   for (let j = 0; j < tasks; j++) {
     const column = j % columns,
       y1 = 1 - (Math.floor(j / columns) * (panel + gapY)) / inner;
@@ -105,7 +106,7 @@ function taskPlots(items, width) {
       x1 = (column + 1) / columns - (column < columns - 1 ? gapX : 0);
     const [x, y] = ["x", "y"].map((letter) => (j ? `${letter}${j + 1}` : letter));
     const time = { range: [0.7, tasks + 0.3], dtick: tasks > 6 ? Math.ceil(tasks / 5) : 1 };
-    const accuracy = { range: [-3, 105], tickvals: [0, 50, 100], showticklabels: column === 0 };
+    const accuracy = { range, nticks: 4, showticklabels: column === 0 };
     const [across, up] = [[x0, x1], [y1 - panel / inner, y1]];
     layout[x.replace("x", "xaxis")] = axis("", { domain: across, anchor: y, automargin: false, ...time });
     layout[y.replace("y", "yaxis")] = axis("", { domain: up, anchor: x, automargin: false, ...accuracy });
@@ -117,6 +118,19 @@ function taskPlots(items, width) {
       data.push(...curveTraces(row, row.curves.tasks[j] ?? [], j, { xaxis: x, yaxis: y }, j === 0, `on task ${j + 1}, `));
   }
   return { data, layout };
+}
+
+/** The percentages that these curves and their bands take, with room; at least ten points. */
+function accuracyRange(curves) {
+  const values = curves.flat().flatMap(([, mean, std, low, high]) => {
+    if (mean === null) return [];
+    const band = { none: [], std: [mean - (std ?? 0), mean + (std ?? 0)] }[state.band] ?? [low ?? mean, high ?? mean];
+    return [mean, ...band].map((value) => 100 * Math.min(1, Math.max(0, value)));
+  });
+  if (!values.length) return [0, 102];
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = Math.max(2, 0.06 * (high - low), (10 - (high - low)) / 2);
+  return [Math.max(-3, low - room), Math.min(103, high + room)];
 }
 
 /** About how many lines a legend takes. */

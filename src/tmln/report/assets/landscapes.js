@@ -13,7 +13,7 @@ const landscapeSection = {
   render() {
     const parts = (kind, build) => {
       const found = analysesHere(kind);
-      const command = `tmln ${kind} --benchmark ${benchmarkHere()} --methods er,tmln --runs RUNS`;
+      const command = `tmln ${kind} --benchmark ${benchmarkHere()} --methods er,tmln --runs ${DATA.folder}`;
       return found.length ? found.flatMap(build) : [empty(`No ${kind} has been computed:`, command)];
     };
     return [...parts("landscape", landscapeParts), ...parts("barrier", barrierParts)];

@@ -94,6 +94,8 @@ function watchSections() {
   const mark = (id) => {
     for (const [name, link] of links)
       name === id ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
+    const [nav, link] = [byId("nav"), links.get(id)]; // on a phone the entries scroll sideways
+    nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.clientWidth) / 2;
   };
   const watcher = new IntersectionObserver(
     (entries) => {

@@ -57,13 +57,35 @@ const warningsSection = {
   id: "warnings",
   title: "Warnings",
   render() {
-    const found = DATA.warnings.filter((one) => !one.benchmark || one.benchmark === state.b);
+    const found = DATA.warnings.filter((one) => !one.benchmark || one.benchmark === state.b).flatMap(ofShownRows);
     if (!found.length)
       return [empty("No warnings: every run could be read, is finished, and has the seeds that the others have.")];
     const entry = (one) => el("li", {}, el("strong", {}, one.text), one.about.length ? aboutList(one.about) : null);
     return [el("ul", { class: "warnings" }, found.map(entry))];
   },
 };
+
+/** A warning without the rows that are hidden; none is left of one that is of hidden rows alone. */
+function ofShownRows(one) {
+  if (one.benchmark !== state.b || !one.about.length) return [one];
+  const shown = new Set(view().rows.map(({ row }) => row.label));
+  const labels = DATA.rows.filter((row) => row.benchmark === state.b).map((row) => row.label);
+  const isHidden = (text) => {
+    const of = labels.filter((label) => text === label || text.startsWith(`${label} `));
+    return of.length > 0 && !shown.has(of.sort((a, b) => b.length - a.length)[0]);
+  };
+  const about = one.about.flatMap((text) => {
+    const at = text.indexOf(": "); // "0.01: er, tmln", "er: 3 of 5 seeds"
+    const head = at < 0 ? "" : text.slice(0, at);
+    if (head && isHidden(head)) return [];
+    const names = (head ? text.slice(at + 2) : text).split(", ");
+    const kept = names.filter((name) => !isHidden(name));
+    if (kept.length === names.length) return [text];
+    if (!kept.length || (!head && kept.length < 2)) return []; // a row does not agree with itself
+    return [(head ? `${head}: ` : "") + kept.join(", ")];
+  });
+  return about.length ? [{ ...one, about }] : [];
+}
 
 function aboutList(about) {
   const folded = (text) => el("details", {}, el("summary", {}, clipped(text, LONGEST / 2)), text);
