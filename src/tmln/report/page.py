@@ -36,7 +36,8 @@ th:first-child, td:first-child { text-align: left; }
 def write_report(runs: Path, output: Path, oracle: Oracle | None = None, reload: int = 0) -> Path:
     """Read the runs, write the page atomically, and return its path.
 
-    ``reload``: seconds after which an open page reads itself again, and may be without runs; 0: never.
+    ``reload``: seconds after which an open page reads itself again; 0: never. Such a page may be
+    without runs.
     """
     content = build_document(runs, oracle)
     if not content["runs"] and not content["warnings"] and not reload:  # damaged runs alone are named on the page
