@@ -1,4 +1,4 @@
-"""Clocks that jump by hours and years, in both directions: of the machine, and of the file system that locks go by.
+"""Let clocks jump by hours and years, in both directions: of the machine, and of the file system that locks go by.
 
 The clock is put into the modules that look at it; nobody sets the machine's.
 """
@@ -62,7 +62,7 @@ def jumping_work(tell: Tell, root: Path, method: str, seed: str) -> int:
 
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:
-    """Killed and gone on with while the clocks jump; then what locks are worth meanwhile."""
+    """Kill and continue a run while the clocks jump; then check that locks hold meanwhile."""
     chance, root, method = scene.chance("clocks", index), scene.folder("clocks", index), TRAINED[index % len(TRAINED)]
     whole = scene.whole(method)
     assert whole.result is not None
@@ -82,7 +82,7 @@ def trial(scene: Scene, index: int, each: int) -> Verdict:
 
 
 def locks(tell: Tell, folder: Path, seconds: float) -> Verdict:
-    """A held lock is refused to others, whatever times its files have."""
+    """Check that a held lock is refused to others, whatever times its files have."""
     verdict = Verdict()
     for shift in (-seconds, seconds):
         with RunLock(folder) as lock:

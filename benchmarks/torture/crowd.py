@@ -1,4 +1,4 @@
-"""Eight processes on one run, some of which die in the middle of it: one works at a time, and the run is finished."""
+"""Start eight processes on one run, some of which die in it: one works at a time, and the run is finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLY = 0.4  # the share of them that die at a step of their own
 
 
 def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -> tuple[int, list[str]]:
-    """Tries until the run is done; dies if it comes to step ``at`` itself. How often it was refused, and how oddly."""
+    """Try until the run is done; die at step ``at``. Report how often it was refused, and other errors."""
     handle = os.open(who, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     refused = 0
     odd: list[str] = []
@@ -42,7 +42,7 @@ def contend(tell: Tell, root: Path, method: str, go: Path, who: Path, at: int) -
 
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:
-    """``each`` processes begin in the same moment; the first of them never dies."""
+    """Start ``each`` processes at the same time; the first of them never dies."""
     chance, root = scene.chance("crowd", index), scene.folder("crowd", index)
     method = TRAINED[index % len(TRAINED)]
     whole = scene.whole(method)
@@ -66,7 +66,7 @@ def trial(scene: Scene, index: int, each: int) -> Verdict:
 
 
 def apart(lines: list[str], what: str) -> Verdict:
-    """Who worked when: nobody comes back after another has begun, for each works once and then ends."""
+    """Check who worked when: no process continues after another has begun, as each works once."""
     pids = [line.split()[0] for line in lines if line]
     turns = [pid for before, pid in zip(["", *pids], pids, strict=False) if pid != before]
     if not pids:

@@ -1,4 +1,4 @@
-"""Every region of every file of a run damaged: the same is read, or it is said, or the run counts as unfinished.
+"""Damage every region of every file of a run: the same is read, or it is reported, or the run is unfinished.
 
 A damaged file that reads as something else without a word is what must not be.
 """
@@ -93,13 +93,13 @@ def _digest(state: Any) -> str:
 
 
 def _checkpoints(folder: Path) -> Any:
-    """Of the newest that is whole; a step that is not the last one's tells of the rest."""
+    """Return the step and a digest of the newest whole checkpoint, None if there is none."""
     found = read_newest(folder.parent)
     return None if found is None else (found[1], _digest(found[0]))
 
 
 def _listed(file: Path) -> Any:
-    """The result, or the configuration, as a listing shows it; None if it calls the run corrupt and says why."""
+    """Return result or configuration as a listing shows them; None if it reports why the run is corrupt."""
     (entry,) = [entry for entry in Store(file.parents[1]).runs() if entry.path == file.parent]
     if entry.state == "corrupt":
         return None if entry.reason else "corrupt, without a reason"
@@ -124,7 +124,7 @@ FILES: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
 
 
 def judge(read: Callable[[Path], Any], file: Path, data: bytes, right: Any, earlier: Any, what: str) -> Verdict:
-    """``right`` is what the sound file reads as, ``earlier`` what may stand in for it if something is said."""
+    """Judge a reading: ``right`` is that of the sound file, ``earlier`` is allowed with a warning."""
     file.write_bytes(data)
     with listening() as heard:
         try:
@@ -151,7 +151,7 @@ def regions(size: int, count: int) -> list[tuple[int, int]]:
 
 
 def prepared(scene: Scene) -> Path:
-    """A killed run and a finished one with a saved learner in its folder."""
+    """Prepare a killed run, and a finished one with a saved learner in its folder."""
 
     def make() -> Path:
         root = scene.folder("damage", 0)
@@ -174,7 +174,7 @@ def saved(tell: Tell, root: Path) -> None:
 
 
 def many(tell: Tell, root: Path, name: str, kind: str, count: int, seed: str) -> Verdict:
-    """Every region of this file, damaged in this way, in a copy of its run."""
+    """Damage every region of this file in this way, in a copy of its run."""
     _, pattern, read = FILES[name]
     (file,) = root.glob(f"*/{pattern}")
     data, right, chance = file.read_bytes(), read(file), random.Random(seed)
@@ -193,7 +193,7 @@ def many(tell: Tell, root: Path, name: str, kind: str, count: int, seed: str) ->
 
 
 def reading(scene: Scene, index: int, each: int) -> Verdict:
-    """A file and a kind of damage in turn."""
+    """Damage one file in one way, each in turn, and read it."""
     name, kind = list(FILES)[index % len(FILES)], list(KINDS)[index // len(FILES) % len(KINDS)]
     root = scene.folder("reading", index)
     shutil.copytree(prepared(scene) / FILES[name][0], root / "runs")
@@ -210,7 +210,7 @@ def told(tell: Tell, root: Path) -> tuple[int, list[str]]:
 
 
 def going_on(scene: Scene, index: int, each: int) -> Verdict:
-    """A killed run, damaged, then gone on with: as if nothing had been, unless it is said."""
+    """Damage a killed run, then continue it: the result is the same, unless damage is reported."""
     chance, root = scene.chance("going on", index), scene.folder("going-on", index)
     shutil.copytree(prepared(scene) / "killed", root / "runs")
     patterns = (

@@ -1,4 +1,4 @@
-"""A disk that is full, or becomes read-only, at any write of `tmln run`: one line, and on when there is room again."""
+"""Make the disk full or read-only at any write of `tmln run`: one line, and it goes on when there is room."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def disk_full(scene: Scene, index: int, each: int) -> Verdict:
 
 
 def read_only(scene: Scene, index: int, each: int) -> Verdict:
-    """From any operation on; of the first method, from every one."""
+    """Refuse writes from any operation on; of the first method, from every one."""
     method = "tmln" if index < len(operations(scene, "tmln")) else METHODS[index % len(RECIPES)]
     number = index % len(operations(scene, method))
     root = scene.folder("read-only", index) / "runs"

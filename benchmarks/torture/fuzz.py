@@ -1,4 +1,4 @@
-"""Bytes for the readers: guided by coverage (atheris, the extra ``fuzz``), and blindly mutated, which needs nothing.
+"""Generate bytes for the readers: guided by coverage (atheris, the extra ``fuzz``), or mutated blindly.
 
 A guided trial starts ``python -m benchmarks.torture.fuzz READER FINDINGS [options of libFuzzer ...] CORPUS ...``.
 """
@@ -29,7 +29,7 @@ INSTRUMENTED = ["tmln", "yaml", "PIL"]
 
 
 def guided(scene: Scene, index: int, each: int) -> Verdict:
-    """At most ``each`` inputs and 40 s of one reader; a crash, a hang or too much memory ends it and is a loss."""
+    """Try at most ``each`` inputs and 40 s on one reader; a crash, a hang or too much memory is a loss."""
     name, folder = NAMES[index % len(NAMES)], scene.folder("fuzz", index)
     if importlib.util.find_spec("atheris") is None:
         return Verdict(notes=("not done: atheris is not installed (pip install 'tmln[fuzz]')",))
@@ -84,7 +84,7 @@ ODD: tuple[Any, ...] = (
 
 
 def misplaced(data: bytes, chance: random.Random) -> bytes:
-    """JSON in which one or two values are something else, or gone; other bytes as they are."""
+    """Return JSON with one or two values changed or removed, and other bytes as they are."""
     try:
         content = json.loads(data)
     except ValueError:
@@ -110,7 +110,7 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
-    """Another value in JSON, or a few small changes: bits, bytes, pieces moved, gone, twice or new."""
+    """Return other JSON, or bytes with a few changes: bits, bytes, pieces moved, removed, doubled or new."""
     if chance.random() < 0.5 and (new_value := misplaced(data, chance)) != data:
         return new_value
     new = bytearray(data)

@@ -1,4 +1,4 @@
-"""Kills of runs of every method: at a step, then at a moment of the clock, then to the end."""
+"""Kill runs of every method at a step, then at a time of the clock, then let them end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed files of others whose meaning was changed: keys, types, ranges and names, behind checksums that are right.
+"""Change the meaning of sealed files: keys, types, ranges and names, behind checksums that are right.
 
 A reader may take such a file or refuse it in one line. It imports nothing that the file names, makes and changes
 nothing outside the file's folder, and takes no more memory than a small run does. Half of the changes are anywhere,

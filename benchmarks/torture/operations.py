@@ -1,4 +1,4 @@
-"""Every operation of a child that changes files under a folder, in order, before it happens: to count, kill or refuse.
+"""Watch every operation of a child that changes files under a folder, before it happens: to count, kill or refuse.
 
 Python's audit hooks see them all: whatever state a kill between two operations can leave is the state before one of
 them. What is inside one write is reached by a limit on the size of files, which ends a write at any byte.
@@ -47,7 +47,7 @@ class Operation:
 
 
 def look(root: Path, on: Callable[[Operation], None]) -> None:
-    """From now on, for the rest of this process; the heartbeat of a lock has its own time and is left out."""
+    """Watch from now on, for the rest of this process."""
     within, busy = str(root), threading.local()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -77,7 +77,7 @@ def _path(value: Any, folder: Any) -> str:
 
 
 def kill_before(root: Path, number: int) -> None:
-    """Dies before this operation, counted from 0."""
+    """Die before this operation, counted from 0."""
     left = number
 
     def on(operation: Operation) -> None:
@@ -90,7 +90,7 @@ def kill_before(root: Path, number: int) -> None:
 
 
 def refuse_from(root: Path, number: int, error: int, tell: Callable[[Any], None]) -> None:
-    """From this operation on the disk takes nothing more: read-only (EROFS), or full (ENOSPC) for what needs room.
+    """Refuse from this operation on: read-only (EROFS), or full (ENOSPC) for what needs room.
 
     The first refusal is told, but for those of an old checkpoint's removal, which may fail without a word.
     """
@@ -124,7 +124,7 @@ class Place:
 
 
 def full_at(root: Path, place: Place, deadly: bool, tell: Callable[[Any], None]) -> None:
-    """Nothing grows past that byte from that moment on. ``deadly``: whoever tries dies in the write, half done."""
+    """Let no file grow past that byte from then on. ``deadly``: a process that tries dies in the write."""
     left = place.time
 
     def on(operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Workers of Ray that die in the middle of a run: the run goes on in another, from its checkpoint, to the same end."""
+"""Kill workers of Ray in the middle of a run: the run goes on in another, from its checkpoint, to the same end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def killed_workers(tell: Tell, root: Path, wanted: list[tuple[str, int]]) -> Ver
 
 
 def trial(scene: Scene, index: int, each: int) -> Verdict:
-    """One Ray, ``each`` runs, every one of which kills its worker once."""
+    """Start Ray and ``each`` runs, every one of which kills its worker once."""
     chance, root = scene.chance("ray", index), scene.folder("ray", index)
     wanted = [(TRAINED[(index * each + n) % len(TRAINED)], chance.randint(7, 19)) for n in range(each)]
     ended = call(killed_workers, root, wanted)

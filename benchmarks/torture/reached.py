@@ -1,4 +1,4 @@
-"""All that the torture reaches in the package, in one place: what moves there is followed here, and nowhere else."""
+"""Import all that these tests use of the package, in one place."""
 
 from __future__ import annotations
 

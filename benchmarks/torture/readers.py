@@ -1,4 +1,4 @@
-"""Readers of files that come from anywhere, each as a function of bytes, and what it may say to them."""
+"""List the readers of files of unknown origin, each as a function of bytes, and the errors that it may raise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_learner(data: bytes, folder: Path) -> None:
 
 
 def read_state(data: bytes, folder: Path) -> None:
-    """A checkpoint's JSON with a checksum that is right: whoever writes a file can write that, too."""
+    """Read a checkpoint's JSON behind a right checksum, which the writer of a file can compute."""
     try:
         content = json.loads(data)
         sealed = json.dumps({"checksum": zlib.crc32(json.dumps(content).encode()), "content": content})
@@ -81,7 +81,7 @@ def read_state(data: bytes, folder: Path) -> None:
 
 
 def read_published_page(data: bytes, folder: Path) -> None:
-    """A published file whose checksum is right, up to the page that is made of it."""
+    """Read a published file whose checksum is right, up to the page that is made of it."""
     try:
         content = json.loads(data)
         content.pop("checksum", None)
@@ -124,7 +124,7 @@ def wrong(reader: Reader, data: bytes, folder: Path) -> str:
 
 @contextmanager
 def quiet_folder() -> Iterator[Path]:
-    """In memory, if there is such a place; warnings about files that are not whole are what is expected."""
+    """Return a folder in memory, if there is one, and silence warnings about damaged files."""
     logging.getLogger("tmln").setLevel(logging.CRITICAL)
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="tmln-fuzz-", dir=shared if shared.is_dir() else None) as folder:

@@ -1,4 +1,4 @@
-"""Trials of one fault, several at a time, until all are done or the time is up."""
+"""Run the trials of one fault, several at a time, until all are done or the time is up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def torture(
     on_done: Callable[[], None] = lambda: None,
     cores: int | None = None,
 ) -> Row:
-    """All trials, or those that begin before ``until`` by the monotonic clock."""
+    """Run all trials, or those that begin before ``until`` by the monotonic clock."""
     trials, each = fault.lean if lean else fault.full
     began, found = time.monotonic(), []
 

@@ -1,4 +1,4 @@
-"""Where the torture takes place: a folder, a seed, and each small run as it is when nobody disturbs it."""
+"""Hold what trials share: a folder, a seed, and each small run as it ends without a fault."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Seen:
 
 
 def said_by(run: Run) -> dict[str, Any]:
-    """All that result.json says but what the clock decides."""
+    """Return all of result.json but what the clock decides."""
     saved = json.loads((run.path / "result.json").read_bytes())
     return {key: value for key, value in saved.items() if key not in OF_THE_CLOCK}
 
@@ -78,19 +78,19 @@ def step_of(checkpoint: Path) -> int:
 
 
 def tasks_of(checkpoint: Path) -> int:
-    """A task's last step and the boundary after it have one number."""
+    """Return the tasks learned by a checkpoint: a last step and the boundary after it have one number."""
     content = json.loads((checkpoint / "state.json").read_bytes())["content"]
     return int(content["state"]["learner"]["tasks"])
 
 
 def newest(root: Path, method: str) -> int:
-    """The step of the newest checkpoint, 0 if there is none."""
+    """Return the step of the newest checkpoint, 0 if there is none."""
     run = Store(root).find(config_of(method))
     return max((step_of(path) for path in run.checkpoints.glob("[0-9]*-step-*")), default=0) if run else 0
 
 
 def compare(whole: Seen, got: Seen, what: str) -> Verdict:
-    """Result (with the hash of the weights), log, and what both have of checkpoints: weights, parts, generators."""
+    """Compare results (with the hash of the weights), logs, and checkpoints: weights, components, generators."""
     if got.result is None:
         return lost(f"{what}: no result")
     found = []

@@ -1,4 +1,4 @@
-"""A thousand tasks, one after another: every loss is a number, and the memory stays as it is."""
+"""Learn a thousand tasks: every loss is a number, and the memory stays as it is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state_bytes(learner: Learner) -> int:
 
 
 def soak(tell: Tell, method: str, tasks: int, seed: int) -> Verdict:
-    """Digits under another permutation of their pixels in every task, at the method's own settings."""
+    """Learn digits under another permutation of their pixels in every task, at the method's own settings."""
     warnings.simplefilter("ignore")
     torch.manual_seed(seed)
     digits = make_stream("split-digits")

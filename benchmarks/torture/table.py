@@ -1,4 +1,4 @@
-"""The table of faults. A new one is a row: the runner, the tests and the documents find it here."""
+"""List the faults. A new one is a row: the runner, the tests and the documents find it here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of what was done to a run, in four numbers."""
+"""Count the outcomes of faults in four numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children of one warm process: each begins with torch imported, in a moment, and may be killed, starved or stopped.
+"""Fork children of one process that has imported torch; they may be killed, starved or stopped.
 
 The warm process itself never computes, so that a fork of it is as good as a fresh start. What a child prints comes back
 through a pipe, which no limit on the size of files touches.

@@ -1,4 +1,4 @@
-"""What people type: any `--set` and any configuration file is taken, or refused in one line that says what is wrong.
+"""Type any `--set` and any configuration file: it is taken, or refused in one line that says what is wrong.
 
 `tmln run` is called whole, in this process, but for the work itself; of what it takes, stream and model are built.
 """
@@ -93,7 +93,7 @@ likely = numbers | st.booleans() | st.sampled_from(NAMES)  # what a setting may 
 
 @st.composite
 def one_set(draw: st.DrawFn) -> tuple[str, str]:
-    """A method, and mostly KEY=VALUE with a key that it has; at times anything at all."""
+    """Return a method, and mostly KEY=VALUE with a key that it has, at times any text."""
     method, kind = draw(st.sampled_from(list(RECIPES))), draw(st.integers(0, 9))
     if kind == 0:
         return method, draw(st.text(letters, max_size=40))
@@ -103,7 +103,7 @@ def one_set(draw: st.DrawFn) -> tuple[str, str]:
 
 @st.composite
 def one_file(draw: st.DrawFn) -> bytes:
-    """A sound configuration with up to three things changed, other mappings, and any bytes."""
+    """Return a sound configuration with up to three changes, another mapping, or any bytes."""
     method, kind = draw(st.sampled_from(list(RECIPES))), draw(st.integers(0, 9))
     if kind == 0:
         return draw(st.binary(max_size=80))
@@ -125,7 +125,7 @@ class Said:
 
 
 def typed(words: list[str]) -> Said:
-    """`tmln` and these words, in this process; a traceback is what a person would see of one."""
+    """Run `tmln` with these words in this process; return a traceback as a person would see it."""
     out, err = (
         io.TextIOWrapper(io.BytesIO(), "utf-8"),
         io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace"),
@@ -175,7 +175,7 @@ def tried(strategy: st.SearchStrategy[Any], words: Callable[[Any], list[str]], c
 
 
 def _bounded() -> None:
-    """Of the work only the beginning: the stream, the model and the parts."""
+    """Do only the beginning of the work: the stream, the model and the components."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     def built(configs: list[RunConfig], *rest: object, **terms: object) -> None:

@@ -1,4 +1,4 @@
-"""Kills inside writes: before every operation on a file, and after any number of bytes of any file."""
+"""Kill inside writes: before every operation on a file, and after any number of bytes of any file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def count(tell: Tell, root: Path, method: str) -> list[Operation]:
 
 
 def operations(scene: Scene, method: str) -> list[Operation]:
-    """Those of the whole run."""
+    """Return the operations of the whole run."""
 
     def make() -> list[Operation]:
         ended = call(count, scene.folder("operations", METHODS.index(method)) / "runs", method)
@@ -50,7 +50,7 @@ def killed_before(tell: Tell, root: Path, method: str, number: int) -> int:
 
 
 def between(scene: Scene, index: int, each: int) -> Verdict:
-    """Killed before an operation: of the first method before every one, then anywhere."""
+    """Kill before an operation: of the first method before every one, then anywhere."""
     chance, method, number = scene.chance("between", index), FIRST, index
     if index >= len(operations(scene, FIRST)):
         method = chance.choice(METHODS)
@@ -62,7 +62,7 @@ def between(scene: Scene, index: int, each: int) -> Verdict:
 
 
 def place_of(index: int, scene: Scene) -> Place:
-    """Every file in turn, its first byte, its last, and any between."""
+    """Return a place of each file in turn: its first byte, its last, and any between."""
     file, size = FILES[index % len(FILES)]
     chance = scene.chance("place", index)
     turn = index // len(FILES)
@@ -72,7 +72,7 @@ def place_of(index: int, scene: Scene) -> Place:
 
 
 def methods_with(place: Place) -> tuple[str, ...]:
-    """Those that write this file."""
+    """Return the methods that write this file."""
     return TRAINED if place.file in OF_STEPS else METHODS
 
 
@@ -82,7 +82,7 @@ def cut_short(tell: Tell, root: Path, method: str, place: Place) -> int:
 
 
 def inside(scene: Scene, index: int, each: int) -> Verdict:
-    """Killed in the middle of a write, by the system, after a number of bytes."""
+    """Kill in the middle of a write, by the system, after a number of bytes."""
     chance, place = scene.chance("inside", index), place_of(index, scene)
     method, root = chance.choice(methods_with(place)), scene.folder("inside", index) / "runs"
     what = f"{method}, killed after {place.at} bytes of {place.file} ({place.time + 1}. time)"
