@@ -19,7 +19,7 @@ from tmln.curvature import diagonal_fisher
 from tmln.methods import copy_state
 from tmln.optim import TMLN
 from tmln.optim import update as offload
-from tmln.optim.growth import grow_tensor
+from tmln.optim.state import grow_tensor
 
 PLAIN: list[Any] = [{}, {"momentum": 0.9}, {"base": "adam"}, {"geometry": "euclidean"}, {"score_fisher": "current"}]
 

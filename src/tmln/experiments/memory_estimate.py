@@ -29,7 +29,7 @@ from tmln.distributed.sharding import is_sharded_model
 from tmln.learner import Learner
 from tmln.learner.forward import bytes_per_sample
 from tmln.methods import prepare_inputs
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 from tmln.streams import Stream
 from tmln.streams.samples import Samples
 

@@ -21,7 +21,7 @@ from tmln.curvature.kfac_layers import factor_elements
 from tmln.curvature.preserve_state import preserve_model
 from tmln.learner import Learner
 from tmln.methods import Features, MemoryTerm, prepare_inputs
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 from tmln.streams.samples import Samples
 
 SHOWN = {

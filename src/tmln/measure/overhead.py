@@ -39,7 +39,7 @@ from tmln.measure.memory_cost import (
 )
 from tmln.methods import Step
 from tmln.metrics import POSITIVE
-from tmln.optim.precision import is_half
+from tmln.optim.state import is_half
 from tmln.progress import track
 from tmln.streams import Stream, Task
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tmln.distributed.process_group import shard_like
 from tmln.methods.registry import Guide
 from tmln.methods.task_context import TaskContext
-from tmln.optim.growth import check_replacement, grow_tensor, has_parameter, replace_parameter
+from tmln.optim.state import check_replacement, grow_tensor, has_parameter, replace_parameter
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from tmln.curvature.preserve_state import eval_mode
 from tmln.distributed.process_group import gather_full, is_sharded, shard_like
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 
 def trained_tensors(model: nn.Module) -> dict[str, Tensor]:

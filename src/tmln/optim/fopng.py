@@ -15,8 +15,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from tmln.curvature.preserve_state import preserve_model
 from tmln.optim.boundary import match_fisher
 from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_gradient
-from tmln.optim.growth import check_replacement, replace_parameter
-from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.state import check_replacement, keep_state_dtype, replace_parameter, state_dtype
 from tmln.optim.update import MOMENTS, adam_directions, copy_layout
 
 PROJECTIONS = ("orthogonal", "public")

@@ -11,8 +11,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.distributed.process_group import gather_full, is_sharded
 from tmln.optim.checks import begin_step, check_above, check_at_least, check_betas, check_gradient
-from tmln.optim.growth import check_replacement, replace_parameter
-from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.state import check_replacement, keep_state_dtype, replace_parameter, state_dtype
 from tmln.optim.update import adam_directions
 
 

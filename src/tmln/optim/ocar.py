@@ -21,7 +21,7 @@ from tmln.optim.checks import (
     check_fraction,
     check_gradient,
 )
-from tmln.optim.growth import check_in_model, check_replacement, replace_parameter
+from tmln.optim.state import check_in_model, check_replacement, replace_parameter
 
 REPLAY_WEIGHTS = ("one", "class_ratio")
 

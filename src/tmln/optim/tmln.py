@@ -31,9 +31,8 @@ from tmln.optim.checks import (
     check_same_names,
     name_parameters,
 )
-from tmln.optim.growth import check_replacement, replace_parameter
-from tmln.optim.precision import keep_state_dtype, state_dtype
 from tmln.optim.protection import Protection, measure_protection, shields_of, warn_of_shield
+from tmln.optim.state import check_replacement, keep_state_dtype, replace_parameter, state_dtype
 from tmln.optim.update import (
     STRETCH,
     WAITING,

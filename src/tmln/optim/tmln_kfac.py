@@ -14,8 +14,8 @@ from tmln.curvature.likelihoods import LogLikelihood
 from tmln.distributed.process_group import Group, ranks_of
 from tmln.optim.boundary import Consolidation
 from tmln.optim.checks import check_at_least, check_choice
-from tmln.optim.growth import check_in_model
 from tmln.optim.ocar import sample_weights
+from tmln.optim.state import check_in_model
 from tmln.optim.tmln import TMLN
 from tmln.optim.update import Natural, current_preconditioner, flush_path, state_of
 

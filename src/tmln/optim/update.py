@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tmln.distributed.process_group import gather_full, shard_like
-from tmln.optim.precision import compact_dtype, is_half, state_dtype
+from tmln.optim.state import compact_dtype, is_half, state_dtype
 
 # Parameters and their gradients -> directions; without one, gradients are the directions.
 Natural = Callable[[list[Tensor], list[Tensor]], list[Tensor]]

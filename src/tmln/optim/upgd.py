@@ -12,8 +12,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from tmln.distributed.process_group import Group, is_sharded, local_part, local_shard, ranks_of, reduce_over_mesh
 from tmln.optim.checks import begin_step, check_above, check_at_least, check_choice, check_fraction, check_gradient
-from tmln.optim.growth import check_replacement, replace_parameter
-from tmln.optim.precision import keep_state_dtype, state_dtype
+from tmln.optim.state import check_replacement, keep_state_dtype, replace_parameter, state_dtype
 
 VARIANTS = ("global", "local")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tmln.methods import BuildContext, Guide
 from tmln.methods.answers.memory import LayerSettings, MemoryAnswer
 from tmln.methods.features import replace_layer
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 MAX_DISTANCE = 4.0  # squared, of two vectors of length 1
 MAX_FIT_SAMPLES = 2000  # for the temperature

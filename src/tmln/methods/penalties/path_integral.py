@@ -11,7 +11,7 @@ from torch import Tensor
 from tmln.distributed.process_group import shard_like
 from tmln.methods import Growth
 from tmln.methods.penalties.quadratic import make_zeros
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 
 def accumulate_path_(total: list[Tensor], gradients: list[Tensor], before: list[Tensor], weights: list[Tensor]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tmln.distributed.process_group import ShardValue, local_part, reduce_parts
 from tmln.methods import Growth, MemoryConditions, MemoryTerm, Penalty, Settings, TaskContext, weight_sums
 from tmln.optim.checks import check_gradient
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 
 def copy_weights(weights: list[Tensor]) -> list[Tensor]:

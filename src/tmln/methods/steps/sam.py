@@ -13,7 +13,7 @@ from torch import Tensor
 from tmln.distributed.process_group import ShardValue, is_sharded, local_part, reduce_parts
 from tmln.methods import Closure, Guide, TaskContext
 from tmln.methods.steps.wrapping import Wrapping, WrappingSettings
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 
 class SAMSettings(WrappingSettings):

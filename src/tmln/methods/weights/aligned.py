@@ -15,7 +15,7 @@ from torch import Tensor
 from tmln.distributed.process_group import gather_full, is_sharded, local_part, local_shard
 from tmln.methods import BuildContext, Features, Guide, Settings, TaskContext, Weights
 from tmln.methods.weight_copies import check_finite, trained_tensors
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 
 
 class AlignedSettings(Settings):

@@ -25,7 +25,7 @@ from tmln.methods import (
 )
 from tmln.methods.replay.reservoir import Reservoir
 from tmln.methods.weight_copies import assign, check_finite, copy_tensors, lerp_, trained_tensors
-from tmln.optim.precision import state_dtype
+from tmln.optim.state import state_dtype
 from tmln.optim.tmln import TMLN
 
 EPS = 1e-8  # where neither solution has an importance, half of each
