@@ -28,6 +28,7 @@ BENCHMARKS = {
     "show": "tmln show and report of 200 runs to their end, tmln demo to its table",
     "own": "data of one's own: reading a folder, tmln predict, tmln learn",
     "learn": "tmln learn with a backbone beside decoding and a forward pass, and a class after 10 and 50 others",
+    "sentences": "sentence embeddings of texts against a bare forward pass of the encoder",
     "pretrained": "pre-trained backbones: extraction against the bare forward pass, heads from features, a new class",
     "augment": "batched augmentation against Pillow, prefetch",
 }

@@ -28,14 +28,14 @@ def save_tokenizer(place: Path, words: tuple[str, ...] = WORDS) -> Path:
     return place
 
 
-def save_encoder(place: Path) -> Path:
+def save_encoder(place: Path, words: tuple[str, ...] = WORDS) -> Path:
     """Write a BERT of two layers and its tokenizer."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(SPECIAL) + len(WORDS), hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=len(SPECIAL) + len(words), hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=128,
     )  # fmt: skip
     BertModel(config).save_pretrained(place)
-    return save_tokenizer(place)
+    return save_tokenizer(place, words)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.evaluation import compute_evidence
+from tmln.learner.evaluation import compute_evidence, find_unknown
 from tmln.learner.export import describe_export
 from tmln.learner.history import choose_threshold
+from tmln.streams.samples import Samples
 
 
 def test_evidence_by_hand() -> None:
@@ -25,6 +26,19 @@ def test_a_threshold_keeps_at_least_the_share(keep: float, least: float, kept: i
     evidence = torch.arange(10.0, 0.0, -1.0)
     assert choose_threshold(evidence, keep) == least
     assert int((evidence >= least).sum()) == kept
+
+
+def test_the_share_of_unknown_samples_by_hand() -> None:
+    """Scores (e, 0, 0) have the evidence 2e/3; of e = 1 to 20 the 5% quantile is at e = 1.95."""
+    made = Learner(nn.Linear(3, 3, bias=False), "naive")
+    with torch.no_grad():
+        made.model.weight.copy_(torch.eye(3))  # type: ignore[operator]
+    made.position.classes = (0, 1, 2)
+    known, unknown = (torch.zeros(n, 3) for n in (20, 4))
+    known[:, 0], unknown[:, 0] = torch.arange(1.0, 21.0), torch.tensor([1.0, 1.9, 2.0, 9.0])
+    labels = torch.zeros(20, dtype=torch.int64)
+    samples = Samples.of(known, labels), Samples.of(unknown, labels[:4] - 1)
+    assert find_unknown(made, *samples) == 0.5
 
 
 def clusters(*centres: int, count: int = 60, seed: int = 0) -> tuple[Tensor, Tensor]:
