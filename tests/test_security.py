@@ -8,7 +8,7 @@ import pytest
 
 from tmln import evaluation_counts
 from tmln.analysis import published
-from tmln.data import extract, images, mnist, own_data, safe_pickle
+from tmln.data import extract, images, mnist, own_data, safe_pickle, texts
 from tmln.experiments import files, result, run_state, yaml_reader
 from tmln.learner import checkpoint, heads, task_data
 from tmln.methods.replay import disk_files
@@ -27,6 +27,7 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"{extract.MAX_MEMBERS:,} members, {extract.MAX_DEPTH} folders deep",
         f"an .npz of arrays | {own_data.MIN_UNPACKED >> 20} MiB and {own_data.MAX_RATIO} times its own size, unpacked, "
         f"at most {own_data.MAX_ARRAYS >> 30} GiB; labels below {own_data.MAX_CLASSES:,}",
+        f"a table or file of texts | {texts.LIMIT >> 30} GiB",
         f"a configuration | {yaml_reader.LONGEST:,} characters, {yaml_reader.DEEPEST} levels",
         f"a state or checkpoint | {checkpoint.MOST_STATE_BYTES >> 20} MiB of JSON",
         f"a published file | {published.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
