@@ -10,7 +10,8 @@ from benchmarks.timing import Line, best_times
 from tmln.data.reading import DataError
 from tmln.executors.config import ExecutorConfig, cores, threads_of
 from tmln.executors.execute import execute
-from tmln.executors.plan import Executor, Job
+from tmln.executors.interfaces import Executor
+from tmln.executors.plan import Job
 from tmln.experiments.build import stream_of
 from tmln.experiments.config import RunConfig
 from tmln.experiments.launch import RunOptions

@@ -142,9 +142,9 @@ def compare(
     if failures:
         first = failures[0]
         raise RuntimeError(f"{len(failures)} of {len(jobs)} runs failed; {first.job.label}: {first.error}")
-    found = [run.result for job in jobs if not job.reference and (run := store.find(job.config)) is not None]
+    found = [store.find_result(job.config) for job in jobs if not job.reference]
     wanted = None if oracle == "none" else oracle
-    references = [run.result for job in jobs if job.reference and (run := store.find(job.config)) is not None]
+    references = [store.find_result(job.config) for job in jobs if job.reference]
     every = attach_references([result for result in (*found, *references) if result is not None], wanted)
     requested = {result.name for result in found if result is not None}
     return RunResults([result for result in every if result.name in requested])

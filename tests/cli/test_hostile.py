@@ -15,7 +15,8 @@ from tmln.analysis.notes import folder_notes
 from tmln.analysis.read import Problem
 from tmln.cli.echo import echo, echo_note
 from tmln.cli.options import parse_configs
-from tmln.executors.plan import Job, RunRequest
+from tmln.executors.interfaces import RunRequest
+from tmln.executors.plan import Job
 from tmln.executors.run_job import run_job
 from tmln.experiments import RunConfig, Store
 from tmln.experiments.identity import run_name

@@ -19,7 +19,8 @@ from tmln.executors import config as configs
 from tmln.executors import execute as executing
 from tmln.executors.config import ExecutorConfig, cores, threads_of, work_of
 from tmln.executors.execute import Event, Failure, Scheduler, execute
-from tmln.executors.plan import Job, Outcome, RunRequest, plan
+from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.plan import Job, plan
 from tmln.executors.processes import ProcessExecutor
 from tmln.executors.run_job import ERROR, SerialExecutor, run_job
 from tmln.experiments.config import RunConfig, run_id
@@ -30,7 +31,7 @@ from tmln.experiments.store import Store
 from tmln.signals import Interrupted
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Message, OnMessage
+    from tmln.executors.interfaces import Message, OnMessage
 
 RESULT = Result("split-digits", "naive", 0, {})
 DONE = Outcome("finished", RESULT)

@@ -13,14 +13,15 @@ import pytest
 from torch import Tensor
 
 from tests.experiments.killing import Mortal, config, gone
-from tmln.executors.plan import Job, Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.plan import Job
 from tmln.executors.processes import START, ProcessExecutor, start_server
 from tmln.experiments.config import RunConfig
 from tmln.experiments.launch import RunOptions
 from tmln.experiments.run import StepInfo
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Message
+    from tmln.executors.interfaces import Message
 
 pytestmark = pytest.mark.skipif(START.get_start_method() != "forkserver", reason="workers are forks on Linux only")
 LONG = 100_000  # epochs

@@ -15,7 +15,8 @@ import pytest
 
 from tests.experiments.killing import config
 from tmln.executors import ray
-from tmln.executors.plan import Job, Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
+from tmln.executors.plan import Job
 from tmln.executors.ray import LOST_OR_KILLED, RayTask, execute_task, fetch_data, names_in, pack, receive, unpack
 from tmln.experiments.files import write_whole
 from tmln.experiments.launch import RunOptions

@@ -13,7 +13,8 @@ from tests.experiments.killing import Notes, config, mortal, uninterrupted, work
 from tmln.executors import slurm
 from tmln.executors.config import ExecutorConfig
 from tmln.executors.execute import Event, Failure, execute
-from tmln.executors.plan import Job, RunRequest, plan
+from tmln.executors.interfaces import RunRequest
+from tmln.executors.plan import Job, plan
 from tmln.executors.slurm import SlurmTask
 from tmln.experiments.config import RunConfig
 from tmln.experiments.launch import RunOptions

@@ -16,7 +16,8 @@ from tmln.cli.tables import print_results
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
     from tmln.executors.execute import Failure
-    from tmln.executors.plan import ArraySlice, Executor, Job
+    from tmln.executors.interfaces import Executor
+    from tmln.executors.plan import ArraySlice, Job
     from tmln.executors.progress_display import ProgressDisplay
     from tmln.experiments.config import RunConfig
     from tmln.experiments.launch import RunOptions
@@ -103,12 +104,6 @@ def display_of(jobs: Sequence[Job], brief: bool = False) -> ProgressDisplay:
     return ProgressDisplay(labels, brief=brief)
 
 
-def find_result(store: Store, config: RunConfig) -> Result | None:
-    """Return a run's result, or None where the run does not exist or has not finished."""
-    run = store.find(config)
-    return None if run is None else run.result
-
-
 def print_failures(failures: Sequence[Failure]) -> None:
     """Print one line for each failed run."""
     for failure in failures:
@@ -124,7 +119,7 @@ def _print_outcome(store: Store, jobs: Sequence[Job], failures: Sequence[Failure
     failed = {run_id(failure.job.config) for failure in failures}
     if len(failed) == len(jobs) and len({failure.error for failure in failures}) == 1:
         raise ValueError(failures[0].error) from failures[0].cause  # one mistake, one line
-    found = [find_result(store, job.config) for job in jobs if run_id(job.config) not in failed]
+    found = [store.find_result(job.config) for job in jobs if run_id(job.config) not in failed]
     wanted = None if options.oracle == "none" else options.oracle
     marked = mark_searched((result for result in found if result is not None), [*read_searches(store.root)])
     results = attach_references(marked, wanted)

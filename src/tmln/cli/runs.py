@@ -11,7 +11,7 @@ import typer
 
 from tmln.cli import deploy
 from tmln.cli.echo import echo, echo_block
-from tmln.cli.execution import find_result, run_configs
+from tmln.cli.execution import run_configs
 from tmln.cli.options import (
     Components,
     DeviceOptions,
@@ -230,7 +230,7 @@ def _best_lines(configs: Sequence[RunConfig], runs: Path) -> Iterator[str]:
     from tmln.experiments.store import Store
 
     store = Store(runs)
-    results = [result for config in configs if (result := find_result(store, config)) is not None]
+    results = [result for config in configs if (result := store.find_result(config)) is not None]
     for rows in group_by_table(group_rows(results)).values():
         for choice in select_configurations(rows):
             row = choice.row

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tmln.cli.echo import echo
-from tmln.cli.execution import check_data_of, display_of, find_result, print_failures, run_configs
+from tmln.cli.execution import check_data_of, display_of, print_failures, run_configs
 from tmln.cli.options import (
     Method,
     RecordingOptions,
@@ -26,7 +26,7 @@ from tmln.cli.options import (
 from tmln.executors.config import ExecutorConfig
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Executor
+    from tmln.executors.interfaces import Executor
     from tmln.experiments.config import RunConfig
     from tmln.experiments.launch import RunOptions
     from tmln.experiments.result import Result
@@ -211,7 +211,7 @@ class _MethodSearch:
         with display_of(jobs, brief=True) as display:
             failures = execute(self.store, jobs, self.options, self.executor, pool=self.pool, on_event=display.update)
         print_failures(failures)
-        return [[find_result(self.store, config) for config in point] for point in points]
+        return [[self.store.find_result(config) for config in point] for point in points]
 
     def _print_best(self, trials: Sequence[Trial], ended: int, head: str) -> None:
         from tmln.experiments.command import command_of
@@ -223,7 +223,7 @@ class _MethodSearch:
         none_beats = "those that no other beats in all of them" if len(self.objectives) > 1 else "the best"
         echo(f"{head}{none_beats}, {how_chosen(tuple(self.objectives), ended)}, and the command for each:")
         for trial in trials:
-            tested = average_objectives([find_result(self.store, config) for config in self._points(trial)], ("acc",))
+            tested = average_objectives([self.store.find_result(config) for config in self._points(trial)], ("acc",))
             known = "acc" in self.objectives or isinstance(tested, str)
             test = "" if known else f", test ACC {100 * float(tested[0]):.1f}"
             echo(f"{_format_values(trial, self.objectives)}{test} (trial {trial.number})")

@@ -20,7 +20,7 @@ import typer
 from tmln.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Executor
+    from tmln.executors.interfaces import Executor
     from tmln.experiments.config import RunConfig
 
 EXECUTORS = ("local", "serial", "ray", "slurm")

@@ -22,7 +22,7 @@ import torch
 
 from tmln.distributed.process_group import Ranks, ranks_of
 from tmln.executors.config import cores
-from tmln.executors.plan import Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.executors.run_job import SerialExecutor, run_job
 from tmln.experiments.launch import Devices, end, launch_fabric
 from tmln.experiments.memory_estimate import keep_memory

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tmln.executors.config import ExecutorConfig, threads_of
-from tmln.executors.plan import Executor, Job, Outcome, RunRequest
+from tmln.executors.interfaces import Executor, Outcome, RunRequest
+from tmln.executors.plan import Job
 from tmln.experiments.config import run_id
 from tmln.experiments.files import make_folder
 from tmln.experiments.launch import RunOptions
@@ -26,7 +27,7 @@ from tmln.streams.benchmarks import split_name
 from tmln.streams.options import is_own_file
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Message
+    from tmln.executors.interfaces import Message
 
 TICK = 0.2  # seconds between two looks at the workers
 LOCKED_PAUSE = 5.0  # seconds until a run that another process works on is tried again
@@ -118,8 +119,7 @@ def _find_open(
     failures, open_jobs = [], {}
     for job in jobs:
         try:
-            run = store.find(job.config)
-            result = None if run is None else run.result
+            result = store.find_result(job.config)
         except (OSError, ValueError) as error:  # such as a result of a newer version
             failures.append(Failure(job, str(error)))
             on_event(Event("failed", job, text=str(error)))

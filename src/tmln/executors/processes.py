@@ -17,11 +17,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from tmln.executors.plan import Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.signals import SIGNALS, asked_to_stop, owned
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import Message, OnMessage
+    from tmln.executors.interfaces import Message, OnMessage
     from tmln.experiments.run import StepInfo
 
 # On other systems a fork breaks libraries of the system.

@@ -28,12 +28,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tmln.executors.plan import Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.signals import saving
 
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
-    from tmln.executors.plan import OnMessage
+    from tmln.executors.interfaces import OnMessage
     from tmln.experiments.store import Run
 
 SCRATCH = "TMLN_SCRATCH"  # where a machine keeps runs that will be collected

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tmln.distributed.process_group import ranks_of
-from tmln.executors.plan import Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
 from tmln.experiments.files import write_whole
 from tmln.experiments.lock import LockLost, RunLocked
 from tmln.experiments.memory_estimate import keep_memory
@@ -23,7 +23,7 @@ from tmln.signals import Interrupted, asked_to_stop
 from tmln.writing import CannotWrite
 
 if TYPE_CHECKING:
-    from tmln.executors.plan import OnMessage
+    from tmln.executors.interfaces import OnMessage
 
 PAUSE = 0.25  # seconds between two progress messages
 ERROR = "error.txt"  # in the run's folder: the traceback of a run that failed

@@ -14,11 +14,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tmln.executors.plan import Outcome, RunRequest
+from tmln.executors.interfaces import Outcome, RunRequest
 
 if TYPE_CHECKING:
     from tmln.executors.config import ExecutorConfig
-    from tmln.executors.plan import OnMessage
+    from tmln.executors.interfaces import OnMessage
 
 CLUSTER = "slurm"  # of submitit's executors
 QUEUE = 1000  # jobs in the queue of SLURM at a time, unless --workers says how many

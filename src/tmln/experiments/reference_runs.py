@@ -56,8 +56,7 @@ def reference_config(config: RunConfig, oracle: Oracle) -> RunConfig | None:
 def reference_of(store: Store, config: RunConfig, oracle: Oracle) -> Sequence[float] | None:
     """Return a*_k for every task, if the reference run has finished."""
     wanted = reference_config(config, oracle)
-    run = None if wanted is None else store.find(wanted)
-    result = None if run is None else run.result
+    result = None if wanted is None else store.find_result(wanted)
     return None if result is None or result.diverged else result.as_reference(oracle)
 
 

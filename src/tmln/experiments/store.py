@@ -274,6 +274,10 @@ class Store:
         refuse_link(self.root / name)
         return _result(self.root / name)
 
+    def find_result(self, config: RunConfig) -> Result | None:
+        """Return the result of the run of this configuration, if it has finished."""
+        return self.result(self._run(config).name)
+
     def runs(self) -> Iterator[Entry]:
         """Yield every run, by name; none of them can make the listing fail."""
         for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
