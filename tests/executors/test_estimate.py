@@ -94,6 +94,19 @@ def test_a_trial_measures_and_leaves_the_process_as_it_was() -> None:
     assert trial.memory.total > 10**7
 
 
+@pytest.mark.parametrize("method", ["slda", "ranpac+"])
+def test_a_run_that_trains_nothing_or_its_first_task_alone_is_tried(method: str) -> None:
+    wanted = config(method)
+    assert time_steps(wanted, stream_of(wanted)).seconds > 0
+
+
+def test_where_nothing_is_trained_every_sample_passes_once(tried: list[RunConfig]) -> None:
+    slda = config("slda")
+    found = Estimator([slda]).estimate(slda)
+    assert found.steps == 0
+    assert found.seconds == pytest.approx(0.001 * (5 * 48 + 5 * 20))
+
+
 @pytest.fixture
 def clocked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """A learner that takes so many seconds a step, by its samples, after a second for each task; what it was taught."""

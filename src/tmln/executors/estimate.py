@@ -97,12 +97,14 @@ class Estimator:
         steps = steps_in(stream, config)
         replayed = full["settings"].get("replay.batch")
         samples = full["batch_size"] * timing.samples if replayed is None else full["batch_size"] + replayed
-        tests = len(stream) * sum(len(task.test) for task in stream)
+        tests, passes = len(stream) * sum(len(task.test) for task in stream), steps * samples
+        if not steps:  # nothing is trained: each image passes through the network once in a run
+            passes, tests = sum(len(task.train) + len(task.test) for task in stream), 0
         model = self._model_bytes(config)
         stored = full["settings"].get("replay.capacity", 0) * math.prod(stream.shape)
         threads = self._threads(config)
         return RunEstimate(
-            reading + timing.seconds * (steps * samples + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
+            reading + timing.seconds * (passes + FORWARD * tests) / (1 + EXTRA * (threads - 1)),
             threads,
             steps,
             len(stream),
@@ -158,7 +160,8 @@ def time_steps(config: RunConfig, stream: Stream) -> StepTiming:
 
     The first task warms up. The time of a step is the median over steps of the most samples; the
     first step of a task, which includes other work, counts only if there is no other. One thread is
-    used: on busy cores several wait for each other, so that their time says little.
+    used: on busy cores several wait for each other, so that their time says little. Where nothing is
+    trained, a task is one pass.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -166,11 +169,16 @@ def time_steps(config: RunConfig, stream: Stream) -> StepTiming:
         learner, data = learner_of(config, stream), stream[0].train
         planned = fit_to_memory(learner, stream)  # before any step: a model that does not fit is refused
         size, ratio, found = 2, 1.0, dict[int, list[float]]()
+        goes_on = learner.step.trains_at(learner.step.settings, 1)
         for number in range(TASKS):
+            if number and not goes_on:
+                learner = learner_of(config, stream)  # which trains in the first task, or not at all
             at = [(time.perf_counter(), 0)]
             few = data.subset(torch.arange(size))
             note = lambda *step: at.append((time.perf_counter(), learner.last_batch))  # noqa: B023, E731
             learner.learn(few, atomic=False, on_step=note)
+            if len(at) == 1:
+                at.append((time.perf_counter(), size))
             steps = [(samples, (end - begin) / samples) for (begin, _), (end, samples) in itertools.pairwise(at)]
             most, first = steps[0]
             if number == 0:
