@@ -226,6 +226,19 @@ def test_batch_norm_is_refused_with_the_batch_that_fits(monkeypatch: pytest.Monk
     assert (learner.trained.micro_batch, learner.trained.rows_per_pass) == (None, 32)
 
 
+def test_where_nothing_is_trained_batch_norm_is_passed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen backbone of 224 pixels was refused with 4 GB: its passes were counted with gradients, whole."""
+    monkeypatch.setenv("TMLN_ALLOW_CODE", "1")
+    slda = config("slda", model=f"{__name__}:Normed", batch_size=32)
+    stream, learner = build(slda)
+    assert estimate_memory(learner, stream).sample == 2 * (
+        2 * 4 * (64 + 64) + 3 * 64 + 4 * 64
+    )  # flattening; uint8 images
+    in_memory_for(20, monkeypatch)
+    assert fit_to_memory(learner, stream).pieces == 20
+    assert (learner.trained.micro_batch, learner.trained.rows_per_pass) == (None, 20)
+
+
 @pytest.mark.parametrize("hidden", [5 * 10**7, 2**31 - 1, [2**31 - 1, 2**31 - 1]])
 def test_a_model_that_is_too_large_is_refused_before_it_is_built(hidden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "4GB")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tmln.learner import Learner
-from tmln.learner.forward import MicroBatches, bytes_per_sample
+from tmln.learner.forward import MicroBatches, bytes_in_pass, bytes_per_sample
 from tmln.methods.recipes import RECIPES
 
 pytestmark = pytest.mark.usefixtures("narrow")
@@ -79,6 +79,12 @@ def test_what_a_sample_costs_by_hand() -> None:
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 6))
     assert bytes_per_sample(model, torch.randn(4, 5)) == 4 * (5 + 8)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_pass_without_gradients_holds_the_largest_layers_inputs_and_outputs_twice() -> None:
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+    assert bytes_in_pass(model, torch.randn(4, 5)) == 2 * 4 * (8 + 8)
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_a_saved_learner_keeps_its_pieces(tmp_path: object) -> None:

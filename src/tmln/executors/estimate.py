@@ -160,8 +160,8 @@ def time_steps(config: RunConfig, stream: Stream) -> StepTiming:
 
     The first task warms up. The time of a step is the median over steps of the most samples; the
     first step of a task, which includes other work, counts only if there is no other. One thread is
-    used: on busy cores several wait for each other, so that their time says little. Where nothing is
-    trained, a task is one pass.
+    used: on busy cores several wait for each other, so that their time says little. Where nothing
+    is trained, a task is one pass.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

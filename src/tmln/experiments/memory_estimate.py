@@ -27,7 +27,7 @@ from tmln.distributed.data_parallel import has_batch_norm
 from tmln.distributed.process_group import local_part
 from tmln.distributed.sharding import is_sharded_model
 from tmln.learner import Learner
-from tmln.learner.forward import bytes_per_sample
+from tmln.learner.forward import bytes_in_pass, bytes_per_sample
 from tmln.methods import prepare_inputs
 from tmln.optim.state import state_dtype
 from tmln.streams import Stream
@@ -197,7 +197,10 @@ def format_size(size: float) -> str:
 
 
 def estimate_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
-    """Estimate the memory of a run; a training pass of two samples measures one of them."""
+    """Estimate the memory of a run; a training pass of two samples measures one of them.
+
+    Where nothing is trained, it is a pass without gradients, of which tests take two at once.
+    """
     few = stream[0].train.gather(torch.arange(min(2, len(stream[0].train))))[0]
     inputs = prepare_inputs(learner.model, few, learner.prepare)
     stored = few[0].numel() * few.element_size()
@@ -209,8 +212,10 @@ def estimate_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
     rows = learner.batch_size + (learner.batch_size if drawn is None else drawn)
     rows = -(-rows // learner.trained.ranks.size)  # those that this process passes
     single = len(few) == 1 and has_batch_norm(learner.model)
-    kept = 0 if single else bytes_per_sample(learner.trained.masked, inputs)
+    kept = 0 if single or not trains_weights(learner) else bytes_per_sample(learner.trained.masked, inputs)
     sample = int(BACKWARD * kept) + 3 * stored + 2 * prod(inputs.shape[1:]) * inputs.element_size()
+    if not trains_weights(learner):
+        sample = 2 * (bytes_in_pass(learner.trained.masked, inputs) + 3 * stored + inputs[0].nbytes)
     return MemoryEstimate(
         held_bytes() + LIBRARIES,
         COPIES * weights + gathered + factor_bytes(learner) + gram_bytes(learner.model),
@@ -220,6 +225,11 @@ def estimate_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
         learner.trained.micro_batch,
         peak_bytes(),
     )
+
+
+def trains_weights(learner: Learner) -> bool:
+    """Return whether the step trains in the first task; ``frozen`` trains in none."""
+    return learner.step.trains_at(learner.step.settings, 0)
 
 
 def gram_bytes(model: nn.Module) -> int:
@@ -276,7 +286,7 @@ def fit_to_memory(learner: Learner, stream: Stream) -> MemoryEstimate:
     found = fit_pieces(need, most)
     if found.pieces == need.pieces:
         return need
-    normed = has_batch_norm(learner.model)
+    normed = has_batch_norm(learner.model) and trains_weights(learner)
     pieces = found.pieces or 0
     whole = pieces >= need.rows  # only a task's end, where nothing is normalised by the batch, is too large
     if pieces < 1 or (normed and not whole):

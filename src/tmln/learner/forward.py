@@ -252,6 +252,27 @@ def bytes_per_sample(model: nn.Module, x: Tensor) -> int:
     return -(-size // len(x))
 
 
+def bytes_in_pass(model: nn.Module, x: Tensor) -> int:
+    """Return the bytes that a pass without gradients holds of each sample of ``x``, about.
+
+    Twice the largest sum of a layer's inputs and outputs: copies within kernels, shortcuts.
+    """
+    most = 0
+
+    def count(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        nonlocal most
+        most = max(most, sum(one.nbytes for one in (*inputs, output) if isinstance(one, Tensor)))
+
+    hooks = [module.register_forward_hook(count) for module in model.modules() if not list(module.children())]
+    try:
+        with preserve_model(model, training=False), torch.no_grad():
+            model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 2 * -(-most // len(x))
+
+
 def _closed_classes(open_classes: Sequence[int]) -> Tensor:
     """Return for each class up to the last open one whether it is closed."""
     closed = torch.ones(max(open_classes, default=-1) + 1, dtype=torch.bool)
