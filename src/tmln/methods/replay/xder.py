@@ -65,10 +65,10 @@ def compute_margin_loss(output: Tensor, known: Sequence[int], task: Sequence[int
 class XDER(DERpp):
     """DER++ with a cross entropy for each task, and stored logits that are kept up to date.
 
-    Current samples compete among the task's classes, replayed ones among those of earlier tasks;
-    stored logits of earlier classes are kept. At the task's end the task's logits are written
-    into the samples of earlier tasks, below that of the true class. The paper's preparation of
-    classes to come, and its updates of logits within a task, are left out.
+    Current samples compete among the task's classes, replayed ones among those of earlier tasks,
+    and all stored logits are to be kept. At the task's end those of its classes and of classes to
+    come are written anew for samples of earlier tasks, below that of the true class. The paper's
+    preparation of classes to come, and its updates of logits within a task, are left out.
     """
 
     name = "x-der"
@@ -79,7 +79,7 @@ class XDER(DERpp):
     state_names = (*DERpp.state_names, "known", "task")
     needs_boundary = True
     guide = Guide(
-        equation=r"\mathcal{L} = \mathrm{CE}_{\text{task}}(f(x), y) + \alpha \, \mathrm{MSE}_{\text{old}}(f(x'), z') + "
+        equation=r"\mathcal{L} = \mathrm{CE}_{\text{task}}(f(x), y) + \alpha \, \mathrm{MSE}(f(x'), z') + "
         r"\beta \, \mathrm{CE}_{\text{old}}(f(x''), y'') + \eta \, [\max p_{\text{old}}(x) + m - \max "
         r"p_{\text{task}}(x)]_+",
         origin="Boschini et al. 2022, without the preparation of classes to come (neither contrastive nor with a fixed "
@@ -113,7 +113,9 @@ class XDER(DERpp):
         if not self.known:
             return loss, output
         if stored is not None:
-            loss = loss + settings.alpha * F.mse_loss(output[n:labelled][:, self.known], stored[:, self.known])
+            replayed = output[n:labelled]
+            kept = stored.isfinite() & replayed.isfinite()  # not of classes that were, or are, closed
+            loss = loss + settings.alpha * F.mse_loss(replayed[kept], stored[kept])
         if len(batch.y) > labelled:
             past = _keep(output[labelled:], {*self.known, *batch.y[labelled:].tolist()})
             loss = loss + settings.beta * F.cross_entropy(past, batch.y[labelled:])
@@ -128,9 +130,11 @@ class XDER(DERpp):
 
             def write(rows: Mapping[str, Any]) -> Tensor:
                 x, y, logits = rows["x"], rows["y"].long(), rows["logits"].clone()
-                new = context.model(prepare_inputs(reference, x, context.prepare)).to(logits)[:, self.task]
+                output = context.model(prepare_inputs(reference, x, context.prepare)).to(logits)
+                later = output.isfinite().all(0)
+                later[self.known] = False
                 true = logits.gather(1, y[:, None])[:, 0]
-                logits[:, self.task] = limit_logits(new, true, self.settings.gamma)
+                logits[:, later] = limit_logits(output[:, later], true, self.settings.gamma)
                 return torch.as_tensor(logits)
 
             with preserve_model(context.model, training=False):
