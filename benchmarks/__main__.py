@@ -16,6 +16,7 @@ BENCHMARKS = {
     "optimizer": "TMLN's step against SGD's",
     "fisher": "the diagonal Fisher against training passes, loop and vmap",
     "transformers": "the diagonal Fisher of transformers and LoRA against training passes (a quiet machine is needed)",
+    "finetune": "ContinualTrainer with TMLN and replay against the plain Trainer, on a small Llama",
     "methods": "a training step of each method against naive SGD",
     "loop": "the learner's loop against a bare one, and against Avalanche (TMLN_AVALANCHE)",
     "weights": "a step with averaged weights against one without",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.language import METHODS, draw, front, read_domain, sample_stories, split, study, summarise, table
+from benchmarks.language import METHODS, Texts, draw, front, read_domain, sample_stories, split, study, summarise, table
 
 from tests.integrations.test_language_retention import model_of, tokenizer
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 PARTS = {"train": 8, "validation": 2, "test": 2}
 
 
-def texts(*words: str) -> dict[str, list[str]]:
+def texts(*words: str) -> Texts:
     return split([" ".join([word, *words, word]) for word in words * 12], PARTS)
 
 
