@@ -9,6 +9,7 @@ import pytest
 from tmln import evaluation_counts
 from tmln.analysis import published
 from tmln.data import extract, images, mnist, own_data, safe_pickle, texts
+from tmln.deploy.serve import Limits
 from tmln.experiments import files, result, run_state, yaml_reader
 from tmln.learner import checkpoint, heads, task_data
 from tmln.methods.replay import disk_files
@@ -36,6 +37,7 @@ PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
         f"a state | samples of {task_data.MOST_VALUES:,} values; as many classes as the largest dimension "
         f"of its tensors, or {heads.MAX_UNNAMED:,}",
         f"depth of a perceptron | {small.DEEPEST:,} hidden layers",
+        f"a request to `tmln serve` | {Limits().body >> 20} MiB, {Limits().batch} pictures",
         f"the note of a memory folder | {disk_files.MOST_NOTE_BYTES >> 20} MiB",
         f"an analysis | {files.MOST_BYTES >> 20} MiB, {files.DEEPEST} levels",
     ],
