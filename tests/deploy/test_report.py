@@ -24,10 +24,12 @@ def test_a_new_state_from_scratch_has_replay_averages_and_a_falling_rate(weeks: 
     }  # fmt: skip
     assert learner.replay.settings.balance == 1.0
     assert learner.lr_schedule.rule == "cosine"
+    assert learner.lr == 0.003
     asked = ("--method", "tmln", "--set", "schedule=constant", "--set", "warmup=0", "--epochs", 1)
     run("learn", "--state", tmp_path / "t.tmln", "--data", weeks / "week1", *asked)
     assert not open_learner(tmp_path / "t.tmln").lr_schedule.changes
     assert open_learner(tmp_path / "t.tmln").step.name == "tmln"
+    assert open_learner(tmp_path / "t.tmln").lr == 0.01
 
 
 def test_bad_files_are_listed_once_and_counted(weeks: Path, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ from tmln.user_code import code_allowed
 METHOD_FROM_SCRATCH = "er+"
 SCHEDULE = {"schedule": "cosine", "warmup": 0.1}
 LR, LR_FINE_TUNING = 0.01, 0.001  # the lower one where weights are loaded and all of them trained
+LR_PICTURES = 0.003  # of the default from scratch; for arrays and texts it was not measured
 LEARNER_SETTINGS = ("lr", "batch_size", "seed", "head", "logit_mask", "micro_batch", "schedule", "warmup")
 SMALL = 32  # pixels up to which two convolutions are enough
 STEPS = 1000  # of a task, about, unless the user gives epochs
@@ -282,8 +283,9 @@ def _make_learner(own: OwnSamples, request: LearnRequest, chosen: bool = False) 
     settings = {key: value for key, value in dotted.items() if not key.startswith("model.")}
     tuned = not request.freeze and begins_with_weights(request)
     components = {family: given.pop(family) for family in FAMILIES if family in given}
+    from_scratch = pictures and not (request.method or request.freeze or "step" in components)
     numbers = {
-        "lr": LR_FINE_TUNING if tuned and request.method is None else LR,
+        "lr": LR_FINE_TUNING if tuned and request.method is None else LR_PICTURES if from_scratch else LR,
         "batch_size": 32,
         "seed": 0,
         **SCHEDULE,
