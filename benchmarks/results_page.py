@@ -29,8 +29,8 @@ DETAILS = tuple(ROOT / "docs" / "results" / f"{name}.md" for name in ("recipes",
 PAGES = (ROOT / "docs" / "results.md", *DETAILS, ROOT / "docs" / "anchors.md", ROOT / "README.md")
 RESULTS = ROOT / "results"
 CHART, CHART_ROWS = "accuracy.svg", (
-    "naive", "er", "der++", "er-ace", "icarl", "ocar", "tmln", "tmln-kfac", "er+", "der+", "tmln+", "ocar+", "ocar+der",
-    "tmln-kfac+", "tmln-kfac+der",
+    "naive", "er", "der++", "er-ace", "icarl", "ocar", "tmln", "tmln with momentum", "tmln-kfac",
+    "er+", "der+", "tmln+", "ocar+", "ocar+der", "tmln-kfac+", "tmln-kfac+der",
 )  # fmt: skip
 PICTURES = {
     "accuracy": CHART,
@@ -99,7 +99,7 @@ def accuracy_chart() -> Figure:
     chart = new_figure(8, 4.2)
     for axes, where in zip(chart.subplots(1, len(wheres), sharey=True), wheres, strict=True):
         for height, name in enumerate(reversed(CHART_ROWS)):
-            one, family = cells[where, name], name.partition("-")[0].partition("+")[0]
+            one, family = cells[where, name], re.split(r"[-+ ]", name)[0]
             colour = get_look(family).colour if family in ("tmln", "ocar") else "#bbbbbb"
             axes.barh(height, one["mean"], xerr=one["std"], color=colour, height=0.7, error_kw={"linewidth": 1})
         joint = cells[where, "joint"]["mean"]

@@ -9,14 +9,14 @@ from typing import Any
 from tmln.analysis.statistics import summarise
 from tmln.analysis.summary_text import write_summary
 from tmln.experiments.config import RunConfig
-from tmln.paper.scales import BenchmarkSetup, Scale
+from tmln.paper.scales import VARIANTS, BenchmarkSetup, Scale
 from tmln.paper.study import Item, Page, Study, find_row
 from tmln.paper.tables import TableRow, list_competitors, list_configs, make_comparison_sheet, match_rate, write_notes
 
 RECIPES_TITLE = "Recipes: past the paper, at equal memory and steps"
 METHODS = (
     "naive", "er", "er-ace", "der++", "icarl", "wa", "cls-er", "ocar", "tmln", "tmln-kfac",
-    "er+", "der+", "ocar+", "ocar+der", "tmln+", "tmln+der", "tmln-kfac+", "tmln-kfac+der",
+    "er+", "der+", "ocar+", "ocar+der", "tmln+", "tmln+der", "tmln-kfac+", "tmln-kfac+der", *VARIANTS,
 )  # fmt: skip
 COLUMNS = ("n", "acc", "fm", "peak", "int", "learning_accuracy", "delta", "delta_interval", "holm", "seconds", "memory")
 
