@@ -126,7 +126,8 @@ def tune(
     against_joint = any(metric_of(name).against_reference for name in objectives)
     if against_joint and oracle == "none":
         raise ValueError("INT needs a joint reference: leave --int-reference none out, or tune --objective val_acc")
-    options = run_options(recording, (oracle or "prefix") if against_joint else "none", executor)
+    oracle = oracle or ("prefix" if against_joint else None)
+    options = run_options(recording, oracle if oracle and against_joint else "none", executor)
     for note in notes:
         echo(note, err=True)
     require_optuna()
