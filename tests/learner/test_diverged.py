@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tmln.learner import Learner
-from tmln.learner.loop import explain_divergence
+from tmln.learner import Learner, loop
+from tmln.learner.loop import Diverged, explain_divergence
 from tmln.methods.recipes import RECIPES
 
 pytestmark = pytest.mark.usefixtures("narrow")
@@ -54,3 +54,43 @@ def test_bad_data_is_named_before_any_setting() -> None:
     said = str(explain_divergence(float("nan"), torch.full((2, 5), float("inf")), "task 1", learner.lr, learner.step))
     assert "not finite" in said
     assert "lr" not in said
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses are read as on a GPU."""
+    on_gpu = loop.is_loss_read
+    monkeypatch.setattr(loop, "is_loss_read", lambda device, number: on_gpu(torch.device("cuda"), number))
+
+
+def train(steps: int, lr: float = 0.1, seen: list[float] | None = None) -> Learner:
+    torch.manual_seed(0)
+    learner = Learner(nn.Linear(5, 2), "er", lr=lr, batch_size=4)
+    note = None if seen is None else lambda epoch, step, loss: seen.append(loss)
+    learner.learn((torch.randn(4 * steps, 5), torch.arange(4 * steps) % 2), epochs=1, on_step=note)
+    return learner
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_loss_on_a_gpu_is_read_every_tenth_step() -> None:
+    """Steps 1, 11 and 21 of 25 read theirs; the last is a tensor until somebody asks."""
+    losses: list[float] = []
+    learner = train(25, seen=losses)
+    assert losses == [losses[0]] * 10 + [losses[10]] * 10 + [losses[20]] * 5
+    assert len({*losses}) == 3
+    assert isinstance(learner.last_loss, torch.Tensor)
+
+
+def test_reading_less_changes_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_all: list[float] = []
+    usual = train(25, seen=read_all)
+    monkeypatch.setattr(loop, "is_loss_read", lambda device, number: number % 10 == 0)
+    seldom = train(25)
+    assert torch.equal(usual.model.weight, seldom.model.weight)
+    assert float(seldom.last_loss) == read_all[-1] == usual.last_loss
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_task_does_not_end_with_a_loss_that_is_not_finite() -> None:
+    with pytest.raises(Diverged, match="lower lr"):
+        train(8, lr=1e38)

@@ -61,7 +61,8 @@ class Command(TyperCommand):
                     ctx.fail(f"there is no {option}: write {INSTEAD[option]}")
                 is_setting = equals and option.replace(".", "").isidentifier() and not before.startswith("-")
                 if is_setting and not has_arguments:
-                    ctx.fail(f"settings are given by --set: --set {word}")
+                    instead = INSTEAD.get(f"--{option}") or f"--set {word}"
+                    ctx.fail(f"settings are given by --set: {instead}")
         return super().parse_args(ctx, words)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -96,10 +96,9 @@ def verify(path: Path, remote: RemoteFile) -> None:
 def by_hand(files: tuple[RemoteFile, ...], root: Path) -> str:
     """Return instructions for placing these files without a network connection."""
     lines = [
-        f"\n  {file.urls[0]}\n    as {root / file.folder / file.name} ({file.size:,} bytes, MD5 {file.md5})"
-        for file in files
+        f"{file.urls[0]} as {root / file.folder / file.name} ({file.size:,} bytes, MD5 {file.md5})" for file in files
     ]
-    return f"place by hand:{''.join(lines)}"
+    return f"place by hand {'; '.join(lines)}"
 
 
 @contextmanager

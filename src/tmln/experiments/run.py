@@ -212,8 +212,9 @@ class Execution:
         if every and step % every == 0 and step not in self.ends and not self.run.config.merged:
             self._test_within(index)
         if step % LOG_EVERY == 0:
-            self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": loss})
-            self._log({"loss": loss})
+            exact = float(self.learner.last_loss)
+            self.run.append_log({"step": step, "task": index, "epoch": epoch, "loss": exact})
+            self._log({"loss": exact})
         info = StepInfo(index, len(self.tasks), epoch, self.epochs, step, self.total, self.learner.last_batch, loss)
         self.on_step(info)
         stop, late = self._agree(self.stop(), self._unsaved > self.terms.checkpoint_seconds)

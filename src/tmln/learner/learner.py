@@ -188,6 +188,8 @@ class Learner:
         self.augment: Augment = augment or partial(skip_augmentation, self.prepare)
         self.head, self.keep, self.heads = head, keep, check_heads(heads)
         self.last_batch = 0  # samples in the last step, replayed ones included
+        self.last_loss: float | torch.Tensor = math.nan  # of the last step; a tensor where it was not read
+        self.shown_loss = math.nan  # the last that was read
         self.about: dict[str, Any] = {}  # plain values of the user's that a saved file carries along
         self.trained = Trained(
             model,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OnStep = Callable[[int, int, float], None]
 OnBatch = Callable[[int, int, Tensor, Tensor], None]
+READ_EVERY = 10  # steps of an epoch after which a loss on a GPU is read
 PREFETCH_VALUES = 2**20  # values in a batch from which on it is read ahead by a thread
 
 
@@ -82,6 +83,7 @@ def learn_task(
         for component in learner.components.values():
             component.begin(context)
     set_training_mode(learner.model)
+    learner.last_loss = math.nan
     if not learner.step.trains_at(learner.step.settings, context.index):
         epochs = 0
     with reuse_features(learner, samples) if epochs else nullcontext():
@@ -96,6 +98,8 @@ def learn_task(
                 if on_step is not None:
                     on_step(within.epoch, number, loss)
             within.epoch, within.step = within.epoch + 1, 0
+    if isinstance(learner.last_loss, Tensor):  # a task does not end with a loss that nobody has looked at
+        check_loss(learner, float(learner.last_loss), x, f"task {context.index + 1}")
     position.within = None
     if schedule.changes:
         scale_lr(learner, 1.0)
@@ -123,7 +127,7 @@ def iterate_epoch(
 
 
 def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoch: int, number: int) -> float:
-    """Take one step on a batch and return its loss."""
+    """Take one step on a batch and return its loss, or the last that was read (`is_loss_read`)."""
     replay, penalty, step = learner.replay, learner.penalty, learner.step
     batch = replay.select(join_batch(learner, x, y, context.reference_weight), context)
     learner.last_batch = len(batch.y)
@@ -137,7 +141,7 @@ def take_step(learner: Learner, x: Tensor, y: Tensor, context: TaskContext, epoc
         step.after_update()
     replay.after_step(x, y, closure.output[: len(x)].detach(), epoch)
     learner.weights.after_step()
-    return closure.value
+    return learner.shown_loss
 
 
 def join_batch(learner: Learner, x: Tensor, y: Tensor, reference: Tensor) -> Batch:
@@ -151,10 +155,24 @@ def join_batch(learner: Learner, x: Tensor, y: Tensor, reference: Tensor) -> Bat
     return Batch(inputs, move_to_model(reference, y), current, moved)
 
 
+def is_loss_read(device: torch.device, number: int) -> bool:
+    """Return whether the loss of a step is read and checked: on a GPU, reading waits for all work.
+
+    There it is read at every tenth step of an epoch and at a task's end.
+    """
+    return device.type == "cpu" or number % READ_EVERY == 0
+
+
+def check_loss(learner: Learner, loss: float, inputs: Tensor, where: str) -> None:
+    """Raise `Diverged` if the loss is not finite."""
+    if not math.isfinite(loss):
+        raise explain_divergence(loss, inputs, where, learner.lr, learner.step)
+
+
 class BatchClosure:
     """Loss, penalty and gradient of one batch, as often as a step asks; the first call counts.
 
-    ``value`` and ``output`` are the first call's; ``tracks_path``: the step needs ``after_update``.
+    ``output`` is the first call's; ``tracks_path``: the step needs ``after_update``.
     What counts once is in tmln/methods/interfaces.py.
     """
 
@@ -164,15 +182,14 @@ class BatchClosure:
         self.tracks_path = learner.step.tracks_path and (
             learner.penalty.modifies_gradient or learner.step.modifies_gradient
         )
-        self.value = math.nan
         self.output: Tensor | None = None
         self.device = batch.x.device
         self.random = get_rng_states(self.device)
 
     def __call__(self) -> float:
         if self.output is None:
-            self.value, self.output = self._evaluate(first=True)
-            return self.value
+            value, self.output = self._evaluate(first=True)
+            return value
         with replay_forward(self.learner.model, self.random, self.device):
             return self._evaluate(first=False)[0]
 
@@ -188,10 +205,15 @@ class BatchClosure:
         with choose_heads(trained.masked, batch.y):
             extra = penalty.loss(trained.masked, batch, output)
         total = loss if extra is None else loss + extra
-        value = float(total.detach())
-        if not math.isfinite(value):
+        value: Any = total.detach()
+        if is_loss_read(self.device, self.number):
+            value = float(value)
             where = f"task {self.context.index + 1}, epoch {self.epoch + 1}, step {self.number + 1}"
-            raise explain_divergence(value, batch.x, where, learner.lr, step)
+            check_loss(learner, value, batch.x, where)
+            if first:
+                learner.shown_loss = value
+        if first:
+            learner.last_loss = value
         parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
         for p in parameters:
             p.grad = None  # zero_grad() without its bookkeeping, which a small network's step would notice
