@@ -103,6 +103,8 @@ class LUCIR(TaughtReplay[LUCIRSettings]):
             is_known[self.known] = True
             rows = torch.where(is_known, rows.detach(), rows)
         cosines = compute_cosines(features, rows)
+        if layer.bias is not None:  # cosines leave it out, and steps expect a gradient of every weight
+            cosines = cosines + 0.0 * layer.bias
         output = (settings.scale * cosines).masked_fill(plain.detach().isneginf(), float("-inf"))
         loss = F.cross_entropy(output, batch.y)
         if self.teacher is not None:
