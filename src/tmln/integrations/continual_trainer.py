@@ -232,6 +232,7 @@ class _Boundaries(TrainerCallback):  # type: ignore[misc]
         if trainer._olora and trainer.tasks and not state.global_step and trainer._state is None:
             raise ValueError("O-LoRA has a pair for each task: make a new trainer with previous=this one")
         self.optimizer: Any = unwrapped(the["optimizer"])
+        self.collate = the["train_dataloader"].collate_fn  # the Trainer's, that drops columns
         self.step = trainer._step if trainer.step_name is not None else None
         if trainer._penalty is None or trainer._olora:
             trainer._penalty = (
@@ -319,9 +320,8 @@ class _Boundaries(TrainerCallback):  # type: ignore[misc]
         )  # fmt: skip
 
     def _collate(self, data: Any, rows: Sequence[int]) -> Iterator[Any]:
-        collate = self.trainer._get_collator_with_removed_columns(self.trainer.data_collator, "boundary")
         for start in range(0, len(rows), BATCH):
-            batch = collate([data[k] for k in rows[start : start + BATCH]])
+            batch = self.collate([data[k] for k in rows[start : start + BATCH]])
             yield move_batch(dict(batch), self.trainer.args.device)
 
     def _begin(self, data: Any) -> None:
