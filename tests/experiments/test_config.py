@@ -345,7 +345,7 @@ def test_values_are_read_as_meant(text: str, value: object) -> None:
             r"unknown setting 'size'; that is an option of split-cub200, core50, pacs, folder, own; split-digits has",
         ),
         ("stp.damping", 1, r"unknown setting 'stp\.damping'; did you mean 'step\.damping'\?"),
-        ("step.dampin", 1, r"'tmln' has no setting 'dampin'; did you mean 'damping'\?"),
+        ("step.dampin", 1, r"^step\.dampin: 'tmln' has no setting 'dampin'; did you mean 'damping'\?"),
         ("step.damping", -1, r"step\.damping = -1: .* greater than 0"),
         ("step.damping", "much", r"step\.damping = 'much'"),
         ("epochs", 0, r"^epochs = 0: .* greater than or equal to 1$"),

@@ -139,7 +139,8 @@ def read_settings(component: type[Component[Any]], values: Mapping[str, Any]) ->
         if key not in known:
             allowed = ", ".join(known) or "none"
             raise ValueError(
-                f"{component.name!r} has no setting {key!r}{did_you_mean(key, known)} (settings: {allowed})"
+                f"{component.family}.{key}: {component.name!r} has no setting {key!r}{did_you_mean(key, known)} "
+                f"(settings: {allowed})"
             )
     try:
         settings = component.Settings(**own)

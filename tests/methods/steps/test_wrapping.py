@@ -71,7 +71,10 @@ def test_settings_go_in_in_any_order_and_depth() -> None:
     ("settings", "words"),
     [
         ({"inner": "tlmn"}, "unknown step 'tlmn'; did you mean 'tmln'"),
-        ({"inner.dampin": 1.0, "inner": "tmln"}, "'tmln' has no setting 'dampin'; did you mean 'damping'"),
+        (
+            {"inner.dampin": 1.0, "inner": "tmln"},
+            "^step.inner.dampin: 'tmln' has no setting 'dampin'; did you mean 'damping'",
+        ),
         ({"inner": "tmln", "inner.damping": 0}, r"step\.inner\.damping = 0: .*greater than 0"),
         ({"inner.inner": "sgd"}, "'sgd' has no setting 'inner'"),
         ({"iner": "sgd"}, "'sam' has no setting 'iner'; did you mean 'inner'"),
