@@ -192,7 +192,7 @@ def test_mistakes_are_answered(words: list[str], said: str) -> None:
     [
         (["--seed", "3"], "there is no --seed: write --set seed=3 for one seed, --seeds 3 for the first three"),
         (["--learning-rate=0.1"], "write --set lr=0.01"),
-        (["learning_rate=0.1"], "settings are given by --set: --set learning_rate=0.1"),
+        (["learning_rate=0.1"], "settings are given by --set: --set lr=0.01"),
         (["--set", "learning_rate=0.1"], "did you mean 'lr'"),
         (["--set", "tmln.damping=1"], "did you mean 'step.damping'"),
         (["--set", "step.damping=-1"], "step.damping = -1: "),

@@ -83,7 +83,7 @@ def learn_task(
         for component in learner.components.values():
             component.begin(context)
     set_training_mode(learner.model)
-    learner.last_loss = math.nan
+    learner.last_loss, x = math.nan, torch.empty(0)
     if not learner.step.trains_at(learner.step.settings, context.index):
         epochs = 0
     with reuse_features(learner, samples) if epochs else nullcontext():
@@ -98,8 +98,7 @@ def learn_task(
                 if on_step is not None:
                     on_step(within.epoch, number, loss)
             within.epoch, within.step = within.epoch + 1, 0
-    if isinstance(learner.last_loss, Tensor):  # a task does not end with a loss that nobody has looked at
-        check_loss(learner, float(learner.last_loss), x, f"task {context.index + 1}")
+    check_unread_loss(learner, x, f"task {context.index + 1}")
     position.within = None
     if schedule.changes:
         scale_lr(learner, 1.0)
@@ -167,6 +166,12 @@ def check_loss(learner: Learner, loss: float, inputs: Tensor, where: str) -> Non
     """Raise `Diverged` if the loss is not finite."""
     if not math.isfinite(loss):
         raise explain_divergence(loss, inputs, where, learner.lr, learner.step)
+
+
+def check_unread_loss(learner: Learner, inputs: Tensor, where: str) -> None:
+    """Read and check the last step's loss at a task's end, if that step did not."""
+    if isinstance(learner.last_loss, Tensor):
+        check_loss(learner, float(learner.last_loss), inputs, where)
 
 
 class BatchClosure:
