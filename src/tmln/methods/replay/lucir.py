@@ -81,7 +81,6 @@ class LUCIR(TaughtReplay[LUCIRSettings]):
         self._refuse_balance("compares cosines")
         self.new: list[int] = []
         self.head = Features(settings.layer, "replay.layer", linear=True)
-        self.teacher_head = Features(settings.layer, "replay.layer", linear=True)
         if settings.passes == "separate":
             raise ValueError("replay.passes = 'separate' is not for replay 'lucir', whose batches pass whole")
 
@@ -108,8 +107,9 @@ class LUCIR(TaughtReplay[LUCIRSettings]):
         output = (settings.scale * cosines).masked_fill(plain.detach().isneginf(), float("-inf"))
         loss = F.cross_entropy(output, batch.y)
         if self.teacher is not None:
+            name = next(name for name, module in self.model.named_modules() if module is layer)
             with torch.no_grad():
-                taught = self.teacher_head.extract(self.teacher, batch.x)[1]
+                taught = Features(name or None, "replay.layer").extract(self.teacher, batch.x)[1]
             weight = settings.strength * math.sqrt(len(self.known) / max(1, len(self.new)))
             loss = loss + weight * (1 - F.cosine_similarity(features, taught)).mean()
         if self.known and self.new:
