@@ -107,15 +107,6 @@ def loss_of(model: Any, tokenizer: Any, texts: Sequence[str]) -> float:
     return sum(lost) / sum(counts)
 
 
-def bits_per_byte(nats: float, tokens_per_byte: float) -> float:
-    """Return bits per byte from nats per token.
-
-    >>> round(bits_per_byte(math.log(2), 0.5), 3)
-    0.5
-    """
-    return nats / math.log(2) * tokens_per_byte
-
-
 def train(base: Any, tokenizer: Any, method: Method, stories: Texts, domains: Sequence[Texts], seed: int) -> Any:
     """Return the model after all domains, one after another."""
     torch.manual_seed(seed)
