@@ -51,6 +51,19 @@ def test_a_run_on_texts_has_what_a_run_on_images_has(method: str, root: Path, tm
     assert (again.accuracy, again.weights_sha256) == (result.accuracy, result.weights_sha256)
 
 
+def test_a_frozen_encoder_sees_each_text_once_in_a_task(root: Path) -> None:
+    """Four epochs of twelve texts: their features are computed once, after a look at one or two of them."""
+    wanted = config(root, "naive", per_class=3, tasks=None, task_classes="0,1,15,16/2")
+    stream, learner = build(wanted.model_copy(update={"model_options": {"freeze": "backbone"}}))
+    seen: list[int] = []
+    network = learner.model.get_submodule("network")
+    network.register_forward_pre_hook(lambda _, x, given: seen.append(len(given["input_ids"])), with_kwargs=True)
+    learner.learn(stream[0].train, 4, classes=stream[0].classes)
+    assert len(stream[0].train) == 12
+    assert seen.count(12) == 1
+    assert sum(seen) < 24
+
+
 def test_a_model_of_images_takes_no_texts(root: Path) -> None:
     with pytest.raises(ValueError, match="split-clinc150 has texts, which model 'mlp' does not take: use minilm"):
         build(config(root, model="mlp"))
