@@ -17,6 +17,7 @@ from tmln.methods import Batch, Closure, Component, Step, TaskContext, read_sett
 from tmln.methods.penalties import PENALTIES
 from tmln.methods.recipes import FAMILIES, Recipe
 from tmln.methods.replay import REPLAYS
+from tmln.methods.replay.memory_replay import MemoryReplay
 from tmln.methods.steps import STEPS
 from tmln.methods.steps.sgd import SGDStep
 from tmln.methods.weights import WEIGHTS
@@ -146,7 +147,12 @@ def beside_each(*tables: Iterable[str]) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("taken", [name for name in WEIGHTS if WEIGHTS[name].changed_settings])
 @pytest.mark.parametrize(("replay", "penalty", "step"), beside_each(REPLAYS, PENALTIES, TRAINING))
 def test_every_choice_of_weights_is_felt_in_every_pair(replay: str, penalty: str, step: str, taken: str) -> None:
-    """All pairs of it with another component; all combinations of the others are above."""
+    """All pairs of it with another component; all combinations of the others are above.
+
+    Weights that need a memory are beside the one that they name where the replay has none.
+    """
+    if not issubclass(REPLAYS[replay], MemoryReplay):
+        replay = WEIGHTS[taken].required_components.get("replay", replay)
     assert_all_components_are_felt({"replay": replay, "penalty": penalty, "step": step, "weights": taken})
 
 
