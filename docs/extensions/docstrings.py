@@ -1,4 +1,4 @@
-"""Format a docstring as HTML, as it is written: ``theta*_i`` and ``|m|`` are formulas there, no markup."""
+"""Format a docstring as HTML; ``theta*_i`` and ``|m|`` are formulas there, no markup."""
 
 from __future__ import annotations
 

@@ -26,21 +26,21 @@ COLUMNS = ("acc", "fm", "peak", "int", "seconds")
 TUNED = ("acc", "fm", "int")  # what the tables of docs/results/ have in common
 METHOD = ("settings", *FAMILIES)  # the fields of a configuration that a method is
 BOLD = (
-    "Mean ± sample deviation over n seeds. **Bold**: the best of a column, and all that a paired test, corrected by "
-    "Holm for all pairs, does not tell from it. It says *not told apart*, not *good*: with so few seeds even a low "
-    "mean is bold where it differs much from seed to seed, and a higher one is not where all seeds agree that it is "
-    "lower. `joint` and `independent` see other data and take no part."
+    "Mean ± sample deviation over n seeds. **Bold**: the best of a column, and every row whose difference from it is "
+    "not significant (paired test, Holm's correction for all pairs). Bold does not mean good: with so few seeds a low "
+    "mean is bold if it varies much from seed to seed, and a higher one is not if it is lower in every seed. `joint` "
+    "and `independent` see other data and do not compete."
 )
 
 
 @cache
 def today(benchmark: str, method: str) -> dict[str, Any]:
-    """The method as it is now, at its own settings."""
+    """Return the method's configuration now, at its own settings."""
     return RunConfig.of({"benchmark": benchmark, "method": method}).resolved()
 
 
 def still_so(result: Result) -> bool:
-    """Whether a run is of a method as it is today: what has changed since is shown nowhere."""
+    """Return whether a run is of a method as it is today; runs of changed methods are not shown."""
     if result.method not in RECIPES:
         return False
     now = today(result.benchmark, result.method)

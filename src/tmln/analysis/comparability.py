@@ -134,7 +134,7 @@ def _describe_absent(benchmark: str, name: str) -> str:
 
 
 def _short_paths(paths: Iterable[Any]) -> dict[str, str]:
-    """Return folders by as many of their last names as tell them apart."""
+    """Return folders by as many of their last names as make them differ."""
     given = {str(path) for path in paths if path is not None}
     for length in range(1, 1 + max((len(PurePath(path).parts) for path in given), default=0)):
         short = {path: "/".join(PurePath(path).parts[-length:]) for path in given}

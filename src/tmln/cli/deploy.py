@@ -438,7 +438,7 @@ def serve(
     except (OSError, OverflowError) as error:
         raise ValueError(f"cannot listen on {host}:{port} ({error}); --port 0 chooses a free port") from None
     if host not in LOOPBACK:
-        echo(f"warning: whoever reaches {host} can ask: there are no passwords and no encryption", err=True)
+        echo(f"warning: every client that reaches {host} can ask: there are no passwords and no encryption", err=True)
     with asked_to_stop() as stop:
         echo(f"{state} on {server.url}: POST /predict, GET /health, GET /metadata; Ctrl-C ends it")
         sys.stdout.flush()

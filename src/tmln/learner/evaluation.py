@@ -283,7 +283,7 @@ def measure_evidence(learner: Learner, samples: Samples) -> tuple[Tensor, Tensor
 def find_unknown(learner: Learner, known: Samples, unknown: Samples, keep: float = 0.95) -> float:
     """Return the share of unknown samples with less evidence than a share ``keep`` of the known.
 
-    It is the rate at which samples of no class are told apart where so many others are kept.
+    It is the rate at which samples of no class are found where so many others are kept.
     """
     least = torch.quantile(measure_evidence(learner, known)[1], 1 - keep)
     return float((measure_evidence(learner, unknown)[1] < least).float().mean())

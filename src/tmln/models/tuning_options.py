@@ -96,7 +96,7 @@ def tune_model(model: nn.Module, name: str, head: str | None, given: Mapping[str
     if head is None:
         if not given:
             return
-        raise ValueError(f"the head of model {name!r} is not one layer: its fine-tuning cannot be told apart")
+        raise ValueError(f"the head of model {name!r} is not one layer, so backbone and head cannot be separated")
     if options["lora"]:
         add_lora(model, int(options["lora"]), head)
     set_fine_tuning(model, FineTuning(head, options["freeze"], float(options["backbone_lr_scale"]), frozen))

@@ -383,7 +383,7 @@ class ClosedFormAnswer(Answer[Any]):
         """Add the sums of merged classes, and drop those of removed ones.
 
         Merging is exact. Of a removed class its own sums are dropped; sums over all classes
-        together cannot be told apart without its samples (:meth:`remove` does that), so that they
+        together cannot be separated without its samples (:meth:`remove` does that), so that they
         change by :meth:`leave_out`, which keeps the scores of the other classes.
         """
         for label, target in into.items():

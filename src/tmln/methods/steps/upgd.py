@@ -54,7 +54,7 @@ class UPGDStep(Step[UPGDSettings]):
         origin="Elsayed and Mahmood 2024.",
         cost="A sum for every weight and noise in every step.",
         use="Where there are no boundaries and no memory, and a network has to stay able to learn for long.",
-        avoid="Where new classes come to one head and old ones have to be told apart from them.",
+        avoid="Where new classes come to one head with the old ones (class-incremental).",
     )
 
     def make_optimizer(self, model: nn.Module, lr: float, seed: int) -> UPGD:
