@@ -16,7 +16,9 @@ from tmln.integrations.continual_trainer import ContinualTrainer
 from tmln.integrations.memory import unwrapped
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-LENGTH, BATCH, ACCUMULATED = 48, 8, 4  # 1,536 tokens a step
+LENGTH, BATCH = 48, 8
+ACCUMULATED = (1, 4)  # batches of a step, of 384 and of 1,536 tokens
+TEXTS = (64, 500)  # of a boundary
 SIZES: dict[str, Any] = {  # those of stories15m, with a smaller vocabulary
     "hidden_size": 288, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 6, "vocab_size": 8000,
 }  # fmt: skip
@@ -54,12 +56,14 @@ class Clock(TrainerCallback):  # type: ignore[misc]
         self.last = now
 
 
-def fastest_step(kind: Callable[..., Any], model: nn.Module, data: list[Any], **options: Any) -> tuple[float, Any]:
+def fastest_step(
+    kind: Callable[..., Any], model: nn.Module, data: list[Any], accumulated: int, **options: Any
+) -> tuple[float, Any]:
     """Return the seconds of the fastest step of one training, and the trainer."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
-            folder, num_train_epochs=1, per_device_train_batch_size=BATCH, gradient_accumulation_steps=ACCUMULATED,
+            folder, num_train_epochs=1, per_device_train_batch_size=BATCH, gradient_accumulation_steps=accumulated,
             use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no",
         )  # fmt: skip
         trainer = kind(model, args, train_dataset=data, callbacks=[clock], **options)
@@ -67,18 +71,24 @@ def fastest_step(kind: Callable[..., Any], model: nn.Module, data: list[Any], **
     return clock.best, trainer
 
 
-def steps(lora: bool, sizes: dict[str, Any] = SIZES, rounds: int = 2, count: int = 200) -> Iterator[Line]:
+def steps(
+    lora: bool, sizes: dict[str, Any] = SIZES, rounds: int = 2, count: int = 200, accumulated: int = ACCUMULATED[-1]
+) -> Iterator[Line]:
     """Yield the ratio of steps at equal tokens, and the state of protection beside the weights."""
     data, old = texts(count, sizes["vocab_size"]), texts(16, sizes["vocab_size"])
     best = {"plain": float("inf"), "continual": float("inf")}
     what = "LoRA" if lora else "all weights"
     for _ in range(rounds):
-        plain, _ = fastest_step(Trainer, llama(lora, sizes), data)
+        plain, _ = fastest_step(Trainer, llama(lora, sizes), data, accumulated)
         options = {"step": "tmln", "replay": old, "replay_ratio": 0.05}
-        own, trainer = fastest_step(ContinualTrainer, llama(lora, sizes), data[: round(0.95 * count)], **options)
+        own, trainer = fastest_step(
+            ContinualTrainer, llama(lora, sizes), data[: round(0.95 * count)], accumulated, **options
+        )
         best = {"plain": min(best["plain"], plain), "continual": min(best["continual"], own)}
     yield Line(
-        f"step of ContinualTrainer (TMLN, 5% replay) / of Trainer, {what}", best["continual"] / best["plain"], 1.05
+        f"step of {accumulated * BATCH * LENGTH:,} tokens, ContinualTrainer (TMLN, 5% replay) / Trainer, {what}",
+        best["continual"] / best["plain"],
+        1.05,
     )
     state = unwrapped(trainer.optimizer).state
     held = sum(v.numel() * v.element_size() for s in state.values() for v in s.values() if isinstance(v, Tensor))
@@ -110,5 +120,7 @@ def boundary(lora: bool, sizes: dict[str, Any] = SIZES, rounds: int = 2, count: 
 
 def lines() -> Iterator[Line]:
     for lora in (True, False):
-        yield from steps(lora)
-        yield from boundary(lora)
+        for accumulated in ACCUMULATED:
+            yield from steps(lora, accumulated=accumulated)
+        for count in TEXTS:
+            yield from boundary(lora, count=count)
