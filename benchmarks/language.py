@@ -25,6 +25,7 @@ import torch
 from tmln.integrations.continual_trainer import ContinualTrainer
 from tmln.integrations.language_retention import Measured, score_texts
 from tmln.integrations.wise_ft import choose_alpha, interpolate
+from tmln.plots.figure import new_figure, save_figure
 
 TOKENS, BATCH, EPOCHS = 48, 8, 2
 DOMAINS = {"news": "TC_agnews_train.json", "reviews": "SC_yelp_train.json"}
@@ -231,20 +232,20 @@ def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
 
 def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw new-domain perplexity against forgetting, with the front."""
-    from matplotlib.figure import Figure
-
     points = {name: (statistics.mean(lost), math.exp(statistics.mean(new))) for name, new, lost, _ in summarise(runs)}
     best = sorted(front(points), key=lambda name: points[name])
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = new_figure(7, 4.5)
     axes = figure.subplots()
     axes.plot(*zip(*(points[name] for name in best), strict=True), color="0.7", zorder=1)
-    for name, (x, y) in points.items():
-        axes.scatter(x, y, s=24, color="C0" if name in best else "0.5", zorder=2)
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    for number, name in enumerate(sorted(points, key=lambda name: points[name])):
+        axes.scatter(*points[name], s=24, color="C0" if name in best else "0.5", zorder=2)
+        above = 4 if number % 2 else -10  # in turns, as some points are close to each other
+        axes.annotate(name, points[name], textcoords="offset points", xytext=(5, above), fontsize=8)
+    axes.margins(x=0.12)
     axes.set_yscale("log")
     axes.set_xlabel("forgetting of stories, nats per token")
     axes.set_ylabel("perplexity on the new domains")
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def main() -> None:
